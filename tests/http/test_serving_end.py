@@ -170,6 +170,23 @@ async def test_the_end_waits_for_calls_and_then_cuts_them_off() -> None:
     connection.writer.close()
 
 
+async def test_the_end_answers_the_calls_of_sessions_before_it_cuts_them_off() -> None:
+    server = make_server()
+    cancelled = add_endless(server)
+    async with serving(server) as port:
+        connection = await _opened(port)
+        session = await open_session(port)
+        request = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "endless", "arguments": {}}}
+        connection.send(post(json.dumps(request).encode(), session))
+        await server.test_started.wait()  # type: ignore[attr-defined]
+    assert cancelled.is_set()
+    status, _, body = await connection.answer()
+    answer = json.loads(body)
+    assert (status, answer["id"], answer["error"]["code"]) == (200, 9, -32603)
+    assert await connection.rest() == b""
+    connection.writer.close()
+
+
 async def test_the_end_lets_calls_finish() -> None:
     server = make_server()
     async with serving(server) as port:
@@ -296,8 +313,8 @@ async def test_a_signal_ends_streams_properly_and_the_process_with_zero(tmp_path
     assert len(said.splitlines()) == 1
 
 
-async def open_legacy_stream(port: int, connection: Connection) -> None:
-    """A session of 2025-06-18, and its stream of what the server has to say."""
+async def open_session(port: int) -> dict[str, str]:
+    """Open a session of 2025-06-18, and return the headers of its requests."""
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     async with connected(port) as other:
@@ -307,6 +324,12 @@ async def open_legacy_stream(port: int, connection: Connection) -> None:
         session = {"Mcp-Session-Id": headers["mcp-session-id"], "MCP-Protocol-Version": "2025-06-18"}
         other.send(post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', session))
         assert (await other.answer())[0] == 202
+    return session
+
+
+async def open_legacy_stream(port: int, connection: Connection) -> None:
+    """Open a session, and its stream of what the server has to say."""
+    session = await open_session(port)
     request = post(b"", session).replace(b"POST", b"GET", 1).replace(b"application/json, ", b"")
     connection.send(request)
     status, headers = await connection.head()

@@ -39,6 +39,9 @@ class Application:
     def drain(self) -> None:
         return
 
+    def give_up(self) -> None:
+        return
+
 
 @asynccontextmanager
 async def serving(answering: Answering) -> AsyncIterator[Connection]:

@@ -14,7 +14,7 @@ from tests.stores.processes import ProcessContract
 from tests.stores.queue_contract import KeptContract, QueueContract
 
 from toolwire.stores import Stores
-from toolwire.stores.redis import RedisStores
+from toolwire.stores.redis import RedisKV, RedisStores
 
 __all__ = ["memo"]
 
@@ -70,3 +70,14 @@ def stores(address: str) -> Iterator[RedisStores]:
 
 class TestProcesses(ProcessContract):
     pass
+
+
+async def test_the_values_of_a_prefix_have_a_name_that_outlives_them(redis: RedisServer, stores: RedisStores) -> None:
+    """Sessions that have ended stay ended when Redis loses its data."""
+    assert isinstance(stores.kv, RedisKV)
+    before = stores.kv.name
+    await stores.kv.put("key", b"value")
+    redis.command("FLUSHALL")
+    other = RedisStores(redis.url, prefix=before.partition(":")[2])
+    another = RedisStores(redis.url, prefix="another")
+    assert (other.kv.name, another.kv.name) == (before, "redis:another")  # type: ignore[attr-defined]

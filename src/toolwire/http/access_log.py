@@ -27,6 +27,10 @@ class AccessLog:
         """Tell the application that it is about to stop."""
         self._application.drain()
 
+    def give_up(self) -> None:
+        """Tell the application that the time of its calls is over."""
+        self._application.give_up()
+
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)

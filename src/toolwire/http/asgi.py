@@ -233,6 +233,11 @@ class HttpApp:
         if self.sse is not None:
             self.sse.drain()
 
+    def give_up(self) -> None:
+        """Answer the calls of legacy sessions that still run with an error: their clients can ask for it elsewhere."""
+        if self.sessions is not None:
+            self.sessions.calls.give_up()
+
     async def stop(self) -> None:
         """End sessions and streams, and leave the server's lifespan."""
         self._draining = True

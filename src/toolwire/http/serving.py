@@ -26,6 +26,8 @@ BACKLOG: Final = 2048
 #: Longer than the minute after which proxies drop an unused connection: the side that reuses a connection should be the
 #: side that closes it.
 KEEP_ALIVE_SECONDS: Final = 75
+#: How long the answers of calls that were given up get to leave.
+GIVE_UP_SECONDS: Final = 0.5
 #: How long requests get to notice that their connection was cut.
 CLEAN_UP_SECONDS: Final = 1.0
 
@@ -37,6 +39,9 @@ class DrainableApplication(Protocol):
 
     def drain(self) -> None:
         """Report that it is not ready, and end the streams that have no end of their own."""
+
+    def give_up(self) -> None:
+        """Answer the calls that still run with an error, where a client may come back for its answer."""
 
 
 def check_installed() -> None:
@@ -193,12 +198,14 @@ class HttpServer:
         for connection in list(state.connections):
             connection.shutdown()
         if not await self._finished(server, self._drain):
-            for connection in list(state.connections):
-                connection.give_up()  # type: ignore[union-attr]
-            if not await self._finished(server, CLEAN_UP_SECONDS):
-                for task in list(state.tasks):
-                    task.cancel()
-                await self._finished(server, CLEAN_UP_SECONDS)
+            self._application.give_up()
+            if not await self._finished(server, GIVE_UP_SECONDS):
+                for connection in list(state.connections):
+                    connection.give_up()  # type: ignore[union-attr]
+                if not await self._finished(server, CLEAN_UP_SECONDS):
+                    for task in list(state.tasks):
+                        task.cancel()
+                    await self._finished(server, CLEAN_UP_SECONDS)
         await server.lifespan.shutdown()
 
     async def _finished(self, server: Server, seconds: float) -> bool:

@@ -101,6 +101,9 @@ class InspectorApp:
     def drain(self) -> None:
         self.inspector.events.end()
 
+    def give_up(self) -> None:
+        """Do nothing: the page has no calls that it could come back for."""
+
     # --- one request ---
 
     async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:

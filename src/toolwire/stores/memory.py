@@ -48,7 +48,11 @@ class PositionLost(ToolwireError):
 
 
 class KV(Protocol):
-    """Values under keys, each with an optional time to live in seconds."""
+    """Values under keys, each with an optional time to live in seconds.
+
+    A store that several machines share may have a text `name`, which it keeps when it loses its content. Stores with
+    the same name count as one: what is missing in such a store has ended, and is not in some other store.
+    """
 
     async def get(self, key: str) -> bytes | None: ...
 

@@ -102,7 +102,7 @@ class RedisStores(Stores):
             "clock": clock,
         }
         super().__init__(
-            RedisKV(link, **room),
+            RedisKV(link, name=f"redis:{name}", **room),
             RedisLog(
                 link,
                 max_events=limit("max_events", max_events),
@@ -136,8 +136,9 @@ class RedisStores(Stores):
 
 class RedisKV:
     def __init__(
-        self, link: RedisLink, *, max_items: int, max_bytes: int, clock: Callable[[], float] | None = None
+        self, link: RedisLink, *, name: str, max_items: int, max_bytes: int, clock: Callable[[], float] | None = None
     ) -> None:
+        self.name = name
         self._link = link
         self._max_items = max_items
         self._max_bytes = max_bytes

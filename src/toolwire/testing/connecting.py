@@ -210,6 +210,9 @@ class _WithPrincipal:
     def drain(self) -> None:
         self._application.drain()
 
+    def give_up(self) -> None:
+        self._application.give_up()
+
 
 async def _serve(server: Serves, channel: Channel, principal: Any) -> None:
     try:

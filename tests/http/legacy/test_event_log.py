@@ -14,11 +14,16 @@ from toolwire.http.legacy.event_log import (
     END,
     LAST,
     MESSAGE,
+    PRIMING,
     EventLog,
     Resume,
+    StreamHeader,
+    encode_header,
     event_id,
+    header_of,
     parse_event_id,
     stream_name,
+    unanswered,
 )
 from toolwire.stores import MemoryLog, PositionLost, StoreFailed, StoreFull
 
@@ -40,15 +45,35 @@ def test_whatever_a_client_sends_as_an_id_is_read_or_refused(text: str) -> None:
     assert resume is None or event_id(resume.stream, resume.position).startswith(resume.stream)
 
 
-async def test_a_stream_is_over_only_after_its_last_message() -> None:
+async def test_the_first_end_of_a_stream_counts() -> None:
     events = EventLog(MemoryLog())
-    first = await events.append("s", "pAAAAAAAAAAA", MESSAGE, b"1")
-    assert not await events.is_over("s", Resume("pAAAAAAAAAAA", first))
-    last = await events.append("s", "pAAAAAAAAAAA", LAST, b"2")
-    # What was appended a moment ago is still to be read.
-    assert not await events.is_over("s", Resume("pAAAAAAAAAAA", first))
-    assert await events.is_over("s", Resume("pAAAAAAAAAAA", last))
-    assert [entry.kind for entry in await events.read("s", Resume("pAAAAAAAAAAA", first))] == [LAST]
+    await events.append("s", "pAAAAAAAAAAA", MESSAGE, b"1")
+    assert [entry.is_end for entry in await events.kept("s", "pAAAAAAAAAAA")] == [False]
+    for data in (b"2", b"3"):
+        await events.append("s", "pAAAAAAAAAAA", LAST, data)
+    await events.append("s", "pAAAAAAAAAAA", END, b"")
+    assert [entry.data for entry in await events.kept("s", "pAAAAAAAAAAA")] == [b"1", b"2"]
+
+
+async def test_the_last_header_of_a_stream_names_its_writer_and_requests() -> None:
+    events = EventLog(MemoryLog())
+    assert header_of(await events.kept("s", "pAAAAAAAAAAA")) is None
+    header = StreamHeader("here", [1, "2", 3])
+    for kind, data in (
+        (PRIMING, b""),  # Of a version that had no headers.
+        (PRIMING, encode_header(StreamHeader("elsewhere", []))),
+        (PRIMING, encode_header(header)),
+        (MESSAGE, b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}'),
+        (MESSAGE, b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'),
+        (MESSAGE, b'{"jsonrpc":"2.0","id":"2","result":{}}'),
+        (MESSAGE, b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}'),
+    ):
+        await events.append("s", "pAAAAAAAAAAA", kind, data)
+    kept = await events.kept("s", "pAAAAAAAAAAA")
+    assert header_of(kept) == header
+    assert unanswered(header, kept) == [1, 3]
+    await events.append("s", "pAAAAAAAAAAA", PRIMING, b"something else")
+    assert header_of(await events.kept("s", "pAAAAAAAAAAA")) is None
 
 
 async def test_streams_of_other_sessions_are_not_there() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.http.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Context, Resource, Server
+from toolwire.http.exchange import CONGESTED
 from toolwire.http.legacy.event_log import MAX_ENTRY
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
@@ -142,6 +143,77 @@ async def test_a_client_that_missed_events_is_told_to_look_again(kv: SlowKV, cap
         assert [message["params"] for message in stream.messages if message["method"].endswith("updated")] == [
             {"uri": NOTE}
         ]
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(3, False), (20, True)])
+async def test_a_client_that_had_no_event_yet_is_told_what_it_missed(kv: SlowKV, count: int, is_told: bool) -> None:
+    server = Server("almanac", stores=Stores(kv, MemoryLog(max_events=8), MemoryBus()))
+    server.add(Resource(NOTE, content="sunny", name=NOTE))
+    async with serving(server.http_app()) as [client]:
+        await client.initialize("2025-11-25")
+        first = await client.get()
+        await first.until(lambda: first.last_event_id)
+        await first.disconnect()
+        for number in range(count):
+            server.log("warning", number)
+        await caught_up(client.app)
+        second = await client.get({"last-event-id": first.last_event_id})
+        await second.until(lambda: f'"data":{count - 1}}}' in second.body.decode())
+        if is_told:
+            await second.message("notifications/resources/list_changed")
+        server.log("warning", "last")
+        await second.until(lambda: "last" in str(second.messages))
+        assert any(each["method"].endswith("list_changed") for each in second.messages) == is_told
+
+
+async def test_a_client_that_misses_more_is_told_again_later(server: Server) -> None:
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize("2025-06-18")
+        stream = await client.get()
+        assert app.sessions is not None
+        (opened,) = app.sessions.streams._session_streams()
+        opened.lost()
+        await stream.until(lambda: len(stream.messages) == 1)
+        opened.lost()
+        opened.lost()
+        await caught_up(app)
+        assert len(stream.messages) == 1
+        assert opened.has_gap
+        assert opened._lost_timer is not None
+        opened._lost_timer.cancel()
+        opened._lost_again()  # As when its time has come.
+        await stream.until(lambda: len(stream.messages) == 2)
+        assert not opened.has_gap
+
+
+async def test_a_client_that_misses_events_of_a_stream_that_is_not_the_owner_is_told(server: Server) -> None:
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize("2025-06-18")
+        first, second = await client.get(), await client.get()
+        assert app.sessions is not None
+        waiting, owner = app.sessions.streams._session_streams()
+        assert (waiting.owns, owner.owns) == (False, True)
+        waiting.lost()
+        await first.message("notifications/resources/list_changed")
+        assert second.messages == []
+        assert not waiting.owns
+
+
+async def test_what_waits_for_the_log_is_bounded_in_bytes(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize("2025-06-18")
+        stream = await client.get()
+        assert app.sessions is not None
+        (opened,) = app.sessions.streams._session_streams()
+        for number in range(15):
+            opened.notify(b'{"number":%d,"x":"%b"}' % (number, b"x" * 100_000))
+            assert opened._pending is not None
+            assert sum(map(len, opened._pending)) == opened._pending_bytes <= CONGESTED
+        await stream.message("notifications/resources/list_changed")
+        assert "the log of events is too slow: notifications are dropped, and the client looks again" in caplog.messages
 
 
 async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(

@@ -8,12 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.httpclient import Answer, HttpClient, SessionClient, serving
-from tests.http.legacy.session_server import ASKING, Gate, make_server, nothing_is_left, text_of
+from tests.http.httpclient import Answer, HttpClient, SessionClient, caught_up, serving
+from tests.http.legacy.session_server import (
+    ASKING,
+    SESSION_REVISIONS,
+    Gate,
+    make_server,
+    nothing_is_left,
+    text_of,
+)
 
 from toolwire.http.asgi import HttpApp
-from toolwire.stores import Stores
+from toolwire.http.legacy import get_stream
+from toolwire.http.legacy.get_stream import ResumedStream, SessionStream
+from toolwire.http.legacy.process_watch import SILENT_SECONDS
+from toolwire.http.legacy.session_streams import SessionStreams
+from toolwire.stores import MemoryBus, StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
+from toolwire.wire.bus_link import BusLink
 
 
 class Replicas:
@@ -23,6 +35,12 @@ class Replicas:
         self.servers = [make_server(gate, stores=each) for each in stores]
         self.apps: list[HttpApp] = [server.http_app() for server in self.servers]
         self.clients: list[SessionClient] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_clock_for_handovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests say when the time for a handover is over: a clock would take a busy machine for a crash."""
+    monkeypatch.setattr(get_stream, "HANDOVER_SECONDS", 3600.0)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -47,6 +65,14 @@ async def two(replicas: Replicas, revision: str = "2025-11-25", **options: Any) 
     there.headers, there.revision, there.last_id = here.headers, here.revision, 1000
     await there.result("ping")  # A replica takes part once it has started.
     return here, there
+
+
+def crash(streams: SessionStreams) -> None:
+    """Let a process hear nothing and say nothing from now on, without a word to anybody."""
+    streams.leave()
+    streams._link = BusLink(MemoryBus(), "nowhere")
+    streams._gets.clear()
+    streams._posts.clear()
 
 
 async def test_a_question_is_answered_at_the_other_replica(replicas: Replicas) -> None:
@@ -157,14 +183,312 @@ async def test_a_session_whose_owner_crashed_is_claimed_by_another_process(repli
         await answered.wait()
         answered.clear()
     assert first.messages == []  # For as long as the other one is there.
-    crashing._gets.clear()  # It hears nothing, answers nothing, and has told nobody.
-    crashing.leave()
+    crash(crashing)
     waiting._heartbeat()
     waiting._heartbeat()
+    while not waiting.owns:
+        await asyncio.sleep(0)
+    waiting.not_handed_over()  # As when the time for a handover is over.
     await first.message("notifications/tools/list_changed")
     updated = await first.message("notifications/resources/updated")
     assert updated["params"] == {"uri": "note://today"}
     assert len(second.messages) == 1
+
+
+# --- calls whose process is gone ---
+
+
+async def next_round(app: HttpApp, stream: ResumedStream) -> None:
+    """Let a stream ask for its writer, and wait until every process has heard the question and the answer."""
+    stream._heartbeat()
+    await caught_up(app)  # The question is on the topic, and its answer is behind it.
+    await caught_up(app)
+
+
+def stand_still(streams: SessionStreams) -> list[float]:
+    """Give a process a clock that the test moves."""
+    now = [1000.0]
+    streams._watch._clock = lambda: now[0]
+    return now
+
+
+@pytest.mark.parametrize("revision", SESSION_REVISIONS)
+async def test_a_call_whose_process_is_gone_is_answered_with_an_error(
+    replicas: Replicas, gate: Gate, revision: str
+) -> None:
+    here, there = await two(replicas, revision)
+    call = here.start_call("hold", id="lost")
+    await call.message("notifications/message")
+    await gate.reached.wait()
+    alive, crashing = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
+    await call.disconnect()
+    crash(crashing)
+    now = stand_still(alive)
+    resumed = await there.get({"last-event-id": call.last_event_id})
+    (stream,) = alive._resumed()
+    for _ in range(5):
+        await next_round(replicas.apps[1], stream)
+        assert not resumed.ended
+        now[0] += SILENT_SECONDS / 5
+    stream._heartbeat()
+    await resumed.finished()
+    [answer] = resumed.messages
+    assert (answer["id"], answer["error"]["code"]) == ("lost", -32603)
+    assert "ended before it answered" in answer["error"]["message"]
+    # The process was not gone after all, and answers. The first end of the stream counts.
+    gate.opened.set()
+    await gate.finished.wait()
+    while len(replicas.apps[0].sessions.calls):
+        await asyncio.sleep(0)
+    again = await there.start_get({"last-event-id": call.events[0].id}).finished()
+    assert [each for each in again.messages if "id" in each] == [answer]
+    nothing_more = await there.start_get({"last-event-id": resumed.last_event_id}).finished()
+    assert (nothing_more.status, nothing_more.messages) == (200, [])
+    # The next one is known to be lost at once.
+    assert alive._watch.is_gone(crashing.process)
+
+
+async def test_each_call_of_a_batch_is_answered_once(replicas: Replicas, gate: Gate) -> None:
+    here, there = await two(replicas, "2025-03-26")
+    hold = {"name": "hold", "arguments": {}}
+    batch = here.start_post(
+        [
+            here.request("tools/call", hold, id=1),
+            here.request("tools/call", hold, id="2"),
+            here.request("tools/call", {"name": "report", "arguments": {}}, id=3),
+        ]
+    )
+    await batch.message(id=3)
+    await batch.disconnect()
+    alive, crashing = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
+    crash(crashing)
+    alive._watch._gone[crashing.process] = None
+    resumed = await there.start_get({"last-event-id": batch.last_event_id}).finished()
+    [answers] = resumed.messages
+    assert sorted(str(each["id"]) for each in answers) == ["1", "2"]
+    assert {each["error"]["code"] for each in answers} == {-32603}
+    gate.opened.set()
+
+
+async def test_a_process_that_answers_late_is_waited_for(replicas: Replicas, gate: Gate) -> None:
+    here, there = await two(replicas)
+    call = here.start_call("hold", id=7)
+    await call.message("notifications/message")
+    await gate.reached.wait()
+    await call.disconnect()
+    alive, slow = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
+    now = stand_still(alive)
+    resumed = await there.get({"last-event-id": call.last_event_id})
+    (stream,) = alive._resumed()
+    blocked: list[bytes] = []
+    answers = slow._on_writer_asked
+    handlers = replicas.servers[0]._link._handlers["writer?"]
+    handlers[:] = [blocked.append]
+    answered = asyncio.Event()
+    replicas.servers[1]._link.on("writer", lambda data: answered.set())
+    for number in range(6):  # Its event loop stands still, and so it says nothing.
+        await next_round(replicas.apps[1], stream)
+        while len(blocked) <= number:
+            await asyncio.sleep(0)
+        now[0] += SILENT_SECONDS / 6 - 0.1
+    answers(blocked[-1])
+    await answered.wait()
+    handlers[:] = [answers]
+    for _ in range(3):
+        answered.clear()
+        stream._heartbeat()
+        await answered.wait()
+        now[0] += SILENT_SECONDS
+    assert not resumed.ended
+    gate.opened.set()
+    await resumed.finished()
+    assert text_of(resumed.messages[-1]) == "held"
+
+
+@pytest.mark.parametrize("where", [0, 1])
+async def test_a_call_whose_answer_the_log_did_not_take_is_answered_with_an_error(
+    replicas: Replicas, gate: Gate, where: int
+) -> None:
+    here, _ = await two(replicas)
+    call = here.start_call("hold", id=7)
+    await call.message("notifications/message")
+    await gate.reached.wait()
+    await call.disconnect()
+    replicas.apps[0].sessions.streams._posts.clear()  # As when the store was full until nobody tried any more.
+    resumed = await replicas.clients[where].get({"last-event-id": call.last_event_id})
+    if where == 1:
+        (stream,) = replicas.apps[1].sessions.streams._resumed()
+        stream._heartbeat()
+    await resumed.finished()
+    [answer] = resumed.messages
+    assert answer["id"] == 7
+    assert "is lost" in answer["error"]["message"]
+    gate.opened.set()
+
+
+@pytest.mark.parametrize("tool", ["hold", "silent"])
+@pytest.mark.parametrize("is_connected", [True, False])
+async def test_a_call_beyond_the_drain_is_answered_with_an_error(
+    replicas: Replicas, gate: Gate, tool: str, is_connected: bool
+) -> None:
+    here, there = await two(replicas)
+    call = here.start_call(tool, id=7)
+    await gate.reached.wait()
+    if tool == "hold":
+        await call.message("notifications/message")
+    if not is_connected:
+        await call.disconnect()
+    replicas.apps[0].drain()
+    replicas.apps[0].give_up()  # As `HttpServer` does when the time is over.
+    await gate.cancelled.wait()
+    if is_connected:
+        answer = (await call.finished()).answer()
+    elif tool == "hold":
+        answer = (await there.start_get({"last-event-id": call.last_event_id}).finished()).messages[-1]
+    else:
+        return  # The client has nothing to come back with.
+    assert (answer["id"], answer["error"]["code"]) == (7, -32603)
+    assert "stopped before it answered" in answer["error"]["message"]
+
+
+# --- what a client may have missed on the session's own stream ---
+
+
+async def moved(replicas: Replicas, last_event_id: str | None) -> tuple[Answer, SessionStream]:
+    """Open a stream at the other replica, as a client does that lost the one it had."""
+    streams = replicas.apps[1].sessions.streams
+    stream = await replicas.clients[1].get({"last-event-id": last_event_id})
+    (opened,) = streams._session_streams()
+    return stream, opened
+
+
+def looked_again(stream: Answer) -> list[str]:
+    """Return the lists and the resources that a client was told to read again."""
+    told = stream.messages
+    return sorted(each["params"]["uri"] if "params" in each else each["method"].split("/")[1] for each in told)
+
+
+EVERYTHING = ["note://today", "prompts", "resources", "tools"]
+
+
+async def crashes(replicas: Replicas, stream: Answer) -> None:
+    crash(replicas.apps[0].sessions.streams)
+    stream.vanish()
+
+
+async def stops(replicas: Replicas, stream: Answer) -> None:
+    await replicas.apps[0].stop()
+
+
+async def stops_too_early(replicas: Replicas, stream: Answer) -> None:
+    """The client was gone before, and so its stream had a lease."""
+    await stream.disconnect()
+    await replicas.apps[0].stop()
+
+
+async def gives_up(replicas: Replicas, stream: Answer) -> None:
+    """Nobody came back for as long as the lease was."""
+    await stream.disconnect()
+    streams = replicas.apps[0].sessions.streams
+    for each in tuple(streams._session_streams()):
+        streams._drop(each)
+
+
+async def could_not_write(replicas: Replicas, stream: Answer) -> None:
+    await stream.disconnect()
+    (each,) = replicas.apps[0].sessions.streams._session_streams()
+
+    async def fail(*_: Any) -> Any:
+        raise StoreFailed("It is not reached.")
+
+    each.streams.events.append = fail
+    replicas.servers[0].notify_changed("prompts")
+    while not each.has_gap:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+@pytest.mark.parametrize("happen", [crashes, stops, stops_too_early, gives_up, could_not_write])
+async def test_a_client_whose_stream_had_no_owner_is_told_to_look_again(
+    replicas: Replicas, happen: Any, has_id: bool
+) -> None:
+    here, _ = await two(replicas)
+    await here.result("resources/subscribe", {"uri": "note://today"})
+    stream = await here.get()
+    await happen(replicas, stream)
+    replicas.servers[1].notify_updated("note://today")  # Which nobody writes down.
+    await caught_up(replicas.apps[1])
+    resumed, opened = await moved(replicas, stream.last_event_id if has_id else None)
+    await caught_up(replicas.apps[1])
+    assert opened.has_gap
+    opened.not_handed_over()  # As when the time for a handover is over.
+    await resumed.until(lambda: len(resumed.messages) == 4)
+    assert looked_again(resumed) == EVERYTHING
+
+
+async def comes_back(replicas: Replicas, stream: Answer) -> None:
+    await stream.disconnect()
+
+
+async def is_still_there(replicas: Replicas, stream: Answer) -> None:
+    """The server has not noticed that the connection is lost."""
+
+
+async def drains(replicas: Replicas, stream: Answer) -> None:
+    """The process stops, and calls still run there."""
+    replicas.apps[0].drain()
+    await stream.finished()
+
+
+@pytest.mark.parametrize("happen", [comes_back, is_still_there, drains])
+async def test_a_client_whose_stream_always_had_an_owner_gets_what_happened_and_no_more(
+    replicas: Replicas, happen: Any
+) -> None:
+    here, _ = await two(replicas)
+    await here.result("resources/subscribe", {"uri": "note://today"})
+    stream = await here.get()
+    await happen(replicas, stream)
+    if happen is not is_still_there:
+        replicas.servers[1].notify_updated("note://today")
+    handed = asyncio.Event()
+    replicas.servers[1]._link.on("handed", lambda data: handed.set())
+    resumed, opened = await moved(replicas, stream.last_event_id)
+    await handed.wait()
+    assert not opened.has_gap
+    replicas.servers[0].notify_changed("prompts")
+    await resumed.message("notifications/prompts/list_changed")
+    assert looked_again(resumed) == (["prompts"] if happen is is_still_there else ["note://today", "prompts"])
+
+
+@pytest.mark.parametrize("happens", [True, False])
+async def test_a_client_that_does_not_resume_is_told_only_if_something_happened(
+    replicas: Replicas, happens: bool
+) -> None:
+    here, _ = await two(replicas)
+    stream = await here.get()
+    await stream.disconnect()
+    if happens:
+        replicas.servers[1].notify_changed("prompts")
+        (leased,) = replicas.apps[0].sessions.streams._session_streams()
+        while not leased._unsent:
+            await asyncio.sleep(0)
+    handed = asyncio.Event()
+    replicas.servers[1]._link.on("handed", lambda data: handed.set())
+    _, opened = await moved(replicas, None)
+    if not happens:
+        await handed.wait()
+    await caught_up(replicas.apps[1])
+    assert opened.has_gap == happens
+
+
+async def test_the_first_stream_of_a_session_is_not_told_anything(replicas: Replicas) -> None:
+    await two(replicas)
+    stream, opened = await moved(replicas, None)
+    assert not opened.has_gap
+    assert stream.messages == []
+
+
+# --- ending a session ---
 
 
 async def test_delete_counts_at_the_other_replica(replicas: Replicas, gate: Gate) -> None:

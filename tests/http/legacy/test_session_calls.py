@@ -19,6 +19,7 @@ from tests.http.legacy.session_server import (
 from toolwire import Context, Limits, Server
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import post_stream
+from toolwire.http.legacy.event_log import MAX_HEADER, StreamHeader, header_of
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
 # --- one POST ---
@@ -213,6 +214,133 @@ async def test_a_slow_reader_holds_the_call_back(monkeypatch: pytest.MonkeyPatch
         await call.finished()
         assert text_of(call.answer()) == "done"
         assert len(call.messages) == 101
+
+
+class SlowLog(MemoryLog):
+    """A log that takes events when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def append(self, stream: str, data: bytes) -> int:
+        await self.go.wait()
+        return await super().append(stream, data)
+
+
+@pytest.mark.parametrize("revision", SESSION_REVISIONS)
+async def test_a_call_whose_client_left_is_held_back_by_the_log(revision: str) -> None:
+    events = SlowLog()
+    server = Server("almanac", secret=SECRET, stores=Stores(MemoryKV(), events, MemoryBus()))
+    said, left, size = 0, asyncio.Event(), 10_000
+
+    @server.tool
+    async def flood(ctx: Context) -> str:
+        nonlocal said
+        await ctx.info("begun")
+        await left.wait()
+        for _ in range(1000):
+            await ctx.info("x" * size)
+            said += 1
+        return "done"
+
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize(revision)
+        call = client.start_call("flood", id=1)
+        await call.message("notifications/message")
+        await call.disconnect()
+        events.go.clear()
+        left.set()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert 0 < said * size < 4 * post_stream.CONGESTED_ALONE
+        events.go.set()
+        while not nothing_is_left(app):
+            await asyncio.sleep(0)
+        assert said == 1000
+
+
+async def test_reports_that_never_wait_have_a_bound() -> None:
+    server = Server("almanac", secret=SECRET)
+
+    @server.tool
+    async def flood(ctx: Context) -> str:
+        progress = ctx.track()
+        for number in range(100):
+            progress.report(number, message="x" * 100_000)
+            await asyncio.sleep(0)
+        return "done"
+
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize()
+        call = client.start_call("flood", _meta={"progressToken": 1})
+        call.stop_reading()
+        await call.until(lambda: call.stalled)
+        assert app.sessions is not None
+        (stream,) = app.sessions.streams._posts.values()
+        while len(app.sessions.calls):
+            assert stream._queued <= post_stream.MAX_QUEUED + 200_000
+            await asyncio.sleep(0)
+        call.read_on()
+        await call.finished()
+        assert text_of(call.answer()) == "done"
+        assert 10 < len(call.messages) < 80
+
+
+async def test_answers_that_nobody_can_get_are_not_kept(client: SessionClient, app: HttpApp, gate: Gate) -> None:
+    await client.initialize("2025-03-26")
+    names = [("large", {"size": 1000}), ("silent", {})]
+    requests = [client.request("tools/call", {"name": name, "arguments": given}) for name, given in names]
+    batch = client.start_post(requests)
+    await gate.reached.wait()
+    assert app.sessions is not None
+    (stream,) = app.sessions.streams._posts.values()
+    await batch.disconnect()
+    gate.opened.set()
+    await gate.finished.wait()
+    while not nothing_is_left(app):
+        await asyncio.sleep(0)
+    assert stream._answers == []
+
+
+@pytest.mark.parametrize(("count", "size"), [(1000, 10), (20, 300_000), (5, 1_000_000)])
+@pytest.mark.parametrize("revision", SESSION_REVISIONS)
+async def test_the_log_always_knows_who_writes_a_stream(revision: str, count: int, size: int) -> None:
+    stores = Stores.memory()
+    server = Server("almanac", secret=SECRET, stores=stores)
+    go_on = asyncio.Event()
+
+    @server.tool
+    async def flood(ctx: Context) -> str:
+        for _ in range(count):
+            await ctx.info("x" * size)
+        await go_on.wait()
+        return "done"
+
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize(revision)
+        call = client.start_call("flood", id="one")
+        await call.until(lambda: sum(event.data != "" for event in call.events) == count)
+        assert app.sessions is not None
+        events = app.sessions.streams.events
+        ((session, name),) = app.sessions.streams._posts
+        header = header_of(await events.kept(session, name))
+        assert header == StreamHeader(app.sessions.calls.name, ["one"])
+        go_on.set()
+        await call.finished()
+
+
+async def test_a_request_id_that_is_too_long_to_keep_cannot_be_resumed(client: SessionClient, gate: Gate) -> None:
+    await client.initialize()
+    call = client.start_call("hold", id="x" * MAX_HEADER)
+    await call.message("notifications/message")
+    assert call.last_event_id == ""
+    gate.opened.set()
+    assert text_of((await call.finished()).answer()) == "held"
 
 
 class SlowBus(MemoryBus):

@@ -256,6 +256,52 @@ async def test_a_replica_that_shares_only_the_key_serves_plain_calls(gate: Gate)
         assert (await other.post(other.request("tools/list"))).status == 404
 
 
+class NamedKV(MemoryKV):
+    """A store that keeps its name when it loses its content."""
+
+    name = "redis:notes"
+
+
+@pytest.mark.parametrize("make_kv", [NamedKV, MemoryKV])
+@pytest.mark.parametrize("is_ended", [True, False])
+async def test_a_store_with_a_name_ends_its_sessions_when_it_is_emptied(make_kv: Any, is_ended: bool) -> None:
+    """A process that starts afterwards agrees with those that have run all the time."""
+    kv = make_kv()
+    apps = [make_server(stores=Stores(kv, MemoryLog(), MemoryBus())).http_app() for _ in range(2)]
+    async with serving(*apps) as [running, _]:
+        await running.initialize()
+        session = running.headers["mcp-session-id"]
+        if is_ended:
+            assert (await running.delete()).status == 200
+        for key in await kv.keys(""):
+            await kv.delete(key)
+        started = running.at(apps[1])
+        statuses = {(await each.post(each.request("tools/list"))).status for each in (running, started)}
+        assert statuses == ({404} if make_kv is NamedKV else {404, 200})
+        # A session that is opened now is known to both, and ends for both.
+        await started.initialize()
+        assert started.headers["mcp-session-id"] != session
+        again = started.at(apps[0])
+        assert (await again.post(again.request("tools/list"))).status == 200
+        assert (await again.delete()).status == 200
+        assert {(await each.post(each.request("tools/list"))).status for each in (again, started)} == {404}
+
+
+async def test_sessions_of_the_version_before_end_as_well() -> None:
+    kv = NamedKV()
+    await kv.put("toolwire:http:home", b"8 random")
+    apps = [make_server(stores=Stores(kv, MemoryLog(), MemoryBus())).http_app() for _ in range(2)]
+    async with serving(*apps) as [client, _]:
+        await client.post(b"{}")  # Starts it.
+        assert apps[0].sessions is not None
+        apps[0].sessions._records.home = b"8 random"
+        await client.initialize()
+        other = client.at(apps[1])
+        assert (await other.post(other.request("tools/list"))).status == 200
+        assert (await client.delete()).status == 200
+        assert (await other.post(other.request("tools/list"))).status == 404
+
+
 async def test_a_session_costs_a_process_next_to_nothing(app: HttpApp) -> None:
     async with serving(app) as [client]:
         for _ in range(20):
@@ -347,7 +393,12 @@ async def test_draining_ends_open_streams_properly(client: SessionClient, app: H
     assert (await client.start_get().finished()).status == 503
     assert text_of(await client.call("add", {"a": 1, "b": 2})) == "3"
     assert (await client.start("GET", path="/readyz").finished()).status == 503
-    assert nothing_is_left(app)
+    # What happens until the process ends is written down for a client that comes back elsewhere.
+    sessions = app.sessions
+    assert sessions is not None
+    assert (len(sessions.calls), len(sessions.streams)) == (0, 1)
+    await app.stop()
+    assert (len(sessions.calls), len(sessions.streams)) == (0, 0)
 
 
 async def test_stopping_lets_calls_finish_and_a_session_lives_on(gate: Gate) -> None:

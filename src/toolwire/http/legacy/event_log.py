@@ -13,9 +13,11 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.backoff import Backoff
+from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log, Position, StoreFailed, StoreFull
 from toolwire.wire.deadlines import in_time
@@ -23,13 +25,17 @@ from toolwire.wire.deadlines import in_time
 log: logging.Logger = logging.getLogger("toolwire.http")
 
 # The kinds of events: a message, the last message of its stream, an end without a message, or an id without a message.
+# The first event of a stream is of the last kind. If the stream answers a POST, it holds a `StreamHeader`.
 MESSAGE: Final = b"m"
 LAST: Final = b"l"
 END: Final = b"e"
 PRIMING: Final = b"p"
 
-# A single event over this size would push everything else, and itself, out of the log.
-MAX_ENTRY: Final = 1024 * 1024 - 64
+# A header is written again after so many events, before the log drops the one that was written last.
+HEADER_EVERY: Final = 128
+MAX_HEADER: Final = 16 * 1024
+# A single event over this size would push everything else, or itself, out of the log. A header fits beside it.
+MAX_ENTRY: Final = 1024 * 1024 - MAX_HEADER - 64
 # More events than any stream keeps.
 MAX_ENTRIES: Final = 4096
 PAGE: Final = 64
@@ -50,6 +56,17 @@ class LoggedEvent(Struct):
     kind: bytes
     data: bytes
 
+    @property
+    def is_end(self) -> bool:
+        return self.kind in (LAST, END)
+
+
+class StreamHeader(Struct):
+    """A stream that answers a POST, as other processes have to know it: who writes it, and the requests to answer."""
+
+    process: str
+    requests: list[RequestId]
+
 
 class Resume(Struct):
     """The place where a client wants to go on: after `position` of a stream, or from its beginning."""
@@ -60,6 +77,18 @@ class Resume(Struct):
     @property
     def from_post(self) -> bool:
         return self.stream.startswith("p")
+
+
+class _Answer(Struct):
+    """The members of a message that tell an answer from a question or a notification."""
+
+    id: RequestId | None = None
+    method: str | UnsetType = UNSET
+
+
+encode_header = msgspec.json.encode
+_decode_header = msgspec.json.Decoder(StreamHeader).decode
+_decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 def stream_name(kind: Literal["p", "g"], random: Callable[[int], bytes]) -> str:
@@ -85,6 +114,35 @@ def parse_event_id(text: str) -> Resume | None:
     if not place.isascii() or not place.isdigit() or len(place) > 20:
         return None
     return Resume(stream, int(place))
+
+
+def up_to_end(events: list[LoggedEvent]) -> list[LoggedEvent]:
+    """Return the events up to the first that ends the stream.
+
+    A process that was taken for gone may still write. The order of the log decides which end counts.
+    """
+    for index, event in enumerate(events):
+        if event.is_end:
+            return events[: index + 1]
+    return events
+
+
+def header_of(events: list[LoggedEvent]) -> StreamHeader | None:
+    """Return the header of a stream; None where the log has none, as for a stream of an earlier version."""
+    for event in reversed(events):
+        if event.kind == PRIMING and event.data:
+            try:
+                return _decode_header(event.data)
+            except msgspec.DecodeError:
+                return None
+    return None
+
+
+def unanswered(header: StreamHeader, events: list[LoggedEvent]) -> list[RequestId]:
+    """Return the requests of a stream whose answers are not among its events."""
+    answered = [_decode_answer(event.data) for event in events if event.kind in (MESSAGE, LAST)]
+    ids = {answer.id for answer in answered if answer.method is UNSET}
+    return [request for request in header.requests if request not in ids]
 
 
 class EventLog:
@@ -114,8 +172,8 @@ class EventLog:
                 await in_time(backoff.after(None), self._hurried.wait())
                 try:
                     # The store may have taken it the first time, and only its answer was lost.
-                    kept = await self._kept(session, stream)
-                    if not kept or kept[-1].kind not in (LAST, END):
+                    kept = await self.kept(session, stream)
+                    if not kept or not kept[-1].is_end:
                         await self.append(session, stream, kind, data)
                     return
                 except StoreFailed:
@@ -129,13 +187,9 @@ class EventLog:
         found = await self._log.read_after(_key(session, resume.stream), resume.position, limit)
         return [LoggedEvent(position, data[:1], data[1:]) for position, data in found]
 
-    async def is_over(self, session: str, resume: Resume) -> bool:
-        """Return whether a position is that of the last message of its stream."""
-        kept = await self._kept(session, resume.stream)
-        return bool(kept) and kept[-1].kind == LAST and kept[-1].position == resume.position
-
-    async def _kept(self, session: str, stream: str) -> list[LoggedEvent]:
-        return await self.read(session, Resume(stream, None), MAX_ENTRIES)
+    async def kept(self, session: str, stream: str) -> list[LoggedEvent]:
+        """Return all events of a stream that the log still has, up to the first that ends the stream."""
+        return up_to_end(await self.read(session, Resume(stream, None), MAX_ENTRIES))
 
     def retire(self, session: str, stream: str, seconds: float) -> None:
         """Delete a stream after some seconds, because nothing more will be appended."""

@@ -6,9 +6,10 @@ disconnect; everything else is created when there is something to send.
 A session may have several streams of its own, in several processes. One of them is the *owner*: notifications that no
 request caused are written there and nowhere else (2025-03-26 basic/transports, multiple connections: the same message
 goes out on one stream only). A stream becomes the owner by a *claim*, which `SessionStreams` publishes to all
-processes. When the connection of the owner breaks, it keeps a *lease*: for a while it goes on writing to the log, for a
-client that comes back. With every *heartbeat* a stream sends a keep-alive comment, and one that is not the owner has
-the owner checked.
+processes. The owner before answers with a *handover*, if the client can find all notifications so far. Without a
+handover, the new owner tells its client to read everything again. When the connection of the owner breaks, it keeps a
+*lease*: for a while it goes on writing to the log, for a client that comes back. With every *heartbeat* a stream sends
+a keep-alive comment, and has the process checked that it waits for: the owner's, or that of the calls of a POST.
 """
 
 from __future__ import annotations
@@ -20,25 +21,31 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, version_header
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, version_header
 from toolwire.http.legacy.event_log import (
     END,
     LAST,
     MAX_ENTRY,
     MESSAGE,
     PAGE,
+    PRIMING,
     EventLog,
     LoggedEvent,
     Resume,
+    StreamHeader,
     event_id,
+    header_of,
+    unanswered,
+    up_to_end,
 )
-from toolwire.http.legacy.post_stream import DEFAULT_RETRY
+from toolwire.http.legacy.post_stream import DEFAULT_RETRY, KEPT_FOR_RETURN
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, everything, legacy_notification
+from toolwire.protocol.errors import INTERNAL_ERROR
 from toolwire.protocol.framing import encode_comment, encode_event
-from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.jsonrpc import encode_batch, encode_error, encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
 from toolwire.wire.deadlines import Timeouts, timeouts
@@ -51,6 +58,8 @@ LEASE: Final = 60.0
 MAX_PENDING: Final = 1000
 # How seldom, in seconds, a client is told to read everything again.
 LOST_EVERY: Final = 10.0
+# How long a handover may take. A client that is told to read everything again for nothing is the lesser evil.
+HANDOVER_SECONDS: Final = 2.0
 
 
 class GetStreams(Protocol):
@@ -73,6 +82,12 @@ class GetStreams(Protocol):
     def check_owner(self, stream: SessionStream) -> None:
         """Find out whether the owner of a session is alive, for one of its streams that is not the owner."""
 
+    def check_writer(self, stream: ResumedStream) -> None:
+        """Find out whether the process that writes a stream still does."""
+
+    def hand_over(self, stream: SessionStream, to: str) -> None:
+        """Tell the new owner of a session that its client can find all notifications so far."""
+
 
 class GetStream:
     """A connection that carries a stream from the log, after a position. It ends where the stream ends."""
@@ -80,6 +95,7 @@ class GetStream:
     __slots__ = (
         "_ended",
         "_heartbeats",
+        "_lingers",
         "_send",
         "_sending",
         "_sends_comment",
@@ -110,6 +126,7 @@ class GetStream:
         self._sending = False
         self._sends_comment = False
         self._ended = False
+        self._lingers = False
 
     @property
     def attached(self) -> bool:
@@ -145,7 +162,7 @@ class GetStream:
             self._heartbeats.stop(self._heartbeat)
         if self._work is not None and self._sending:
             self._work.cancel()
-        if self._ended:
+        if self._ended and not self._lingers:
             self.streams.closed(self)
         else:
             self.streams.disconnected(self)
@@ -162,6 +179,12 @@ class GetStream:
         if self._task is not None:
             self._task.cancel()
 
+    def linger(self) -> None:
+        """End the connection properly, but go on as if it had broken: the client is to come back elsewhere."""
+        if not self._ended:
+            self._lingers = True
+            self.end()
+
     def wake(self) -> None:
         """Look for something new in the log."""
         self._woken = True
@@ -172,6 +195,11 @@ class GetStream:
     def _unwritten(self) -> bool:
         """Return whether something has yet to be logged, for the connection that carries the stream next."""
         return False
+
+    async def written(self) -> None:
+        """Wait until everything that this process has for the stream is logged, or could not be."""
+        while self._unwritten and self._work is not None:
+            await asyncio.wait({self._work})
 
     def _heartbeat(self) -> None:
         assert self._heartbeats is not None
@@ -205,7 +233,7 @@ class GetStream:
         if quiet and not await self.streams.alive(self.token):
             self.end()
             return
-        while self._send is send and (entries := await self._read()):
+        while self._send is send and (entries := up_to_end(await self._read())):
             quiet = False
             events = [
                 encode_event(entry.data, id=event_id(self.name, entry.position))
@@ -215,7 +243,7 @@ class GetStream:
             if events:
                 await self._transmit(send, b"".join(events))
             self.position = entries[-1].position
-            if entries[-1].kind in (LAST, END):
+            if entries[-1].is_end:
                 self.end()
                 return
         if quiet:
@@ -241,6 +269,52 @@ class GetStream:
             return await self.streams.events.read(self.token.id, Resume(self.name, None), PAGE)
 
 
+class ResumedStream(GetStream):
+    """The rest of a stream that answers a POST. The process that runs the calls writes it, this one or another."""
+
+    __slots__ = ("_why_ended", "header")
+
+    def __init__(self, streams: GetStreams, identifier: str, token: SessionToken, resume: Resume) -> None:
+        super().__init__(streams, identifier, token, resume)
+        self.header: StreamHeader | None = None
+        self._why_ended = ""
+
+    async def begin(self) -> None:
+        """Read who writes the stream; end at once where the client has had the last message."""
+        kept = await self.streams.events.kept(self.token.id, self.name)
+        self.header = header_of(kept)
+        if kept and kept[-1].kind == LAST and kept[-1].position == self.position:
+            self.end()
+
+    def writer_ended(self, why: str) -> None:
+        """Answer for the process that wrote the stream, because it writes no more."""
+        self._why_ended = why
+        self.wake()
+
+    def _heartbeat(self) -> None:
+        super()._heartbeat()
+        if self.header is not None:
+            self.streams.check_writer(self)
+
+    async def _carry(self, send: SendMessage) -> None:
+        await super()._carry(send)
+        if self._why_ended and not self._ended:
+            await self._answer(self._why_ended)
+            await super()._carry(send)
+
+    async def _answer(self, why: str) -> None:
+        """Log an error as the answer to each request that has none: one event, so that it is there wholly or not."""
+        events = self.streams.events
+        kept = await events.kept(self.token.id, self.name)
+        if self.header is None or (kept and kept[-1].is_end):
+            return
+        log.warning("a stream is ended with an error: %s", why)
+        errors = [encode_error(request, INTERNAL_ERROR, why) for request in unanswered(self.header, kept)]
+        answer = encode_batch(errors) if len(errors) > 1 else b"".join(errors)
+        await events.append(self.token.id, self.name, LAST if errors else END, answer)
+        events.retire(self.token.id, self.name, KEPT_FOR_RETURN)
+
+
 class SessionStream(GetStream):
     """A session's own stream: list changes, updates of subscribed resources, and log messages.
 
@@ -249,15 +323,22 @@ class SessionStream(GetStream):
 
     __slots__ = (
         "_before_claim",
+        "_handovers",
         "_hears",
+        "_is_handed_over",
+        "_is_new",
+        "_logged_up_to",
+        "_lost_timer",
         "_lost_until",
         "_pending",
+        "_pending_bytes",
         "_promised",
+        "_successor",
         "claimed",
         "has_event_id",
+        "has_gap",
         "lease",
         "level",
-        "missed",
         "owner_asked",
         "owns",
         "state_told",
@@ -287,14 +368,21 @@ class SessionStream(GetStream):
         """Whether another process has told the level and the subscriptions since the stream was opened."""
         self.owner_asked: bool = False
         """Whether the owner was asked for a sign of life, and has given none yet."""
-        self.missed: bool = False
-        """Whether there may have been notifications for which the session had no owner."""
+        self.has_gap: bool = False
+        """Whether there may have been notifications that are in no log, and the client has not been told."""
         self.lease: asyncio.TimerHandle | None = None
         """The end of the lease, while the owner writes for a client that is not connected."""
         self.has_event_id: bool = resume.position is not None
         """Whether the client has an event id to come back with."""
         self._pending: deque[bytes] | None = None
+        self._pending_bytes = 0
+        self._logged_up_to: Position | None = None  # The last event that this stream has logged itself.
+        self._is_new = False  # Whether nothing was logged yet.
+        self._is_handed_over = False
+        self._handovers: Timeouts | None = None
+        self._successor = ""  # The owner that waits for a handover.
         self._lost_until: float = -inf
+        self._lost_timer: asyncio.TimerHandle | None = None
         self._before_claim: list[Callable[[], None]] | None = None
         """Notifications that arrived while this stream was the owner, but did not know the subscriptions yet."""
 
@@ -305,18 +393,26 @@ class SessionStream(GetStream):
         self.has_event_id = True
         return encode_event(b"", id=event_id(self.name, self.position), retry=DEFAULT_RETRY)
 
-    async def begin(self, level: t.LoggingLevel, uris: frozenset[str]) -> None:
-        """Begin to write. What arrived since the claim was written by no other stream, so it is written now."""
+    async def look_for_events(self) -> None:
+        """Find out whether something was logged already. The first event is there for as long as none was dropped."""
+        if self.position is None:
+            self._is_new = not await self.streams.events.read(self.token.id, Resume(self.name, None), 1)
+
+    async def begin(self, level: t.LoggingLevel, uris: frozenset[str], *, is_first: bool) -> None:
+        """Begin to write. What arrived since the claim was written by no other stream, so it is written now.
+
+        `is_first`: the session never had a stream of its own before, so there is nothing that its client can have
+        missed on one.
+        """
         if not self.state_told:
             self.level, self.uris = level, uris
         self.claimed = None
+        if self.owns and not is_first and not self._is_handed_over:
+            self.await_handover()
         if self._before_claim is not None:
             kept, self._before_claim = self._before_claim, None
             # Also when another stream is the owner by now: these arrived before it was.
-            owned, self.owns = self.owns, True
-            for notify in kept:
-                notify()
-            self.owns = owned
+            self._write_anyway(*kept)
             await self._write()
 
     def changed(self, change: Change) -> None:
@@ -342,11 +438,73 @@ class SessionStream(GetStream):
 
     def lost(self) -> None:
         """Tell the client to read everything again, because it does not know what it missed."""
-        now = asyncio.get_running_loop().time()
-        if now < self._lost_until:
-            return  # All these notifications may themselves be more than the log keeps.
-        self._lost_until = now + LOST_EVERY
-        self.changed_everything()
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._lost_until:
+            # Later, because all these notifications may themselves be more than the log keeps.
+            self.has_gap = True
+            if self._lost_timer is None:
+                self._lost_timer = loop.call_at(self._lost_until, self._lost_again)
+            return
+        self._lost_until = loop.time() + LOST_EVERY
+        self.has_gap = False
+        self._stop_waiting()
+        # Also when another stream is the owner: the events were on this one.
+        self._write_anyway(self.changed_everything)
+
+    def _lost_again(self) -> None:
+        self._lost_timer = None
+        self._lost_until = -inf
+        if self.attached or self.lease is not None:
+            self.lost()
+
+    # --- handovers ---
+
+    def await_handover(self) -> None:
+        """Wait for the owner before to say that nothing was missed."""
+        self.has_gap = True
+        self._handovers = timeouts(asyncio.get_running_loop(), HANDOVER_SECONDS)
+        self._handovers.start(self.not_handed_over)
+
+    def handed_over(self) -> None:
+        """Take note that the client can find all notifications that came before the claim."""
+        self._is_handed_over = True
+        self.has_gap = False
+        self._stop_waiting()
+
+    def not_handed_over(self) -> None:
+        """Tell the client to read everything again: the owner before is gone, or has missed something itself."""
+        self._stop_waiting()
+        if self.owns:
+            self.has_gap = False
+            self.changed_everything()
+
+    def _stop_waiting(self) -> None:
+        if self._handovers is not None:
+            self._handovers.stop(self.not_handed_over)
+            self._handovers = None
+
+    def yield_to(self, successor: str, stream: str) -> None:
+        """Stop being the owner, for another stream that claimed the session; hand over what there is to hand over."""
+        if not self.owns:
+            return
+        self.owns = False
+        self._stop_waiting()
+        # A client that is not connected finds what it was not sent when it resumes this stream, and on no other.
+        is_found = self.attached or stream == self.name or not (self._pending or self._unsent)
+        if is_found and self.claimed is None and not self.has_gap:
+            self._successor = successor
+            self.wake()
+
+    @property
+    def _unsent(self) -> bool:
+        return self._logged_up_to not in (None, self.position)
+
+    def _write_anyway(self, *notifies: Callable[[], None]) -> None:
+        """Write notifications as the owner, whichever stream that is now."""
+        owned, self.owns = self.owns, True
+        for notify in notifies:
+            notify()
+        self.owns = owned
 
     def _keep(self, notify: Callable[[], None]) -> None:
         """Keep a notification until the subscriptions are known."""
@@ -374,32 +532,58 @@ class SessionStream(GetStream):
             self._pending = deque()
         if message in self._pending:
             return  # The same notification waits already, for a log that is behind.
-        if len(self._pending) >= MAX_PENDING:
+        if len(self._pending) >= MAX_PENDING or (self._pending and self._pending_bytes + len(message) > CONGESTED):
             log.warning("the log of events is too slow: notifications are dropped, and the client looks again")
             self._pending.clear()
+            self._pending_bytes = 0
             self.lost()
         self._pending.append(message)
+        self._pending_bytes += len(message)
         self.wake()
 
     @property
     def _unwritten(self) -> bool:
-        return bool(self._pending)
+        return bool(self._pending or self._successor)
 
     def _heartbeat(self) -> None:
         super()._heartbeat()
         if not self.owns and self.claimed is None:
             self.streams.check_owner(self)
 
+    async def _read(self) -> list[LoggedEvent]:
+        beginning = self.position is None
+        entries = await super()._read()
+        if beginning and entries and entries[0].kind != PRIMING:
+            log.warning("a client is too far behind on its stream: events were dropped")
+            self.lost()
+        return entries
+
     async def _write(self) -> None:
-        if not self._pending:
-            return
-        while self._pending:
-            await self.streams.events.append(self.token.id, self.name, MESSAGE, self._pending.popleft())
-            self.has_event_id = True
-        self._pending = None
-        if not self.attached:
-            # Another process may carry the stream now, and may have looked already.
-            self.streams.woken(self.token.id, self.name)
+        if self._pending:
+            await self._write_pending(self._pending)
+            self._pending = None
+            if not self.attached:
+                # Another process may carry the stream now, and may have looked already.
+                self.streams.woken(self.token.id, self.name)
+        if self._successor:
+            successor, self._successor = self._successor, ""
+            if not self.has_gap:
+                self.streams.hand_over(self, successor)
+
+    async def _write_pending(self, pending: deque[bytes]) -> None:
+        append = self.streams.events.append
+        try:
+            if self._is_new:
+                self._is_new = False
+                await append(self.token.id, self.name, PRIMING, b"")
+            while pending:
+                message = pending.popleft()
+                self._pending_bytes -= len(message)
+                self._logged_up_to = await append(self.token.id, self.name, MESSAGE, message)
+                self.has_event_id = True
+        except BaseException:
+            self.has_gap = True
+            raise
 
     def keep_lease(self, expire: Callable[[], None]) -> None:
         """Stay the owner without a connection, for a client that may come back."""
@@ -408,6 +592,7 @@ class SessionStream(GetStream):
     def give_up(self) -> None:
         """Stop writing: nobody came back, or another connection carries the stream."""
         self.owns = False
+        self._stop_waiting()
         if self.lease is not None:
             self.lease.cancel()
             self.lease = None
@@ -416,4 +601,6 @@ class SessionStream(GetStream):
         """Drop what is not written yet, because the session is over."""
         self.give_up()
         self.taken = True
-        self._pending = None
+        if self._pending is not None:
+            self._pending.clear()
+        self._successor = ""

@@ -12,7 +12,19 @@ from collections import deque
 from typing import Any, Final, Protocol
 
 from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
-from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
+from toolwire.http.legacy.event_log import (
+    END,
+    HEADER_EVERY,
+    LAST,
+    MAX_ENTRY,
+    MAX_HEADER,
+    MESSAGE,
+    PRIMING,
+    EventLog,
+    StreamHeader,
+    encode_header,
+    event_id,
+)
 from toolwire.http.responses import JSON_TYPE, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.errors import INTERNAL_ERROR
@@ -30,12 +42,18 @@ DEFAULT_RETRY: Final = 1000
 # How long the events of a finished stream are kept: for a client that was there, and for one that was not.
 KEPT_AFTER: Final = 30.0
 KEPT_FOR_RETURN: Final = 300.0
+# The bytes that may wait for the log when the client has left, until the call has to wait as well.
+CONGESTED_ALONE: Final = 64 * 1024
+# Not every report of a call waits. Beyond this many bytes they are dropped.
+MAX_QUEUED: Final = 4 * CONGESTED
 
 
 class PostStreams(Protocol):
     """The streams of a process, as one of them sees the others."""
 
     events: EventLog
+    process: str
+    """The name of this process, which no other has."""
 
     def woken(self, session: str, stream: str) -> None:
         """Tell all processes that a stream has new events in the log."""
@@ -62,6 +80,7 @@ class PostStream:
         self.session = session
         self.name = name
         self.expected: int = 0
+        self._requests: list[RequestId] = []
         self._streams = streams
         self._revision = revision
         self._receive: Receive | None = receive
@@ -75,6 +94,8 @@ class PostStream:
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._position: Position | None = None
+        self._header = b""
+        self._since_header = (HEADER_EVERY, 0)  # The events since the last header in the log, and their bytes.
         self._has_event_id = False  # Whether the client has an event id to come back with.
         self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
         self._retry: int | None = None
@@ -159,9 +180,15 @@ class PostStream:
 
     # --- messages of calls ---
 
+    def expect(self, identifier: RequestId) -> None:
+        """Count a call whose answer belongs on this stream."""
+        self.expected += 1
+        self._requests.append(identifier)
+
     @property
     def congested(self) -> bool:
-        return self._queued > CONGESTED and self.attached
+        # A client that has left does not slow the call down, but the log does.
+        return self._queued > (CONGESTED if self.attached else CONGESTED_ALONE)
 
     async def drain(self) -> None:
         while self.congested:
@@ -169,8 +196,8 @@ class PostStream:
             await self._room.wait()
 
     def put(self, message: bytes) -> bool:
-        """Send a message before the answer; return False when no client can ever get it."""
-        if self.expected == 0 or not (self.attached or self._has_event_id):
+        """Send a message before the answer; return False when no client can ever get it, or too much waits already."""
+        if self.expected == 0 or not (self.attached or self._has_event_id) or self._queued > MAX_QUEUED:
             return False
         self._queue.append(message)
         self._queued += len(message)
@@ -183,7 +210,7 @@ class PostStream:
         self._last_request = identifier
         if answer is None:
             self._cancelled.append(identifier)
-        else:
+        elif self._writer is not None or self.attached:
             self._answers.append(answer)
         if self._writer is not None:
             self._move_answers()
@@ -232,6 +259,8 @@ class PostStream:
             log.exception("the stream of a request broke")
         finally:
             attached = self.attached
+            self._queue.clear()
+            self._queued = 0
             self._disconnect()
             if self._has_event_id:
                 self._streams.events.retire(self.session, self.name, KEPT_AFTER if attached else KEPT_FOR_RETURN)
@@ -242,7 +271,7 @@ class PostStream:
         if not self.attached:
             return
         first = b""
-        if supports(self._revision, "sse_priming") and await self._keep(PRIMING, b""):
+        if supports(self._revision, "sse_priming") and await self._keep(PRIMING, self._make_header()):
             # 2025-11-25 basic/transports: an event with an id and no data, so that the client can come back.
             retry = DEFAULT_RETRY if self._retry is None else self._retry
             first = encode_event(b"", id=event_id(self.name, self._position), retry=retry)
@@ -282,11 +311,14 @@ class PostStream:
         if not self.attached and not self._has_event_id:
             return
         lines: list[bytes] = []
+        last = False
         while messages:
             message = messages.popleft()
             last = finished and not messages
-            lines.append(await self._logged(message, last))
-        if finished and not lines:
+            line = await self._logged(message, last)
+            if self.attached:
+                lines.append(line)
+        if finished and not last:
             await self._keep(END, b"")
         if self.attached:
             await self._body(b"".join(lines))
@@ -324,9 +356,14 @@ class PostStream:
         return encode_event(message, id=event_id(self.name, self._position))
 
     async def _keep(self, kind: bytes, data: bytes) -> bool:
-        """Log an event; return False when the log cannot be reached, so that only a connected client gets the event."""
+        """Log an event; return False when the log cannot take it, so that only a connected client gets the event."""
+        header = self._make_header()
+        if len(header) > MAX_HEADER:
+            return False
         try:
-            self._position = await self._streams.events.append(self.session, self.name, kind, data)
+            if kind == MESSAGE and self._is_header_due(len(data)):
+                await self._append(PRIMING, header)
+            self._position = await self._append(kind, data)
         except (StoreFailed, StoreFull) as error:
             log.error("an event could not be kept for a client that comes back: %s", error)
             if kind in (LAST, END):
@@ -334,6 +371,22 @@ class PostStream:
             return False
         self._has_event_id = True
         return True
+
+    def _make_header(self) -> bytes:
+        if not self._header:
+            self._header = encode_header(StreamHeader(self._streams.process, self._requests))
+        return self._header
+
+    def _is_header_due(self, size: int) -> bool:
+        """Return whether the log could drop the last header before the next event is dropped."""
+        events, total = self._since_header
+        return events >= HEADER_EVERY or total + size > MAX_ENTRY
+
+    async def _append(self, kind: bytes, data: bytes) -> Position:
+        position = await self._streams.events.append(self.session, self.name, kind, data)
+        events, total = self._since_header
+        self._since_header = (0, 0) if kind == PRIMING else (events + 1, total + len(data))
+        return position
 
     async def _keep_later(self, kind: bytes, data: bytes) -> None:
         """Log the end of the stream after all, because a client that comes back waits for it."""

@@ -13,12 +13,13 @@ from toolwire.http.legacy.session_records import SessionRecord
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import Timeout, Unreachable, counted
+from toolwire.protocol.errors import INTERNAL_ERROR, Timeout, Unreachable, counted
 from toolwire.protocol.jsonrpc import (
     ErrorResponse,
     RequestId,
     Response,
     encode_answer,
+    encode_error,
     encode_notification,
     encode_request,
 )
@@ -182,7 +183,7 @@ class SessionCalls:
         """Start handling a call, in a task of its own."""
         connection = SessionConnection(token, record, stream, self._say, self._make_state)
         call = SessionCall(self, incoming, stream, connection)
-        stream.expected += 1
+        stream.expect(incoming.id)
         self._running.setdefault(token.id, {})[incoming.id] = call
         # In a task of its own, because the call goes on when the HTTP request ends.
         call.task = task = asyncio.get_running_loop().create_task(self._serve(call))
@@ -216,13 +217,17 @@ class SessionCalls:
     def cancel(self, session: str, identifier: RequestId) -> bool:
         """Cancel a call whose client no longer wants an answer; return whether it runs here."""
         call = self.of(session).get(identifier)
-        if call is None or call.task is None:
+        if call is None:
             return False
-        # Settled at once, so that nothing more is sent for this request, whatever the handler still does.
-        self._settle(call, None)
-        call.cancelled = True
-        call.task.cancel()
+        self._cancel(call, None)
         return True
+
+    def _cancel(self, call: SessionCall, answer: bytes | None) -> None:
+        # Settled at once, so that nothing more is sent for this request, whatever the handler still does.
+        self._settle(call, answer)
+        call.cancelled = True
+        if call.task is not None:
+            call.task.cancel()
 
     def end(self, session: str) -> None:
         """Cancel the calls of a session that is over."""
@@ -230,15 +235,20 @@ class SessionCalls:
             self.cancel(session, identifier)
 
     async def finish(self, grace: float) -> None:
-        """Give running calls some seconds to finish, and cancel those that do not."""
+        """Give running calls some seconds to finish, and give up those that do not."""
         tasks = [call.task for calls in self._running.values() for call in calls.values() if call.task is not None]
         if tasks and grace > 0:
             await asyncio.wait(tasks, timeout=grace)
-        for session in tuple(self._running):
-            self.end(session)
+        self.give_up()
         late = [task for task in tasks if not task.done()]
         if late:
             await asyncio.wait(late, timeout=1.0)  # A handler that ignores its cancellation is left behind.
+
+    def give_up(self) -> None:
+        """Cancel the running calls, because the process ends, and answer each with an error: its client waits."""
+        for calls in tuple(self._running.values()):
+            for identifier, call in tuple(calls.items()):
+                self._cancel(call, encode_error(identifier, INTERNAL_ERROR, "The server stopped before it answered"))
 
     # --- asking ---
 

@@ -3,10 +3,15 @@
 A record lives as long as its session is used. The id names the store in which the record was made. If the record is
 gone from that store, the session has ended or was idle for too long. Another store never had the record, so there the
 id alone decides.
+
+A store that has a name of its own, such as a Redis, keeps this name when it loses its content. Then all its sessions
+have ended, also those that had ended before. Any other store gets a random name, which is part of its content.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,7 +22,7 @@ from msgspec import UNSET, Struct, UnsetType
 from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
-from toolwire.stores import KV
+from toolwire.stores import KV, StoreFull
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -39,6 +44,8 @@ class SessionRecord(Struct, omit_defaults=True):
     """Set only where the bits of the id do not express all of them."""
     level: t.LoggingLevel = "info"
     uris: list[str] = []
+    listened: bool = False
+    """Whether the session had a stream of its own, on which its client may have missed something."""
     ended: bool = False
     """Set only in a store that did not make the record, where removing the record would say nothing."""
 
@@ -52,6 +59,8 @@ class SessionRecords:
 
     def __init__(self, kv: KV, idle: float, clock: Callable[[], float], random: Callable[[int], bytes]) -> None:
         self.home: bytes = b""
+        """The name of the store in the ids of new sessions."""
+        self._homes: set[bytes] = set()
         self._kv = kv
         self._idle = idle
         self._clock = clock
@@ -59,9 +68,16 @@ class SessionRecords:
 
     async def open(self) -> None:
         """Read the name of the store, or give it one."""
-        while (found := await self._kv.get(_HOME_KEY)) is None or len(found) != HOME_BYTES:
-            await self._kv.put(_HOME_KEY, self._random(HOME_BYTES), if_absent=found is None, expect=found)
-        self.home = found
+        found = await self._kv.get(_HOME_KEY)
+        if name := getattr(self._kv, "name", ""):
+            self.home = hashlib.sha256(name.encode()).digest()[:HOME_BYTES]
+        else:
+            while found is None or len(found) != HOME_BYTES:
+                await self._kv.put(_HOME_KEY, self._random(HOME_BYTES), if_absent=found is None, expect=found)
+                found = await self._kv.get(_HOME_KEY)
+            self.home = found
+        # Earlier versions gave a random name to every store.
+        self._homes = {self.home} if found is None else {self.home, found}
 
     async def create(self, identifier: str, record: SessionRecord) -> None:
         """Store a new record; raise `ProtocolError` when the client declares too much, `StoreFull` without room."""
@@ -81,7 +97,7 @@ class SessionRecords:
             return None
         data = await self._kv.get(_key(token.id))
         if data is None:
-            return None if token.home == self.home else SessionRecord()
+            return None if token.home in self._homes else SessionRecord()
         record = _read(data)
         if record.ended:
             return None
@@ -97,7 +113,7 @@ class SessionRecords:
         key = _key(token.id)
         for _ in range(_ATTEMPTS):
             data = await self._kv.get(key)
-            if data is None and token.home == self.home:
+            if data is None and token.home in self._homes:
                 raise ProtocolError(INTERNAL_ERROR, "The session has ended")
             record = SessionRecord() if data is None else _read(data)
             if record.ended:
@@ -111,9 +127,19 @@ class SessionRecords:
                 return record
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
 
+    async def mark_listened(self, token: SessionToken) -> None:
+        """Note that a session has a stream of its own."""
+
+        def mark(record: SessionRecord) -> None:
+            record.listened = True
+
+        # Without the note, a client without an event id is not told to look again when it comes back.
+        with contextlib.suppress(StoreFull, ProtocolError):
+            await self.change(token, mark)
+
     async def end(self, token: SessionToken) -> None:
         """End a session for all processes that share the store."""
-        if token.home == self.home:
+        if token.home in self._homes:
             await self._kv.delete(_key(token.id))
         else:
             left = max(1.0, token.expires - self._clock())

@@ -2,7 +2,7 @@
 
 They agree on the one topic that every process hears in the same order. A stream that is opened or resumed claims its
 name, and one of the session's own claims the session, too. The stream that had them before gives them up when its
-process hears the claim. See `get_stream` for what an owner, a claim, a lease and a heartbeat are.
+process hears the claim. See `get_stream` for what an owner, a claim, a handover, a lease and a heartbeat are.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.http.legacy.event_log import EventLog, Resume, stream_name
-from toolwire.http.legacy.get_stream import GetStream, SessionStream
+from toolwire.http.legacy.get_stream import GetStream, ResumedStream, SessionStream
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
+from toolwire.http.legacy.process_watch import ProcessWatch
 from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
@@ -36,6 +37,10 @@ CLAIM_SECONDS: Final = 5.0
 # How long the last messages of calls may take to be sent when the application stops.
 FLUSH_SECONDS: Final = 1.0
 
+# The answers to requests that no process works on any more.
+_PROCESS_GONE: Final = "The server process that ran this request ended before it answered; the request may have run"
+_ANSWER_LOST: Final = "The answer to this request is lost: the store did not take it; the request has run"
+
 
 class _Claim(Struct):
     session: str
@@ -50,6 +55,32 @@ class _Released(Struct):
 
 class _Session(Struct):
     session: str
+
+
+class _HandedOver(Struct):
+    session: str
+    to: str
+
+
+class _WriterAsked(Struct):
+    """A question to a process: does it still write a stream?"""
+
+    process: str
+    session: str
+    stream: str
+    by: str
+    """The process that asks."""
+    silent_since: float | None
+    """For the process that asks: when the silence began that is too long, if it is."""
+
+
+class _WriterKnown(Struct):
+    """The answer to a question for the writer of a stream."""
+
+    process: str
+    session: str
+    stream: str
+    writes: bool
 
 
 class _Wake(Struct):
@@ -71,13 +102,19 @@ class _State(Struct):
 class SessionStreams:
     """All streams of this process."""
 
-    def __init__(self, link: BusLink, store: Log, records: SessionRecords, random: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, process: str, link: BusLink, store: Log, records: SessionRecords, random: Callable[[int], bytes]
+    ) -> None:
+        """`process` is the name of this process, which no other has."""
+        self.process: str = process
         self.events: EventLog = EventLog(store)
+        self._watch = ProcessWatch(asyncio.get_running_loop().time)
         self._link = link
         self._records = records
         self._random = random
         self._posts: dict[tuple[str, str], PostStream] = {}
         self._gets: dict[str, list[GetStream]] = {}
+        self._is_closed = False
         self._missed = False
         self._catching_up: asyncio.Task[None] | None = None
         self._leave = [
@@ -85,6 +122,9 @@ class SessionStreams:
             link.on("released", self._on_released),
             link.on("owner?", self._on_owner_asked),
             link.on("owner", self._on_owner_alive),
+            link.on("handed", self._on_handed_over),
+            link.on("writer?", self._on_writer_asked),
+            link.on("writer", self._on_writer_known),
             link.on("wake", self._on_wake),
             link.on("state", self._on_state),
             link.on("change", self._on_change),
@@ -110,15 +150,16 @@ class SessionStreams:
 
     async def resume(self, token: SessionToken, resume: Resume) -> GetStream:
         """Go on with a stream that answers a POST."""
-        stream = GetStream(self, self._new_id(), token, resume)
+        stream = ResumedStream(self, self._new_id(), token, resume)
         self._add(stream)
         try:
             await self._claim(stream)
-            if await self.events.is_over(token.id, resume):
-                stream.end()
+            await stream.begin()
         except BaseException:
             self._remove(stream)
             raise
+        if stream.header is not None and (self._is_own(stream) or self._watch.is_gone(stream.header.process)):
+            self.check_writer(stream)
         return stream
 
     async def listen(
@@ -133,12 +174,15 @@ class SessionStreams:
             await self._claim(stream)
             if not await in_time(CLAIM_SECONDS, stream.claimed):
                 stream.owns = True
+            await stream.look_for_events()
             # Read after the claim: this process hears of whatever changes from now on.
             record = await self._records.find(token)
             if record is None:
                 self._remove(stream)
                 return None
-            await stream.begin(record.level, frozenset(record.uris))
+            await stream.begin(record.level, frozenset(record.uris), is_first=resume is None and not record.listened)
+            if not record.listened:
+                await self._records.mark_listened(token)
         except BaseException:
             self._remove(stream)
             raise
@@ -179,7 +223,7 @@ class SessionStreams:
     def disconnected(self, stream: GetStream) -> None:
         if not isinstance(stream, SessionStream):
             self._remove(stream)
-        elif stream.owns and stream.has_event_id:
+        elif stream.owns and stream.has_event_id and not self._is_closed:
             # The client may come back, unless another of its streams is there to become the owner.
             stream.keep_lease(lambda: self._drop(stream))
             self._release(stream)
@@ -189,11 +233,29 @@ class SessionStreams:
     def check_owner(self, stream: SessionStream) -> None:
         """Ask for a sign of life of the owner; claim the session when the last question was not answered."""
         if stream.owner_asked:
-            stream.missed = True
             self._post_claim(stream)
         else:
             stream.owner_asked = True
             self._link.post("owner?", _encode(_Session(stream.token.id)))
+
+    def check_writer(self, stream: ResumedStream) -> None:
+        """Answer for the process that wrote a stream, if it writes no more; ask it, if that is not known."""
+        assert stream.header is not None
+        process = stream.header.process
+        if self._watch.is_gone(process):
+            stream.writer_ended(_PROCESS_GONE)
+        elif not self._is_own(stream):
+            silent_since = self._watch.silence(process)
+            question = _WriterAsked(process, stream.token.id, stream.name, self.process, silent_since)
+            self._link.post("writer?", _encode(question))
+        elif (stream.token.id, stream.name) not in self._posts:
+            stream.writer_ended(_ANSWER_LOST)
+
+    def _is_own(self, stream: ResumedStream) -> bool:
+        return stream.header is not None and stream.header.process == self.process
+
+    def hand_over(self, stream: SessionStream, to: str) -> None:
+        self._link.post("handed", _encode(_HandedOver(stream.token.id, to)))
 
     def closed(self, stream: GetStream) -> None:
         self._remove(stream)
@@ -204,8 +266,9 @@ class SessionStreams:
         """Let another stream of the session become the owner."""
         self._link.post("released", _encode(_Released(stream.token.id, stream.id)))
 
-    def _drop(self, stream: SessionStream, taken: bool = False) -> None:
+    def _drop(self, stream: GetStream, taken: bool = False) -> None:
         """Stop writing for a client that is not connected."""
+        assert isinstance(stream, SessionStream)
         owned = stream.owns
         stream.give_up()
         if self._remove(stream) and not taken:
@@ -227,21 +290,20 @@ class SessionStreams:
             if stream.id == claim.by:
                 _become_owner(stream)
             elif stream.name == claim.stream:
-                self._give_up(stream)
+                self._give_up(stream, claim)
             elif isinstance(stream, SessionStream) and claim.stream.startswith("g"):
-                stream.owns = False
+                stream.yield_to(claim.by, claim.stream)
                 if _is_leased(stream):
                     self._drop(stream)
 
-    def _give_up(self, stream: GetStream) -> None:
+    def _give_up(self, stream: GetStream, claim: _Claim) -> None:
         """Leave a stream to another connection, which goes on with it."""
         stream.taken = True
-        if not isinstance(stream, SessionStream):
-            stream.end()
-        elif _is_leased(stream):
+        if isinstance(stream, SessionStream):
+            stream.yield_to(claim.by, claim.stream)
+        if _is_leased(stream):
             self._drop(stream, taken=True)
         else:
-            stream.owns = False
             stream.end()
 
     def _on_released(self, data: bytes) -> None:
@@ -259,6 +321,32 @@ class SessionStreams:
     def _on_owner_alive(self, data: bytes) -> None:
         for stream in self._streams_of(_decode_session(data).session):
             stream.owner_asked = False
+
+    def _on_handed_over(self, data: bytes) -> None:
+        handed = _decode_handed(data)
+        for stream in self._streams_of(handed.session):
+            if stream.id == handed.to:
+                stream.handed_over()
+
+    def _on_writer_asked(self, data: bytes) -> None:
+        asked = _decode_writer_asked(data)
+        if asked.process == self.process:
+            writes = (asked.session, asked.stream) in self._posts
+            self._link.post("writer", _encode(_WriterKnown(self.process, asked.session, asked.stream, writes)))
+            return
+        # Times of another process mean nothing here.
+        if self._watch.asked(asked.process, asked.silent_since if asked.by == self.process else None):
+            for stream in self._resumed():
+                if stream.header is not None and stream.header.process == asked.process:
+                    stream.writer_ended(_PROCESS_GONE)
+
+    def _on_writer_known(self, data: bytes) -> None:
+        known = _decode_writer_known(data)
+        self._watch.heard(known.process)
+        for stream in self._gets.get(known.session, ()):
+            if stream.name == known.stream and isinstance(stream, ResumedStream) and not known.writes:
+                # The end of the stream, if there is one, was logged before this answer.
+                stream.writer_ended(_ANSWER_LOST)
 
     def _on_wake(self, data: bytes) -> None:
         wake = _decode_wake(data)
@@ -289,6 +377,7 @@ class SessionStreams:
 
     def _on_lost(self) -> None:
         """Look at everything again after messages were missed, and tell clients to do the same."""
+        self._watch.lost()
         self._missed = True
         if self._catching_up is None:
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
@@ -323,6 +412,9 @@ class SessionStreams:
     def _streams_of(self, session: str) -> list[SessionStream]:
         return [stream for stream in self._gets.get(session, ()) if isinstance(stream, SessionStream)]
 
+    def _resumed(self) -> list[ResumedStream]:
+        return [each for streams in self._gets.values() for each in streams if isinstance(each, ResumedStream)]
+
     def _session_streams(self) -> Iterator[SessionStream]:
         for streams in tuple(self._gets.values()):
             for stream in tuple(streams):
@@ -349,11 +441,14 @@ class SessionStreams:
             stream.end()
 
     def drain(self) -> None:
-        """End every connection by GET. Another process can go on with what they carried."""
+        """End every connection by GET. Another process can go on with what they carried.
+
+        Until then, or until `close`, the owners of sessions go on writing for their clients.
+        """
         for streams in tuple(self._gets.values()):
             for stream in tuple(streams):
-                if isinstance(stream, SessionStream) and _is_leased(stream):
-                    self._drop(stream)
+                if isinstance(stream, SessionStream) and stream.owns and stream.has_event_id:
+                    stream.linger()
                 else:
                     stream.end()
 
@@ -365,14 +460,19 @@ class SessionStreams:
 
     async def close(self) -> None:
         """End everything that this process carries."""
+        self._is_closed = True
         self.leave()
         self.drain()
         if self._catching_up is not None:
             self._catching_up.cancel()
         self.events.hurry()
-        posts = [asyncio.ensure_future(stream.finished()) for stream in self._posts.values()]
-        if posts:
-            await asyncio.wait(posts, timeout=FLUSH_SECONDS)
+        last = [stream.finished() for stream in self._posts.values()]
+        for stream in self._session_streams():
+            last.append(stream.written())
+            if _is_leased(stream):
+                self._drop(stream)
+        if last:
+            await asyncio.wait([asyncio.ensure_future(each) for each in last], timeout=FLUSH_SECONDS)
         await self.events.close()
 
 
@@ -381,19 +481,23 @@ def _is_leased(stream: GetStream) -> bool:
 
 
 def _become_owner(stream: GetStream) -> None:
-    if isinstance(stream, SessionStream):
-        stream.owns = True
-        if stream.claimed is not None and not stream.claimed.done():
-            stream.claimed.set_result(None)
-        if stream.missed:
-            stream.missed = False
-            stream.changed_everything()
+    if not isinstance(stream, SessionStream):
+        return
+    owned, stream.owns = stream.owns, True
+    if stream.claimed is None:
+        if not owned:
+            stream.await_handover()
+    elif not stream.claimed.done():
+        stream.claimed.set_result(None)
 
 
 _encode = msgspec.json.encode
 _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_released = msgspec.json.Decoder(_Released).decode
 _decode_session = msgspec.json.Decoder(_Session).decode
+_decode_handed = msgspec.json.Decoder(_HandedOver).decode
+_decode_writer_asked = msgspec.json.Decoder(_WriterAsked).decode
+_decode_writer_known = msgspec.json.Decoder(_WriterKnown).decode
 _decode_wake = msgspec.json.Decoder(_Wake).decode
 _decode_notified = msgspec.json.Decoder(_Notified).decode
 _decode_state = msgspec.json.Decoder(_State).decode

@@ -132,9 +132,10 @@ class Sessions:
         self._random = random
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
         self._records = SessionRecords(host.stores.kv, limits.session_idle, clock, random)
-        self.streams: SessionStreams = SessionStreams(host.link, host.stores.log, self._records, random)
+        process = encode_base64url(random(6))
+        self.streams: SessionStreams = SessionStreams(process, host.link, host.stores.log, self._records, random)
         self.calls: SessionCalls = SessionCalls(
-            encode_base64url(random(6)),
+            process,
             host.handler,
             host.client_state,
             self._remember,
