@@ -199,9 +199,13 @@ async def test_a_session_whose_owner_crashed_is_claimed_by_another_process(repli
 
 
 async def next_round(app: HttpApp, stream: ResumedStream) -> None:
-    """Let a stream ask for its writer, and wait until every process has heard the question and the answer."""
+    """Let a stream ask for its writer, and wait until its process has heard that it asked."""
+    asked = asyncio.Event()
+    assert app.sessions is not None
+    leave = app.sessions.streams._link.on("asked", lambda data: asked.set())
     stream._heartbeat()
-    await caught_up(app)  # The question is on the topic, and its answer is behind it.
+    await asked.wait()
+    leave()
     await caught_up(app)
 
 
@@ -556,3 +560,32 @@ async def test_many_sessions_over_two_replicas_at_once(replicas: Replicas, gate:
 
     await asyncio.gather(*(one(number) for number in range(30)))
     assert all(nothing_is_left(app) for app in apps)
+
+
+async def test_a_stream_that_goes_on_elsewhere_is_told_to_its_new_process_alone(
+    replicas: Replicas, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = await two(replicas)
+    bystander = replicas.servers[0]._bus_link()
+    sent: list[tuple[str, str]] = []
+    post_to = BusLink.post_to
+
+    def spy(self: BusLink, process: str, kind: str, data: bytes) -> None:
+        sent.append((process, kind))
+        post_to(self, process, kind, data)
+
+    monkeypatch.setattr(BusLink, "post_to", spy)
+    common: list[bytes] = []
+    bystander._bus.subscribe(bystander._topic, common.append)
+    call = here.start_call("hold", id=7)
+    await call.message("notifications/message")
+    await gate.reached.wait()
+    await call.disconnect()
+    resumed = await there.get({"last-event-id": call.last_event_id})
+    gate.opened.set()
+    await resumed.finished()
+    assert text_of(resumed.messages[-1]) == "held"
+    sessions = replicas.apps[1].sessions
+    assert sessions is not None
+    assert {process for process, kind in sent if kind == "wake"} == {sessions.streams.process}
+    assert {message.partition(b" ")[0] for message in common} <= {b"claim", b"log", b"change", b"lists"}

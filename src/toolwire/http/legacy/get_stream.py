@@ -70,8 +70,8 @@ class GetStreams(Protocol):
     async def alive(self, token: SessionToken) -> bool:
         """Return whether the session still exists. This counts as a use of the session."""
 
-    def woken(self, session: str, stream: str) -> None:
-        """Tell all processes that a stream has new events in the log."""
+    def woken(self, session: str, stream: str, carrier: str) -> None:
+        """Tell the process that carries a stream, if there is one, that there are new events in the log."""
 
     def disconnected(self, stream: GetStream) -> None:
         """Take note that the client of a stream disconnected."""
@@ -102,6 +102,7 @@ class GetStream:
         "_task",
         "_woken",
         "_work",
+        "carrier",
         "id",
         "name",
         "position",
@@ -118,6 +119,8 @@ class GetStream:
         self.position: Position | None = resume.position
         self.taken: bool = False
         """Whether another connection carries the stream now."""
+        self.carrier: str = ""
+        """The process of that connection."""
         self._send: SendMessage | None = None
         self._task: asyncio.Task[Any] | None = None
         self._work: asyncio.Task[None] | None = None
@@ -339,6 +342,7 @@ class SessionStream(GetStream):
         "has_gap",
         "lease",
         "level",
+        "owner",
         "owner_asked",
         "owns",
         "state_told",
@@ -366,6 +370,8 @@ class SessionStream(GetStream):
         self.uris: frozenset[str] = frozenset()
         self.state_told: bool = False
         """Whether another process has told the level and the subscriptions since the stream was opened."""
+        self.owner: str = ""
+        """The process of the stream that claimed the session last."""
         self.owner_asked: bool = False
         """Whether the owner was asked for a sign of life, and has given none yet."""
         self.has_gap: bool = False
@@ -564,7 +570,7 @@ class SessionStream(GetStream):
             self._pending = None
             if not self.attached:
                 # Another process may carry the stream now, and may have looked already.
-                self.streams.woken(self.token.id, self.name)
+                self.streams.woken(self.token.id, self.name, self.carrier)
         if self._successor:
             successor, self._successor = self._successor, ""
             if not self.has_gap:

@@ -55,8 +55,8 @@ class PostStreams(Protocol):
     process: str
     """The name of this process, which no other has."""
 
-    def woken(self, session: str, stream: str) -> None:
-        """Tell all processes that a stream has new events in the log."""
+    def woken(self, session: str, stream: str, carrier: str) -> None:
+        """Tell the process that carries a stream, if there is one, that there are new events in the log."""
 
     def over(self, stream: PostStream) -> None:
         """Take note that a stream has ended."""
@@ -98,6 +98,7 @@ class PostStream:
         self._since_header = (HEADER_EVERY, 0)  # The events since the last header in the log, and their bytes.
         self._has_event_id = False  # Whether the client has an event id to come back with.
         self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
+        self._carrier = ""  # The process whose connection carries the stream now; empty where no client came back.
         self._retry: int | None = None
         self._closing = False
         self._sending = False
@@ -172,11 +173,12 @@ class PostStream:
         if self._writer is not None:
             await asyncio.wait({self._writer})
 
-    def taken(self) -> None:
-        """Leave the stream to another connection, and tell that one of the events that are there."""
+    def taken(self, process: str) -> None:
+        """Leave the stream to another connection, in the process of this name, and tell it of the events so far."""
+        self._carrier = process
         self.detach()
         if self._writer is not None:
-            self._streams.woken(self.session, self.name)
+            self._streams.woken(self.session, self.name, self._carrier)
 
     # --- messages of calls ---
 
@@ -323,7 +325,7 @@ class PostStream:
         if self.attached:
             await self._body(b"".join(lines))
         else:
-            self._streams.woken(self.session, self.name)
+            self._streams.woken(self.session, self.name, self._carrier)
 
     async def _body(self, data: bytes, more: bool = True) -> None:
         await self._transmit({"type": "http.response.body", "body": data, "more_body": more})
@@ -396,7 +398,7 @@ class PostStream:
         except (StoreFailed, StoreFull) as error:
             log.error("the answer of a call is lost to a client that comes back: %s", error)
         else:
-            self._streams.woken(self.session, self.name)
+            self._streams.woken(self.session, self.name, self._carrier)
 
     def _make_room(self) -> None:
         if self._room is not None:

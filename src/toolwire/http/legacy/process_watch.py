@@ -1,7 +1,8 @@
 """The processes that do not answer on the bus, and so are gone.
 
-A process is asked on the topic that all processes hear in one order. It is gone when it has been silent for
-`SILENT_SECONDS`, by these rules:
+A process is asked on its own topic, and answers on the topic of the process that asks. That one writes down on its own
+topic that it asks, before it asks. So it hears questions and answers in one order. A process is gone when it has been
+silent for `SILENT_SECONDS`, by these rules:
 
 - The silence begins when the first question that it has not answered is heard here. Any answer ends the silence.
 - The time is that of this process's own monotonic clock.

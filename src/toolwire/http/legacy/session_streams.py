@@ -46,6 +46,7 @@ class _Claim(Struct):
     session: str
     stream: str
     by: str
+    process: str
 
 
 class _Released(Struct):
@@ -53,7 +54,13 @@ class _Released(Struct):
     by: str
 
 
-class _Session(Struct):
+class _OwnerAsked(Struct):
+    session: str
+    by: str
+    """The process that asks."""
+
+
+class _OwnerKnown(Struct):
     session: str
 
 
@@ -124,6 +131,7 @@ class SessionStreams:
             link.on("owner", self._on_owner_alive),
             link.on("handed", self._on_handed_over),
             link.on("writer?", self._on_writer_asked),
+            link.on("asked", self._on_asked),
             link.on("writer", self._on_writer_known),
             link.on("wake", self._on_wake),
             link.on("state", self._on_state),
@@ -192,10 +200,13 @@ class SessionStreams:
         return encode_base64url(self._random(8))
 
     async def _claim(self, stream: GetStream) -> None:
-        await self._link.publish("claim", _encode(_Claim(stream.token.id, stream.name, stream.id)))
+        await self._link.publish("claim", self._claim_of(stream))
 
     def _post_claim(self, stream: GetStream) -> None:
-        self._link.post("claim", _encode(_Claim(stream.token.id, stream.name, stream.id)))
+        self._link.post("claim", self._claim_of(stream))
+
+    def _claim_of(self, stream: GetStream) -> bytes:
+        return _encode(_Claim(stream.token.id, stream.name, stream.id, self.process))
 
     def _add(self, stream: GetStream) -> None:
         self._gets.setdefault(stream.token.id, []).append(stream)
@@ -211,8 +222,9 @@ class SessionStreams:
 
     # --- what streams report ---
 
-    def woken(self, session: str, stream: str) -> None:
-        self._link.post("wake", _encode(_Wake(session, stream)))
+    def woken(self, session: str, stream: str, carrier: str) -> None:
+        if carrier:
+            self._link.post_to(carrier, "wake", _encode(_Wake(session, stream)))
 
     def over(self, stream: PostStream) -> None:
         self._posts.pop((stream.session, stream.name), None)
@@ -236,7 +248,7 @@ class SessionStreams:
             self._post_claim(stream)
         else:
             stream.owner_asked = True
-            self._link.post("owner?", _encode(_Session(stream.token.id)))
+            self._link.post_to(stream.owner, "owner?", _encode(_OwnerAsked(stream.token.id, self.process)))
 
     def check_writer(self, stream: ResumedStream) -> None:
         """Answer for the process that wrote a stream, if it writes no more; ask it, if that is not known."""
@@ -247,7 +259,9 @@ class SessionStreams:
         elif not self._is_own(stream):
             silent_since = self._watch.silence(process)
             question = _WriterAsked(process, stream.token.id, stream.name, self.process, silent_since)
-            self._link.post("writer?", _encode(question))
+            # First on the topic by which answers come: answers to earlier questions come before it, the next one after.
+            self._link.post_to(self.process, "asked", _encode(question))
+            self._link.post_to(process, "writer?", _encode(question))
         elif (stream.token.id, stream.name) not in self._posts:
             stream.writer_ended(_ANSWER_LOST)
 
@@ -283,10 +297,10 @@ class SessionStreams:
         claim = _decode_claim(data)
         post = self._posts.get((claim.session, claim.stream))
         if post is not None:
-            post.taken()
+            post.taken(claim.process)
         for stream in tuple(self._gets.get(claim.session, ())):
-            if isinstance(stream, SessionStream):
-                stream.owner_asked = False
+            if isinstance(stream, SessionStream) and claim.stream.startswith("g"):
+                stream.owner, stream.owner_asked = claim.process, False
             if stream.id == claim.by:
                 _become_owner(stream)
             elif stream.name == claim.stream:
@@ -298,7 +312,7 @@ class SessionStreams:
 
     def _give_up(self, stream: GetStream, claim: _Claim) -> None:
         """Leave a stream to another connection, which goes on with it."""
-        stream.taken = True
+        stream.taken, stream.carrier = True, claim.process
         if isinstance(stream, SessionStream):
             stream.yield_to(claim.by, claim.stream)
         if _is_leased(stream):
@@ -314,12 +328,12 @@ class SessionStreams:
                 return
 
     def _on_owner_asked(self, data: bytes) -> None:
-        session = _decode_session(data).session
-        if any(stream.owns for stream in self._streams_of(session)):
-            self._link.post("owner", _encode(_Session(session)))
+        asked = _decode_owner_asked(data)
+        if any(stream.owns for stream in self._streams_of(asked.session)):
+            self._link.post_to(asked.by, "owner", _encode(_OwnerKnown(asked.session)))
 
     def _on_owner_alive(self, data: bytes) -> None:
-        for stream in self._streams_of(_decode_session(data).session):
+        for stream in self._streams_of(_decode_owner_known(data).session):
             stream.owner_asked = False
 
     def _on_handed_over(self, data: bytes) -> None:
@@ -332,10 +346,12 @@ class SessionStreams:
         asked = _decode_writer_asked(data)
         if asked.process == self.process:
             writes = (asked.session, asked.stream) in self._posts
-            self._link.post("writer", _encode(_WriterKnown(self.process, asked.session, asked.stream, writes)))
-            return
-        # Times of another process mean nothing here.
-        if self._watch.asked(asked.process, asked.silent_since if asked.by == self.process else None):
+            known = _WriterKnown(self.process, asked.session, asked.stream, writes)
+            self._link.post_to(asked.by, "writer", _encode(known))
+
+    def _on_asked(self, data: bytes) -> None:
+        asked = _decode_writer_asked(data)
+        if asked.by == self.process and self._watch.asked(asked.process, asked.silent_since):
             for stream in self._resumed():
                 if stream.header is not None and stream.header.process == asked.process:
                     stream.writer_ended(_PROCESS_GONE)
@@ -494,7 +510,8 @@ def _become_owner(stream: GetStream) -> None:
 _encode = msgspec.json.encode
 _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_released = msgspec.json.Decoder(_Released).decode
-_decode_session = msgspec.json.Decoder(_Session).decode
+_decode_owner_asked = msgspec.json.Decoder(_OwnerAsked).decode
+_decode_owner_known = msgspec.json.Decoder(_OwnerKnown).decode
 _decode_handed = msgspec.json.Decoder(_HandedOver).decode
 _decode_writer_asked = msgspec.json.Decoder(_WriterAsked).decode
 _decode_writer_known = msgspec.json.Decoder(_WriterKnown).decode
