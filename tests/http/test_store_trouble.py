@@ -11,7 +11,8 @@ from tests.http.httpclient import HttpClient, SessionClient, initialize_request
 
 from toolwire import Context, Server
 from toolwire.http import readiness
-from toolwire.stores import MemoryKV, MemoryLog, StoreFailed, Stores
+from toolwire.stores import MemoryKV, MemoryLog, StoreFailed, StoreFull, Stores
+from toolwire.testing import elapse
 
 FAILURE = "The store redis://inside.example:6379/0 cannot be used: it is not reached"
 
@@ -37,6 +38,10 @@ class BreakableKV(MemoryKV, Breakable):
 
 
 class BreakableLog(MemoryLog, Breakable):
+    error: type[Exception] = StoreFailed
+    #: Whether it takes what it says that it does not.
+    takes = False
+
     def __init__(self) -> None:
         super().__init__()
         self.failed = asyncio.Event()
@@ -44,7 +49,9 @@ class BreakableLog(MemoryLog, Breakable):
     async def append(self, stream: str, data: bytes) -> int:
         if self.broken:
             self.failed.set()
-        self.check()
+            if self.takes:
+                await super().append(stream, data)
+            raise self.error(FAILURE)
         return await super().append(stream, data)
 
 
@@ -66,6 +73,14 @@ async def app(stores: Stores, gate: asyncio.Event) -> AsyncIterator[Any]:
     async def hold(ctx: Context) -> str:
         await ctx.info("under way")
         await gate.wait()
+        return "done"
+
+    @server.tool
+    async def count(ctx: Context) -> str:
+        await ctx.info(0)
+        await gate.wait()
+        for number in (1, 2, 3):
+            await ctx.info(number)
         return "done"
 
     @server.tool
@@ -120,6 +135,28 @@ async def test_events_that_cannot_be_kept_are_told_all_the_same(app: Any, stores
     assert [each.get("method") for each in call.messages] == ["notifications/message", None]
     assert call.answer()["result"]["content"][0]["text"] == "done"
     assert call.last_event_id == "", "with which nobody could come back"
+
+
+@pytest.mark.parametrize("error", [StoreFailed, StoreFull])
+@pytest.mark.parametrize("taken", [False, True], ids=["refused", "taken, but the answer is lost"])
+async def test_messages_for_a_client_that_is_away_are_kept_later_and_in_order(
+    app: Any, stores: Stores, gate: asyncio.Event, error: type[Exception], taken: bool
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("count")
+    await call.message("notifications/message")
+    await call.disconnect()
+    log: Any = stores.log
+    log.broken, log.error, log.takes = True, error, taken
+    gate.set()
+    await log.failed.wait()
+    log.broken = False
+    resumed = await client.get({"last-event-id": call.last_event_id})
+    await elapse(10.0)
+    await resumed.finished()
+    assert [each["params"]["data"] for each in resumed.messages[:-1]] == [1, 2, 3]
+    assert resumed.answer()["result"]["content"][0]["text"] == "done"
 
 
 @pytest.mark.parametrize("notices", [True, False], ids=["a connection that is gone", "one that seems to be there"])
@@ -179,3 +216,19 @@ async def test_a_name_of_the_store_that_is_none_is_replaced(app: Any, stores: St
     await client.initialize()
     assert (await client.delete()).status == 200
     assert (await client.post(client.request("tools/list"))).status == 404
+
+
+async def test_clients_look_again_when_the_store_is_back(
+    app: Any, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    stream = await client.get()
+    stores.kv.broken = True  # type: ignore[attr-defined]
+    app.sessions.streams._on_lost()
+    while "catching up with the other processes failed" not in caplog.text:
+        await asyncio.sleep(0)
+    stores.kv.broken = False  # type: ignore[attr-defined]
+    await elapse(10.0)
+    await stream.message("notifications/tools/list_changed")
+    await stream.disconnect()

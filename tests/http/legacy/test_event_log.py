@@ -116,25 +116,27 @@ class FailingLog(MemoryLog):
 
 async def test_what_waits_for_the_store_is_given_up_in_time() -> None:
     with pytest.raises(StoreFailed):
-        await EventLog(FailingLog()).end_later("s", "p", LAST, b"answer", within=0.0)
+        await EventLog(FailingLog()).append_later("s", "p", None, LAST, b"answer", within=0.0)
 
 
 async def test_what_waits_for_the_store_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_WAITING", 2 * event_log.LEAST_WAITING)
     events = EventLog(FailingLog())
-    waiting = [asyncio.ensure_future(events.end_later("s", "p", LAST, b"answer", within=60.0)) for _ in range(2)]
+    waiting = [
+        asyncio.ensure_future(events.append_later("s", "p", None, LAST, b"answer", within=60.0)) for _ in range(2)
+    ]
     await asyncio.sleep(0)
     with pytest.raises(StoreFull):
-        await events.end_later("s", "p", LAST, b"answer", within=60.0)
+        await events.append_later("s", "p", None, LAST, b"answer", within=60.0)
     events.hurry()
     assert [type(each) for each in await asyncio.gather(*waiting, return_exceptions=True)] == [StoreFailed] * 2
     with pytest.raises(StoreFailed):
-        await events.end_later("s", "p", LAST, b"answer", within=60.0)
+        await events.append_later("s", "p", None, LAST, b"answer", within=60.0)
 
 
 async def test_an_end_that_was_taken_after_all_is_not_appended_twice() -> None:
     events = EventLog(MemoryLog())
     await events.append("s", "p", MESSAGE, b"under way")
     for _ in range(2):
-        await events.end_later("s", "p", LAST, b"answer", within=60.0)
+        await events.append_later("s", "p", None, LAST, b"answer", within=60.0)
     assert [entry.data for entry in await events.read("s", Resume("p", None))] == [b"under way", b"answer"]

@@ -159,8 +159,13 @@ class EventLog:
     async def append(self, session: str, stream: str, kind: bytes, data: bytes) -> Position:
         return await self._log.append(_key(session, stream), kind + data)
 
-    async def end_later(self, session: str, stream: str, kind: bytes, data: bytes, within: float) -> None:
-        """Append an end that the store failed to take, as soon as it can; raise its last error after some time."""
+    async def append_later(
+        self, session: str, stream: str, after: Position | None, kind: bytes, data: bytes, within: float
+    ) -> Position:
+        """Append an event that the store failed to take, as soon as it can; raise its last error after some time.
+
+        `after` is the position of the event before it.
+        """
         size = max(len(data), LEAST_WAITING)
         if self._waiting + size > MAX_WAITING:
             raise StoreFull("Too much waits for the store already.")
@@ -173,10 +178,11 @@ class EventLog:
                 try:
                     # The store may have taken it the first time, and only its answer was lost.
                     kept = await self.kept(session, stream)
-                    if not kept or not kept[-1].is_end:
-                        await self.append(session, stream, kind, data)
-                    return
-                except StoreFailed:
+                    last = kept[-1] if kept else None
+                    if last is not None and (last.is_end or _is_taken(last, after, kind, data)):
+                        return last.position
+                    return await self.append(session, stream, kind, data)
+                except (StoreFailed, StoreFull):
                     if self._hurried.is_set() or asyncio.get_running_loop().time() >= until:
                         raise
         finally:
@@ -238,6 +244,11 @@ class EventLog:
             await self._log.delete(key)
         except Exception:
             log.exception("a stream could not be forgotten")
+
+
+def _is_taken(last: LoggedEvent, after: Position | None, kind: bytes, data: bytes) -> bool:
+    """Return whether the last event is the one that was to be appended after another."""
+    return last.position != after and last.kind == kind and last.data == data
 
 
 def _key(session: str, stream: str) -> str:

@@ -353,7 +353,10 @@ class PostStream:
                 return encode_event(message)  # Only a client that is connected gets it.
             text = "The answer is too large to be kept for a connection that was lost"
             kept = encode_error(self._last_request, INTERNAL_ERROR, text)
-        if not await self._keep(LAST if last else MESSAGE, kept):
+        is_kept = await self._keep(LAST if last else MESSAGE, kept)
+        if not is_kept and not (last or self.attached):
+            is_kept = await self._keep_late(kept)
+        if not is_kept:
             return encode_event(message)
         return encode_event(message, id=event_id(self.name, self._position))
 
@@ -374,6 +377,21 @@ class PostStream:
         self._has_event_id = True
         return True
 
+    async def _keep_late(self, message: bytes) -> bool:
+        """Log a message that the log did not take, before those that follow: a client that comes back expects it."""
+        if not self._has_event_id:
+            return False
+        events = self._streams.events
+        try:
+            self._position = await events.append_later(
+                self.session, self.name, self._position, MESSAGE, message, KEPT_FOR_RETURN
+            )
+        except (StoreFailed, StoreFull) as error:
+            log.error("an event could not be kept for a client that comes back: %s", error)
+            return False
+        self._count(MESSAGE, message)
+        return True
+
     def _make_header(self) -> bytes:
         if not self._header:
             self._header = encode_header(StreamHeader(self._streams.process, self._requests))
@@ -386,15 +404,20 @@ class PostStream:
 
     async def _append(self, kind: bytes, data: bytes) -> Position:
         position = await self._streams.events.append(self.session, self.name, kind, data)
+        self._count(kind, data)
+        return position
+
+    def _count(self, kind: bytes, data: bytes) -> None:
+        """Count the events since the last header."""
         events, total = self._since_header
         self._since_header = (0, 0) if kind == PRIMING else (events + 1, total + len(data))
-        return position
 
     async def _keep_later(self, kind: bytes, data: bytes) -> None:
         """Log the end of the stream after all, because a client that comes back waits for it."""
         self._disconnect()
         try:
-            await self._streams.events.end_later(self.session, self.name, kind, data, KEPT_FOR_RETURN)
+            events = self._streams.events
+            await events.append_later(self.session, self.name, self._position, kind, data, KEPT_FOR_RETURN)
         except (StoreFailed, StoreFull) as error:
             log.error("the answer of a call is lost to a client that comes back: %s", error)
         else:

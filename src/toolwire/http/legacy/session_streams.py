@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from toolwire.http.legacy.event_log import EventLog, Resume, stream_name
+from toolwire.backoff import Backoff
+from toolwire.http.legacy.event_log import LONGEST_PAUSE, EventLog, Resume, stream_name
 from toolwire.http.legacy.get_stream import GetStream, ResumedStream, SessionStream
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
 from toolwire.http.legacy.process_watch import ProcessWatch
@@ -25,7 +26,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Logged, Published
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
-from toolwire.stores import Log
+from toolwire.stores import Log, StoreFailed, StoreFull
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.deadlines import in_time
 
@@ -399,18 +400,28 @@ class SessionStreams:
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
+        backoff = Backoff(longest=LONGEST_PAUSE)
         try:
             while self._missed:
                 self._missed = False
-                for streams in tuple(self._gets.values()):
-                    for stream in tuple(streams):
-                        await self._look_again(stream)
-                        # One claim at a time: all at once would be too many for the bus again.
-                        await asyncio.sleep(0)
+                try:
+                    await self._look_at_all()
+                except (StoreFailed, StoreFull):
+                    log.exception("catching up with the other processes failed")
+                    # Nobody else tells the clients, so it is tried until the store can be reached.
+                    self._missed = True
+                    await asyncio.sleep(backoff.after(None))
         except Exception:
             log.exception("catching up with the other processes failed")
         finally:
             self._catching_up = None
+
+    async def _look_at_all(self) -> None:
+        for streams in tuple(self._gets.values()):
+            for stream in tuple(streams):
+                await self._look_again(stream)
+                # One claim at a time: all at once would be too many for the bus again.
+                await asyncio.sleep(0)
 
     async def _look_again(self, stream: GetStream) -> None:
         record = await self._records.find(stream.token)
