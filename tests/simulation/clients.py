@@ -225,6 +225,10 @@ class Client:
                 raise
             if task["status"] in OVER:
                 self.ledger.told_end(work, task["status"], str(task.get("statusMessage", "")))
+                if gives_up:
+                    # It may be too late to cancel a task, and the end stays what it is.
+                    with contextlib.suppress(Broken, Refused, Failed):
+                        await self.cancel(work.task)
                 return
 
     async def do_once(self, work: Work) -> None:
