@@ -18,6 +18,8 @@ PARTS    ?=
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
+# fleet: which scenes ("short" for a quick selection, all if none is named).
+SCENES   ?=
 # mutation-rows: which rows (all if none is named).
 ROWS     ?=
 
@@ -26,7 +28,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak simulate kills mutation mutation-rows clean
+.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak simulate kills fleet mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -115,6 +117,9 @@ simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see t
 kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
+fleet: $(READY) ## run three replicas on Redis behind nginx through outages and failovers (SCENES=short for some of them; Linux)
+	$(BIN)/python -m tests.fleet $(SCENES)
+
 mutation: $(READY) ## break the core 200 times and see whether the tests notice
 	$(BIN)/python -m pip install --quiet --group mutation
 	$(BIN)/python scripts/mutation.py
@@ -125,4 +130,4 @@ mutation-rows: $(READY) ## break the behaviour of each acceptance row and see wh
 # --- Afterwards ---
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv* .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .fleet .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

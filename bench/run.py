@@ -24,6 +24,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import fleet_lines
 import http_lines
 from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
 from notes import Notes, say
@@ -207,6 +208,7 @@ AT_THE_END: dict[str, Callable[[Bench], None]] = {
     "http-clients": http_lines.clients,
     "http-many-tools": http_lines.many_tools,
     "http-sessions": http_lines.sessions,
+    "redis": fleet_lines.on_redis,
 }
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of any process: the memory that it has, and why it ended."""
+"""What can be asked of any process: its memory, its time on the processor, and why it ended."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def resident_kib(process: int | None = None) -> int:
         status = Path(f"/proc/{number}/status").read_text()
         return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS:"))
     return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(number)]))
+
+
+def processor_seconds(process: int) -> float:
+    """Return the seconds that a process has spent on the processor, in all its threads."""
+    if sys.platform != "linux":
+        raise OSError("the time of another process is only known on Linux")
+    # The name of the program may hold anything, brackets and spaces included.
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def last_words(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> str:

@@ -1,0 +1,190 @@
+"""One fleet: three replicas behind nginx, a Redis behind an address, and the clients; and what may happen to it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.fleet.ledger import MODERN, Counts, Ledger, Loss, Note, Task, judge, read_notes
+from tests.fleet.replicas import DRAIN, Address, FleetError, Nginx, Process, Redis, Replica
+from tests.fleet.traffic import PATIENCE, Traffic, client_of
+
+from toolwire import Client
+
+#: Seconds in which a replica that works has run a short task.
+_SHORT = 45.0
+
+
+class Fleet:
+    """The processes and the clients of one scene."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        kills: bool = False,
+        clocks: Sequence[float] = (0.0, 0.0, 0.0),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`kills`: replicas are killed in this scene. `clocks`: how many seconds the clock of each replica is ahead."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.ledger = Ledger()
+        self.redis = Redis("redis", folder)
+        self.standby = Redis("redis-standby", folder)
+        self.address = Address(self.redis)
+        self.replicas = [
+            Replica(number, folder, self.address.url, environment or {}, clock)
+            for number, clock in enumerate(clocks, start=1)
+        ]
+        self.nginx = Nginx(folder, self.replicas)
+        self.traffic = Traffic(self.nginx.url, self.ledger, kills=kills)
+        self._notes: list[Note] = []
+        (folder / "notes").touch()
+        self._written = (folder / "notes").open()
+        self._direct: dict[str, Client] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Fleet]:
+        """Run the fleet until the end of the block. Nothing is left of it then, whatever happens in the block."""
+        processes: list[Process] = [*self.replicas, self.nginx, self.redis, self.standby]
+        try:
+            await self.redis.start()
+            await self.address.open()
+            async with asyncio.TaskGroup() as group:
+                for replica in self.replicas:
+                    group.create_task(replica.start())
+            await self.nginx.start()
+            await self.traffic.open()
+            yield self
+        finally:
+            for process in processes:
+                process.signal(signal.SIGKILL)
+            await self.address.cut()
+            await asyncio.gather(*(process.ended() for process in processes), return_exceptions=True)
+            await self.traffic.close()
+            for client in self._direct.values():
+                await client.close()
+            self._written.close()
+
+    # --- work ---
+
+    def start_load(self) -> None:
+        self.traffic.start(self.folder)
+
+    async def load(self, seconds: float) -> None:
+        """Let the usual load run for some time."""
+        await asyncio.sleep(seconds)
+
+    async def at(self, replica: Replica) -> Client:
+        """Return a client of one replica, past nginx."""
+        if replica.name not in self._direct:
+            self._direct[replica.name] = await client_of(replica.url, MODERN).connect()
+        return self._direct[replica.name]
+
+    async def place(self, seconds: float, each: int, replicas: Sequence[Replica] | None = None) -> list[Task]:
+        """Begin tasks of that length on replicas: `each` that may be begun once, and `each` that may be begun again."""
+        tasks: list[Task] = []
+        for replica in self.replicas if replicas is None else replicas:
+            client = await self.at(replica)
+            for kind in ("once", "again"):
+                tasks += self.traffic.begin(kind, seconds, client, each)
+        await self.begun(tasks)
+        return tasks
+
+    def notes(self) -> list[Note]:
+        """Return what the handlers have noted until now. Each line is written by one system call."""
+        self._notes += read_notes(self._written.readlines())
+        return self._notes
+
+    async def begun(self, tasks: Sequence[Task], times: int = 1) -> None:
+        """Wait until every one of these tasks was begun that many times."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    found = Counter(note.number for note in self.notes() if note.what == "begin")
+                    if all(found[task.number] >= times for task in tasks):
+                        return
+                    for task in tasks:
+                        if task.refused:
+                            raise FleetError(f"a task was refused before anything went wrong: {task.refused}")
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            # The verdict says what became of the tasks.
+            late = sum(found[task.number] < times for task in tasks)
+            self.ledger.remarks.append(f"{late} of {len(tasks)} tasks were not begun {times} times in {PATIENCE:g} s")
+
+    # --- faults ---
+
+    async def kill(self, replica: Replica) -> None:
+        """End a replica by SIGKILL, in a moment when no change has just been announced."""
+        async with self.traffic.announcing:
+            await asyncio.sleep(0.3)
+            await replica.kill()
+            self.ledger.losses.append(Loss(replica.name, time.monotonic()))
+
+    async def stop(self, replica: Replica) -> None:
+        """End a replica by SIGTERM, and wait until it has left."""
+        self.ledger.losses.append(Loss(replica.name, time.monotonic(), DRAIN))
+        began = time.monotonic()
+        replica.signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            status = await replica.ended()
+        if status != 0:
+            self.ledger.wedged.append(f"{replica.name} ended with the status {status} after SIGTERM")
+        if time.monotonic() - began > 2 * DRAIN + 5:
+            self.ledger.wedged.append(f"{replica.name} took {time.monotonic() - began:.0f} s to stop")
+
+    async def replicate(self) -> None:
+        """Start a second Redis that follows the first, and wait until it has caught up."""
+        await self.standby.start()
+        await self.standby.command("REPLICAOF", "127.0.0.1", self.redis.port)
+        async with asyncio.timeout(60):
+            while await self.standby.figure("replication", "master_link_status") != "up":
+                await asyncio.sleep(0.05)
+
+    async def recovered(self) -> None:
+        """Wait until every replica says that it is ready."""
+        began = time.monotonic()
+        for replica in self.replicas:
+            while replica.runs and not await replica.is_ready():
+                if time.monotonic() - began > PATIENCE:
+                    self.ledger.wedged.append(f"{replica.name} is not ready {PATIENCE:g} s after the fault")
+                    return
+                await asyncio.sleep(0.1)
+        self.ledger.remarks.append(f"all replicas ready {time.monotonic() - began:.1f} s after the fault")
+
+    async def expect_not_ready(self) -> None:
+        """See that no replica says it is ready while its store is away."""
+        for replica in self.replicas:
+            if replica.runs and await replica.is_ready():
+                self.ledger.wedged.append(f"{replica.name} says that it is ready while its store is away")
+
+    # --- the end ---
+
+    async def verdict(self) -> Counts:
+        """Let everything come to its end, try every replica once more, and count."""
+        await self.traffic.stop()
+        await self.traffic.settle()
+        await asyncio.gather(*(self._try(replica) for replica in self.replicas if replica.runs))
+        await self.traffic.close()
+        return judge(self.ledger, self.notes())
+
+    async def _try(self, replica: Replica) -> None:
+        task = self.traffic.new_task("once", 0.1)
+        try:
+            async with asyncio.timeout(_SHORT):
+                await self.traffic.follow(task, await self.at(replica))
+        except TimeoutError:
+            pass
+        if task.status != "completed":
+            self.ledger.wedged.append(f"{replica.name} runs no task: {task.refused or task.later or 'no answer'}")
+        if not await replica.is_ready():
+            self.ledger.wedged.append(f"{replica.name} is not ready at the end")
