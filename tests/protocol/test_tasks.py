@@ -98,20 +98,55 @@ STEPS: dict[str, Callable[[Record, int], bool]] = {
     "say": lambda task, number: rules.say(task, f"step {number}"),
     "ask": lambda task, number: rules.ask(task, {f"q{number}": question()}),
     "answer": lambda task, number: rules.take_answers(task, dict.fromkeys(task.questions, ACCEPTED)),
-    "hand over": lambda task, number: rules.hand_over(task, "p2", 3),
+    "begin": lambda task, number: rules.begin(task, "p"),
+    "hand back": lambda task, number: rules.hand_back(task),
+    "lose the lease": lambda task, number: rules.lose_lease(task, 3) != "over",
 }
 
 
-def test_a_task_is_run_again_so_often_and_then_has_failed() -> None:
-    again = rules.Again(params=Raw(b"{}"), revision="2026-07-28", capabilities={})
-    task = record(again=again)
-    for number in (2, 3):
-        rules.ask(task, {f"q{number}": question()})
-        assert rules.hand_over(task, f"p{number}", 3)
-        assert (task.process, task.status, task.questions) == (f"p{number}", "working", {})
-        assert again.runs == number
-    assert rules.hand_over(task, "p4", 3)
-    assert task.status == "failed"
+def stored(idempotent: bool = True) -> rules.StoredCall:
+    return rules.StoredCall(params=Raw(b"{}"), revision="2026-07-28", kind="tool", idempotent=idempotent)
+
+
+def test_a_task_is_run_again_so_often_and_is_dead_then() -> None:
+    task = record(call=stored())
+    for attempt in (1, 2, 3):
+        assert rules.begin(task, f"p{attempt}")
+        assert not rules.begin(task, "another"), "once in an attempt"
+        assert (task.process, task.begun, task.attempt) == (f"p{attempt}", True, attempt)
+        rules.ask(task, {f"q{attempt}": question()})
+        assert rules.lose_lease(task, 3) == ("dead" if attempt == 3 else "run again")
+        assert (task.process, task.begun, task.questions) == ("", False, {})
+    assert (task.status, task.call) == ("failed", UNSET)
+    assert task.message == "3 server processes that ran this task ended before the task did"
+
+
+# What becomes of a task whose process is gone, or stops: by its call, and by whether its handler had begun.
+LEFT = [
+    (stored(True), False, "put back", "working"),
+    (stored(True), True, "run again", "working"),
+    (stored(False), False, "put back", "working"),
+    (stored(False), True, "failed", "failed"),
+    (UNSET, False, "failed", "failed"),
+    (UNSET, True, "failed", "failed"),
+]
+
+
+@pytest.mark.parametrize(("call", "begun", "loss", "handed_back"), LEFT)
+def test_what_becomes_of_a_task_that_its_process_leaves(call: Any, begun: bool, loss: str, handed_back: str) -> None:
+    def held() -> Record:
+        task = record(call=call, process="" if call is not UNSET and not begun else "p")
+        if begun:
+            task.process = ""
+            assert rules.begin(task, "p")
+        return task
+
+    lost, left = held(), held()
+    assert rules.lose_lease(lost, 3) == loss
+    assert rules.hand_back(left)
+    assert (left.status, left.attempt) == (handed_back, 1)
+    assert lost.attempt == (2 if loss == "run again" else 1)
+    assert (rules.lose_lease(lost, 3) == "over") == (lost.status == "failed")
 
 
 @pytest.mark.covers("J77", "E34")

@@ -324,7 +324,8 @@ WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
     "stateless exchanges": (open_stateless, {"exchanges": 8}),
     "calls of sessions": (open_session_call, {"exchanges": 8}),
     "uploads": (open_upload, {"uploads": 800}),
-    "tasks that run": (open_task, {"tasks_running": 8}),
+    # One runs and one waits: a quarter of each.
+    "tasks": (open_task, {"tasks_running": 4, "tasks_waiting": 4}),
 }
 
 

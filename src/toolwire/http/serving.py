@@ -194,6 +194,7 @@ class HttpServer:
         for listener in getattr(server, "servers", ()):
             listener.close()
         _close(self._sockets)
+        self._application.drain()
         state = server.server_state
         for connection in list(state.connections):
             connection.shutdown()

@@ -134,7 +134,7 @@ class Rounds:
         self.steps: dict[str, Raw] = {}
         self.unfinished: State | None = None
         """The state that is not answered completely: the handler must not run, and `pending` is what is missing."""
-        self._answers: dict[str, Answered] = {}
+        self.answers: dict[str, Answered] = {}
         self._keys = Keys()
         self._offered: dict[str, Raw] = {}
         self._seconds: float | None = None
@@ -150,14 +150,14 @@ class Rounds:
             raise invalid_state()
         self.round = state.round
         self.steps = dict(state.steps)
-        self._answers = dict(state.answers)
+        self.answers = dict(state.answers)
         for key, asked in state.asked.items():
             if asked.kind not in _REQUESTS:
                 raise invalid_state()
             # MRTR-9: an answer that is missing is asked for again, one that nobody asked for is ignored.
             response = responses.get(key)
             if response is not None:
-                self._answers[key] = Answered(asked.digest, checked_answer(key, asked.kind, response))
+                self.answers[key] = Answered(asked.digest, checked_answer(key, asked.kind, response))
             elif asked.request == _NOTHING:
                 text = f"The answer to {key[:100]!r} is missing; send the answers to all questions together"
                 raise ProtocolError(INVALID_PARAMS, text)
@@ -177,8 +177,8 @@ class Rounds:
         asked = Asked(kind, digest(kind, params))
         named, key = key is not None, self._keys.choose(kind, asked.digest, key)
         if named and key in self._offered:
-            self._answers[key] = Answered(asked.digest, checked_answer(key, kind, self._offered[key]))
-        answered = self._answers.get(key)
+            self.answers[key] = Answered(asked.digest, checked_answer(key, kind, self._offered[key]))
+        answered = self.answers.get(key)
         if answered is not None and answered.digest == asked.digest:
             return answered.result
         # A question that changed between rounds is asked again, never answered with another's answer.
@@ -192,7 +192,7 @@ class Rounds:
         """Return the state for the next round. `identifier` names it, unless nothing ran since the state before."""
         if self.unfinished is not None:
             asked = {key: asked for key, (asked, _) in self.pending.items()}
-            return msgspec.structs.replace(self.unfinished, asked=asked, answers=self._answers)
+            return msgspec.structs.replace(self.unfinished, asked=asked, answers=self.answers)
         if self.round >= self._max_rounds:
             raise ProtocolError(INVALID_PARAMS, f"The call asked more than {self._max_rounds} rounds of questions")
         return State(
@@ -203,7 +203,7 @@ class Rounds:
             round=self.round + 1,
             asked=self._asked(),
             # Only answers that this run used, so that a stale one does not travel for ever.
-            answers={key: self._answers[key] for key in self._answers if key in self._keys.used},
+            answers={key: self.answers[key] for key in self.answers if key in self._keys.used},
             steps=self.steps,
         )
 

@@ -32,11 +32,16 @@ TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 MAX_QUESTIONS: Final = 100
 #: Characters of a status message that are kept.
 MAX_MESSAGE: Final = 1000
+#: The status message of a task that waits to be started.
+WAITING: Final = "Waiting to be started"
 #: Where a task of the extension says how far it is: its `_meta` has the numbers, and its status message the words.
 PROGRESS_KEY: Final = "toolwire/progress"
 # Kept free in the record of a task that runs: a store that is full takes what is no longer than what it replaces, and
 # so the end of a task can always be written down.
 _ROOM: Final = "." * 512
+
+#: Characters that the record of a task keeps free for the name of its process.
+LONGEST_PROCESS: Final = 100
 
 Verdict: TypeAlias = Literal["call", "task", "may"]
 W = TypeVar("W", bound=t.Wire)
@@ -132,17 +137,23 @@ class Reply(Struct, omit_defaults=True):
     error: t.Error | UnsetType = UNSET
 
 
-class Again(Struct, omit_defaults=True):
-    """Everything that is needed to run a call again, if the tool allows that."""
+class StoredCall(Struct, omit_defaults=True):
+    """A call that was accepted, with everything that any process needs to run it."""
 
     params: Raw
     revision: str
+    kind: str = ""
+    """The tool, under the name that processes take tasks by; empty where a list handler makes the tools up."""
     capabilities: dict[str, Any] = {}
     client: t.Implementation | UnsetType = UNSET
     principal: Raw | UnsetType = UNSET
     is_local: bool = False
     """Whether the call came over stdio, where nobody needs a token; without a principal that is a great difference."""
-    runs: int = 1
+    progress_token: str | int | UnsetType = UNSET
+    idempotent: bool = False
+    """Whether the call may be run again after it has begun."""
+    line: str = ""
+    """The line that the task of a caller without a principal waits in. Other tasks wait in the line of their owner."""
 
 
 class Record(Struct, omit_defaults=True):
@@ -162,7 +173,13 @@ class Record(Struct, omit_defaults=True):
     progress: float | None = None
     total: float | None = None
     process: str = ""
-    """Who runs it; empty for a task that the host drives."""
+    """The process that holds it; empty for a task that waits to be taken, and for one that the host drives."""
+    begun: bool = False
+    """Whether its handler may have run its first line; True before it does."""
+    attempt: int = 1
+    """One, and one more for each lease that was lost after the handler had begun."""
+    origin: str = ""
+    """The process that accepted the call. It holds the connection of the client, and tells the client of the task."""
     questions: dict[str, Question] = {}
     answers: dict[str, Reply] = {}
     result: Raw | UnsetType = UNSET
@@ -170,7 +187,8 @@ class Record(Struct, omit_defaults=True):
     """The revision that the result is written for."""
     is_error: bool = False
     error: t.Error | UnsetType = UNSET
-    again: Again | UnsetType = UNSET
+    call: StoredCall | UnsetType = UNSET
+    """The call, while another process may have to run it."""
     name: str = ""
     """What the host calls a task that it drives; clients do not see it."""
     metadata: dict[str, Any] = {}
@@ -195,15 +213,27 @@ encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Record).decode
 
 
+class Unreadable(ProtocolError):
+    """The record of a task is damaged."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR, "The task cannot be read any more")
+
+
 def decode(data: bytes) -> Record:
     try:
         return _decode(data)
     except (msgspec.DecodeError, RecursionError):
-        raise ProtocolError(INTERNAL_ERROR, "The task cannot be read any more") from None
+        raise Unreadable from None
 
 
 def new_record(identifier: str, now: float, ttl_ms: int, poll_ms: int, **details: Any) -> Record:
     return Record(identifier, now, now, ttl_ms, poll_ms, room=_ROOM, **details)
+
+
+def leave_room(record: Record) -> None:
+    """Keep room for what taking a task and running it again add to its record."""
+    record.room += "." * (LONGEST_PROCESS + 32)
 
 
 # --- What may happen to it: each says whether anything changed -------------------------------------------------------
@@ -236,25 +266,85 @@ def cancel(record: Record) -> bool:
     return True
 
 
-def hand_over(record: Record, process: str, most_runs: int) -> bool:
-    """The process that ran a task is gone: another runs it again where the tool allows that, else it has failed."""
+def begin(record: Record, process: str) -> bool:
+    """A process that has taken the task is about to run its handler."""
+    if record.over or record.begun:
+        return False
+    before = len(encode(record))
+    record.process, record.begun = process, True
+    if record.message == WAITING:
+        record.message = ""
+    if record.call is not UNSET and not record.call.idempotent:
+        record.call = UNSET  # It is never run again.
+    _fill(record, before)
+    return True
+
+
+def hand_back(record: Record) -> bool:
+    """The process that holds a task ends: another takes it where the call allows that, else it has failed."""
     if record.over:
         return False
-    again = record.again
-    if again is UNSET or again.runs >= most_runs:
-        text = "The server process that ran this task ended before the task did"
-        return fail(record, ProtocolError(INTERNAL_ERROR, text))
-    record.process, again.runs = process, again.runs + 1
-    # What was asked and not answered is asked again by the new run.
+    if not _may_move(record):
+        return fail(record, ProtocolError(INTERNAL_ERROR, "The server stopped while the task was running"))
+    return _put_back(record)
+
+
+Loss: TypeAlias = Literal["over", "put back", "run again", "dead", "failed"]
+
+
+def lose_lease(record: Record, most_attempts: int) -> Loss:
+    """The process that held a task is gone. Say what becomes of the task.
+
+    A task that had not begun may go to anybody. One that had begun is run again if its call is idempotent. After
+    `most_attempts` it is dead: perhaps it takes its process down every time.
+    """
+    if record.over:
+        return "over"
+    if not _may_move(record):
+        if record.begun:
+            text = "The server process that ran this task ended before the task did"
+        else:
+            text = "The server process that was to run this task ended"
+        fail(record, ProtocolError(INTERNAL_ERROR, text))
+        return "failed"
+    if not record.begun:
+        _put_back(record)
+        return "put back"
+    if record.attempt >= most_attempts:
+        text = f"{record.attempt} server processes that ran this task ended before the task did"
+        fail(record, ProtocolError(INTERNAL_ERROR, text))
+        return "dead"
+    _put_back(record, record.attempt + 1)
+    return "run again"
+
+
+def _may_move(record: Record) -> bool:
+    return record.call is not UNSET and (record.call.idempotent or not record.begun)
+
+
+def _put_back(record: Record, attempt: int | None = None) -> bool:
+    before = len(encode(record))
+    record.process, record.begun = "", False
+    record.attempt = attempt or record.attempt
+    record.message = WAITING
+    # The next run asks again what was asked and not answered.
     record.questions, record.status = {}, "working"
+    _fill(record, before)
     return True
+
+
+def _fill(record: Record, length: int) -> None:
+    """Make a record as long as it was before: a store that is full takes it, and its end can be written down."""
+    record.room = _ROOM
+    record.room += "." * (length - len(encode(record)))
 
 
 def _end(record: Record, status: t.TaskStatus) -> None:
     record.status = status
     record.questions, record.answers = {}, {}
-    record.again = UNSET
+    record.call = UNSET
     record.room = record.process = ""
+    record.begun = False
 
 
 def say(record: Record, message: str, progress: float | None = None, total: float | None = None) -> bool:

@@ -48,6 +48,7 @@ class TaskRun(Protocol):
     """A call that is a task, or may become one."""
 
     id: str
+    attempt: int
     policy_timeout: float | None
 
     @property
@@ -211,6 +212,11 @@ class Call:
     def is_task(self) -> bool:
         """Return whether the call goes on as a task after its request was answered."""
         return self.task_run is not None and self.task_run.is_task
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt: above one where a task is run again after its process was lost."""
+        return 1 if self.task_run is None else self.task_run.attempt
 
     def client_can(self, capability: str) -> bool:
         """Return whether the client declared a capability that its revision has."""

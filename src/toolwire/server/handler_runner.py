@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from toolwire.protocol import types as t
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found
@@ -35,6 +36,15 @@ class HandlerRunner:
             self._handlers.close()
             self._handlers = None
 
+    async def take_up(self, call: Call) -> t.InputRequiredResult | None:
+        """Use up the answers that a request brings. Return the questions that are left, before which nothing runs."""
+        request = call.request
+        if request.revision != MODERN or (call.asking is None and request.params.request_state is UNSET):
+            return None
+        await self._questions.take_up(call)
+        # A middleware may have asked a question and swallowed the cancellation. Then the handler must not run now.
+        return await self._questions.input_required(call) if asked(call) else None
+
     async def run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler under its deadline. If it ended because of an open question, return `input_required`."""
         component: Component = found.component
@@ -44,14 +54,13 @@ class HandlerRunner:
         request = call.request
         if request.revision == MODERN and (call.asking is not None or request.params.request_state is not UNSET):
             try:
-                await self._questions.take_up(call)
+                unanswered = await self.take_up(call)
             except BaseException:
                 coroutine.close()
                 raise
-            if asked(call):
-                # A middleware asked a question and swallowed the cancellation, so the handler must not run now.
+            if unanswered is not None:
                 coroutine.close()
-                return await self._questions.input_required(call)
+                return unanswered
         seconds = component.timeout if component.timeout is not None else self._seconds
         if call.guard is not None:
             seconds, coroutine = call.guard(seconds, coroutine)

@@ -174,6 +174,9 @@ class StageKernel:
     def closing(self, session: Session) -> None:
         self._stage.current.kernel.closing(session)
 
+    def drain(self) -> None:
+        self._stage.current.kernel.drain()
+
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         kernel = self._stage.current.kernel
         if request.method == _LISTEN:

@@ -47,6 +47,8 @@ class ServedKernel(Handler, Protocol):
 
     def opened(self, session: Session) -> None: ...
 
+    def drain(self) -> None: ...
+
 
 class ServedServer(Protocol):
     """The server, as far as an HTTP application needs it."""
@@ -148,7 +150,7 @@ class Endpoint:
         await self._announce_lists()
 
     def drain(self) -> None:
-        self._server.kernel.hub.end_streams()
+        self._server.kernel.drain()
 
     async def stop(self) -> None:
         self.drain()

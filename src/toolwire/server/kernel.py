@@ -150,6 +150,12 @@ class Kernel:
         if self.offer.has_tasks():
             await self.tasks.ready()
 
+    def drain(self) -> None:
+        """Begin nothing that takes long: the server is about to stop."""
+        self.hub.end_streams()
+        if self._tasks is not None:
+            self._tasks.drain()
+
     async def stop(self) -> None:
         """Stop tasks, processes, streams and threads. The next call starts them again."""
         if self._tasks is not None:

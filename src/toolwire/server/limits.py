@@ -26,8 +26,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How much of each limit that all callers share one caller may use over HTTP: 0.25 is a quarter, 1 is all of it.
 
     A caller is a principal, otherwise an address. It holds for `exchanges`, `uploads`, `sessions`, `listeners`, streams
-    by GET, `threads`, `queue`, `tasks_running` and `task_results`. On stdio and in memory there is one caller, and no
-    share.
+    by GET, `threads`, `queue`, `tasks_running`, `tasks_waiting` and `task_results`. On stdio and in memory there is one
+    caller, and no share.
     """
     result: int = 16 * 1024 * 1024
     """Bytes of one answer."""
@@ -70,7 +70,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     task_results: int = 64 * 1024 * 1024
     """Bytes of the results of tasks that one process keeps at a time."""
     tasks_running: int = 1000
-    """Tasks that run at once in one process."""
+    """Tasks that run at once in one process; those that wait for an answer of their client do not count."""
+    tasks_waiting: int = 10_000
+    """Tasks that wait to be started, in all processes together; calls beyond that are refused."""
+    task_wait: float = 3600.0
+    """Seconds that a task waits to be started before it fails."""
+    task_attempts: int = 3
+    """How often the call of an idempotent tool is begun, when its process is lost every time."""
+    task_lease: float = 15.0
+    """Seconds after which the process of a task counts as gone if it shows no sign of life, and others have seen that
+    for as long again."""
+    tasks_dead: int = 1000
+    """Calls that are kept after their last attempt, to be sent again; the oldest go first."""
+    task_dead_ttl: float = 7 * 24 * 3600.0
+    """Seconds that such a call is kept."""
     ping: float = 0.0
     """Seconds between two pings to the client of a legacy connection other than HTTP, which closes when one is not
     answered within that time; 0 sends none."""

@@ -108,6 +108,11 @@ class Shares:
             else:
                 del self._held[caller]
 
+    def full(self) -> set[Caller]:
+        """Return the callers that hold their whole share."""
+        with self._lock:
+            return {caller for caller, held in self._held.items() if caller is not None and held >= self.own}
+
     def held_by(self, caller: Caller) -> int:
         """Return how much a caller holds now."""
         return self._held.get(caller, 0)

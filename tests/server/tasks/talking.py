@@ -15,6 +15,7 @@ from tests.httpwire import connect_http
 from tests.wireclient import MODERN, Message, WireClient, connect
 
 from toolwire import Server
+from toolwire.testing import elapse
 
 CORE = "2025-11-25"
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -44,7 +45,10 @@ async def open_to(server: Server, revision: str, over: Over = "memory") -> Async
     try:
         yield lambda capabilities=ABLE, principal=None: connect_http(app, revision, capabilities, principal=principal)
     finally:
-        await app.stop()
+        stopping = asyncio.create_task(app.stop())
+        # Tasks that still run are waited for; here that time passes at once.
+        await elapse(server.limits.drain)
+        await stopping
 
 
 @asynccontextmanager
@@ -112,8 +116,8 @@ async def reaches(client: WireClient, identifier: str, *statuses: str) -> Messag
     return task
 
 
-async def says(client: WireClient, identifier: str, message: str) -> Message:
-    """Look at a task until it has this status message."""
+async def says(client: WireClient, identifier: str, message: str | None) -> Message:
+    """Look at a task until it has this status message, or none."""
     while (task := await look(client, identifier)).get("statusMessage") != message:
         await asyncio.sleep(0)
     return task

@@ -23,6 +23,7 @@ from tests.server.tasks.talking import (
     outcome,
     over,
     reaches,
+    says,
     status_of,
     talk,
     task_in,
@@ -87,7 +88,7 @@ async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing(revision: s
 async def test_whoever_waits_for_a_result_is_told_when_the_store_has_lost_the_task(clock: Clock) -> None:
     async with talk(Held(stores=clock.stores).server, CORE) as client:
         waiting = await wait_for_end(client, await begin(client, "hold"))
-        for key in await clock.stores.kv.keys("toolwire:task:"):
+        for key in await clock.stores.kv.keys("toolwire:task2:"):
             await clock.stores.kv.delete(key)
         await clock.elapse(30)
         assert (await waiting)["error"]["code"] == -32602
@@ -135,12 +136,14 @@ async def test_ten_thousand_creations_by_one_caller(revision: str) -> None:
 
 @dialects
 async def test_too_many_at_once(revision: str) -> None:
-    held = Held(limits=Limits(task_window=0.0, tasks_running=2))
+    held = Held(limits=Limits(task_window=0.0, tasks_running=2, tasks_waiting=1))
     async with talk(held.server, revision) as client:
         first, _ = await begin(client, "hold"), await begin(client, "hold")
+        waiting = await begin(client, "hold")
         params = {"name": "hold", "arguments": {}, "task": {}}
         assert (await client.error("tools/call", params))["code"] == -32603
         await client.result("tasks/cancel", {"taskId": first})
+        await says(client, waiting, None)
         await begin(client, "hold")
 
 
@@ -318,7 +321,7 @@ async def test_a_record_that_cannot_be_read(revision: str) -> None:
     held = Held(stores=stores)
     async with talk(held.server, revision) as client:
         task = await begin(client, "hold")
-        (key,) = await stores.kv.keys("toolwire:task:")
+        (key,) = await stores.kv.keys("toolwire:task2:")
         await stores.kv.put(key, b"\x00 nothing")
         assert (await client.error("tasks/get", {"taskId": task}))["code"] == -32603
         assert text_in(await client.call("plain")) == "Hello, you!"

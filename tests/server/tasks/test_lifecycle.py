@@ -296,7 +296,7 @@ async def test_a_task_is_kept_while_it_runs_and_for_its_ttl_after_its_end(
         await clock.elapse(0.01)
         for task in ends.values():
             assert (await client.error("tasks/get", {"taskId": task}))["code"] == -32602
-        assert await clock.stores.kv.keys("toolwire:task:") == []
+        assert await clock.stores.kv.keys("toolwire:task2:") == []
 
 
 @ways

@@ -6,12 +6,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
@@ -33,8 +33,7 @@ from toolwire import Context, Policy, Server
 from toolwire.auth import Principal
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.server.policy import Call
-from toolwire.server.tasks import liveness
-from toolwire.server.tasks.task_processes import Processes
+from toolwire.server.tasks import process_identity
 from toolwire.stores.sqlite import SqliteStores
 
 ADA = Principal("ada", provider="tests", scopes=frozenset({"work"}))
@@ -44,9 +43,15 @@ class Process(Held):
     """A server as it would run in a process of its own: its own stores, on the same file."""
 
     def __init__(self, file: Path, ran: list[Any] | None = None) -> None:
-        self.stores = SqliteStores(file)
+        self.stores = SqliteStores(file, clock=lambda: time.time() + self._ahead)
+        self._ahead = 0.0
         self.ran = [] if ran is None else ran
         super().__init__(stores=self.stores)
+
+    def later(self, seconds: float) -> None:
+        """Let time pass in the store, and look for tasks that can be taken then."""
+        self._ahead += seconds
+        self.server.kernel.tasks._tasks.may_take()
 
     def _register(self) -> None:
         super()._register()
@@ -55,7 +60,11 @@ class Process(Held):
         async def again(ctx: Context, number: int) -> str:
             self.ran.append((number, ctx.principal))
             self.started.set()
-            await self.go.wait()
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.stopped.set()
+                raise
             name = await ctx.elicit("Name?", str, key="name") if number == 2 else None
             return f"done {number}" if name is None else f"done by {name.data}"
 
@@ -76,10 +85,9 @@ async def process(file: Path, revision: str, **options: Any) -> AsyncIterator[tu
 
 
 async def seem_dead(held: Process) -> None:
-    """Make the entry of a process look like that of one that was killed."""
-    (key,) = await held.stores.kv.keys("toolwire:task-process:")
-    entry = msgspec.json.decode(await held.stores.kv.get(key) or b"")
-    await held.stores.kv.put(key, msgspec.json.encode({**entry, "seen": 0.0}))
+    """Take the lease of a process away, as from one that was killed."""
+    for name, renewal in await held.stores.queue.leases():
+        assert await held.stores.queue.bury(name, renewal)
 
 
 @pytest.fixture
@@ -183,10 +191,10 @@ async def test_the_tasks_of_a_process_that_was_killed_are_taken_over(revision: s
         await dead.started.wait()
         await seem_dead(dead)
         async with process(file, revision) as (alive, b):
-            shown = await look(b, lost)
-            assert shown["status"] == "failed"
+            shown = await reaches(b, lost, "failed")
             assert shown["statusMessage"] == "The server process that ran this task ended before the task did"
             alive.go.set()
+            alive.later(2.0)
             assert text_in(await outcome(b, kept)) == "done 1"
             assert [number for number, _ in alive.ran] == [1]
 
@@ -203,7 +211,7 @@ async def test_answers_given_before_the_end_are_not_asked_for_again(file: Path) 
         await reaches(client, task, "input_required")
         await client.result("tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
         assert text_in(await outcome(client, task)) == "done by Ada"
-        assert len(await held.stores.kv.keys("toolwire:task:")) == 1
+        assert len(await held.stores.kv.keys("toolwire:task2:")) == 1
 
 
 async def test_a_call_that_is_run_again_has_the_answers_that_it_was_begun_with(
@@ -243,13 +251,20 @@ async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path
     async with process(file, CORE, ran=ran) as (held, client):
         task = await begin(client, "again", {"number": 1})
         await held.started.wait()
-    for _ in range(3):
-        async with process(file, CORE, ran=ran) as (_, client):
-            shown = await look(client, task)
-    assert (shown["status"], len(ran)) == ("failed", 3)
+        await seem_dead(held)
+    for _ in range(2):
+        async with process(file, CORE, ran=ran) as (held, client):
+            while not held.started.is_set():
+                held.later(10.0)
+                await asyncio.sleep(0)
+            await seem_dead(held)
+    async with process(file, CORE, ran=ran) as (_, client):
+        shown = await reaches(client, task, "failed")
+        assert shown["statusMessage"] == "3 server processes that ran this task ended before the task did"
+    assert len(ran) == 3
 
 
-async def test_a_call_that_is_run_again_goes_through_the_middleware(file: Path) -> None:
+async def test_a_call_that_is_run_again_does_not_go_through_the_middleware_again(file: Path) -> None:
     async with process(file, MODERN) as (_, client):
         task = await begin(client, "again", {"number": 1})
     held = Process(file)
@@ -266,7 +281,7 @@ async def test_a_call_that_is_run_again_goes_through_the_middleware(file: Path) 
             assert text_in(await outcome(client, task)) == "done 1"
     finally:
         held.stores.close()
-    assert seen[0] == "tools/call"
+    assert "tools/call" not in seen
 
 
 @pytest.mark.parametrize(("over", "expected"), [("memory", "the salaries"), ("http", "This needs the scope hr")])
@@ -297,17 +312,17 @@ async def test_a_call_that_is_run_again_may_do_what_its_caller_may(
         assert text_in(await outcome(client, task)) == expected
 
 
-async def test_a_tool_that_is_gone_fails_its_tasks(file: Path) -> None:
+async def test_the_tasks_of_a_tool_that_is_gone_wait_for_a_process_that_has_it(file: Path) -> None:
     async with process(file, MODERN) as (_, client):
         task = await begin(client, "again", {"number": 1})
     held = Process(file)
     held.server.remove("again")
-    try:
-        async with talk(held.server, MODERN, principal=ADA) as client:
-            failed = await reaches(client, task, "failed")
-            assert failed["statusMessage"] == "Unknown tool: again"
-    finally:
-        held.stores.close()
+    async with closing(held), talk(held.server, MODERN, principal=ADA) as client:
+        held.later(10.0)
+        assert await status_of(client, task) == "working"
+    async with process(file, MODERN) as (held, client):
+        held.go.set()
+        assert text_in(await outcome(client, task)) == "done 1"
 
 
 async def test_tasks_of_the_host_wait_for_their_host(file: Path) -> None:
@@ -319,15 +334,12 @@ async def test_tasks_of_the_host_wait_for_their_host(file: Path) -> None:
         assert text_in(await outcome(client, task.id)) == "stamped"
 
 
-async def test_a_stale_entry_is_cleared_away(file: Path) -> None:
-    async with process(file, CORE) as (dead, a):
-        await begin(a, "hold")
-        await seem_dead(dead)
-        async with process(file, CORE) as (alive, b):
-            await b.result("tasks/list")
-            assert len(await alive.stores.kv.keys("toolwire:task-process:")) == 1
+async def test_a_process_that_stops_leaves_no_lease_behind(file: Path) -> None:
+    async with process(file, CORE) as (held, client):
+        await begin(client, "hold")
+        assert len(await held.stores.queue.leases()) == 1
     stores = SqliteStores(file)
-    assert await stores.kv.keys("toolwire:task-process:") == []
+    assert await stores.queue.leases() == []
     stores.close()
 
 
@@ -335,14 +347,14 @@ async def test_a_stale_entry_is_cleared_away(file: Path) -> None:
 
 
 def test_this_process_lives() -> None:
-    assert not liveness.is_gone(liveness.own_identity())
+    assert not process_identity.is_gone(process_identity.own_identity())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs the process numbers of POSIX systems")
 def test_a_process_that_ended_is_gone() -> None:
-    code = "from toolwire.server.tasks.liveness import own_identity; print(own_identity())"
+    code = "from toolwire.server.tasks.process_identity import own_identity; print(own_identity())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert liveness.is_gone(ended.stdout.strip())
+    assert process_identity.is_gone(ended.stdout.strip())
 
 
 @pytest.mark.parametrize(
@@ -351,36 +363,15 @@ def test_a_process_that_ended_is_gone() -> None:
     + ([(lambda machine, pid, started: (machine, pid, "1"), True)] if sys.platform == "linux" else []),
 )
 def test_what_the_parts_of_an_identity_say(change: Callable[..., tuple[str, ...]], gone: bool) -> None:
-    parts = change(*liveness.own_identity().split("/"))
-    assert liveness.is_gone("/".join(parts)) == gone
+    parts = change(*process_identity.own_identity().split("/"))
+    assert process_identity.is_gone("/".join(parts)) == gone
 
 
 async def test_nothing_is_left_running(file: Path) -> None:
     async with process(file, MODERN) as (_, client):
         await begin(client, "hold")
-    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
-
-
-async def test_a_start_is_awaited_by_all_who_come_meanwhile(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    starting, go_on = asyncio.Event(), asyncio.Event()
-    start = Processes.start
-
-    async def start_slowly(self: Processes) -> None:
-        assert not starting.is_set(), "it starts once"
-        starting.set()
-        await go_on.wait()
-        await start(self)
-
-    monkeypatch.setattr(Processes, "start", start_slowly)
-    held = Process(file)
-    tasks = held.server.kernel.tasks
-    several = [asyncio.create_task(tasks.ready()) for _ in range(3)]
-    await starting.wait()
-    assert not any(each.done() for each in several)
-    go_on.set()
-    await asyncio.gather(*several)
-    await tasks.stop()
-    held.stores.close()
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert left == []
 
 
 def test_each_loop_takes_part_anew(file: Path) -> None:
@@ -390,8 +381,8 @@ def test_each_loop_takes_part_anew(file: Path) -> None:
     async def takes_part() -> None:
         await tasks.ready()
         await tasks.ready()
-        beats = [task for task in asyncio.all_tasks() if "_renew" in repr(task)]
-        assert len(beats) == 1
+        watchers = [task for task in asyncio.all_tasks() if "Watcher.watch" in repr(task)]
+        assert len(watchers) == 1
 
     for _ in range(2):
         asyncio.run(takes_part())

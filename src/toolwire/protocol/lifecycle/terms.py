@@ -38,7 +38,7 @@ class Incoming(Struct, eq=False, gc=False):
     principal: Any = None
     headers: Any = None
     again: bool = False
-    """Whether the server itself runs the request once more, after the process that ran it has ended."""
+    """Whether the server itself runs a request that it accepted before, in this process or another."""
     caller: Any = None
     """Whom it is counted for where callers share something; None for one whom no share holds."""
 

@@ -42,6 +42,8 @@ class ToolOptions(Options, total=False):
     """The same as `task="optional"`."""
     detaches: bool | None
     """Whether `ctx.detach()` decides when its calls become tasks; by default if the code of the function has it."""
+    task_stays: bool
+    """Whether its tasks run only in the process that accepted the call: what middleware left for it is there alone."""
 
 
 class ResourceOptions(Options, total=False):

@@ -59,6 +59,7 @@ class Tool(Component):
         task: t.TaskSupport | None = None,
         long_running: bool = False,
         detaches: bool | None = None,
+        task_stays: bool = False,
         **options: Unpack[Options],
     ) -> None:
         if schema_profile not in PROFILES:
@@ -93,6 +94,8 @@ class Tool(Component):
         self.detaches: bool = "detach" in names_in_code(function) if detaches is None else detaches
         """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until it does, it asks its
         questions in the way of an ordinary call. So the server has to know this before the handler runs."""
+        self.task_stays: bool = task_stays
+        """Whether tasks of this tool run in the process that accepted the call, and in no other."""
         if self.detaches and self.task is None:
             raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
         self.input_schema: dict[str, Any] = binding.input_schema

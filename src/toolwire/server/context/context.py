@@ -116,6 +116,14 @@ class Context:
         return self._call.is_task
 
     @property
+    def attempt(self) -> int:
+        """The number of the attempt: 1, or more where the call of a task is run again after its process was lost.
+
+        A handler that must not do something twice in another system can look there what the attempt before has done.
+        """
+        return self._call.attempt
+
+    @property
     def lifespan(self) -> Any:
         """The value that the server's lifespan yielded."""
         return self.server.lifespan_value

@@ -21,6 +21,7 @@ class ProcessContext:
         self.revision: str = call.revision
         self.meta: dict[str, Any] = call.meta
         self.principal: Principal | None = call.principal
+        self.attempt: int = call.attempt
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         report(("progress", progress, total, message))

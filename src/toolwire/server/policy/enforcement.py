@@ -63,6 +63,13 @@ class Enforcer:
         plan = self._plan(call.principal, target)
         return await (call_next(call) if plan is None else plan.run(call, target, call_next))
 
+    def hold(self, call: Call) -> None:
+        """Hold the handler of a call that was let in before: nothing is counted, judged or approved once more."""
+        target = target_of(call)
+        plan = None if target is None else self._plan(call.principal, target)
+        if target is not None and plan is not None:
+            plan.hold(call, target)
+
     async def read_inside(self, call: Call, inner: Call, target: CallTarget, read: Operation) -> Any:
         """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
 

@@ -134,6 +134,14 @@ class Plan:
             for policy in self._approvers:
                 judged = JudgedCall(target.method, target.name, arguments, call.principal)
                 await _approval(policy, call, judged)
+        self._guard(call, target, caller)
+
+    def hold(self, call: Call, target: CallTarget) -> None:
+        """Hold a handler to its slots and its time, and mask what it says, as `run` does it."""
+        self._mask(call)
+        self._guard(call, target, principal_key(call.principal))
+
+    def _guard(self, call: Call, target: CallTarget, caller: str) -> None:
         if self._holds_while_running:
             call.guard = lambda seconds, coroutine: self._running(call, target, caller, seconds, coroutine)
 

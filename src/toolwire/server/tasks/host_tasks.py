@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record
 from toolwire.server.context import Context, call_of
 from toolwire.server.replay_state import principal_key
+from toolwire.server.tasks.dead_letters import DeadLetter
 from toolwire.server.tasks.manager import Tasks, called_tool
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.running_tasks import Followed
@@ -61,15 +62,30 @@ class HostTasks:
         else:
             call = call_of(ctx)
             outlet = call.outlet
-            may_tell = partial(self._tasks.may_tell, call.principal, outlet.is_local)
+            may_tell = partial(self._tasks.permissions.may_tell, call.principal, outlet.is_local)
             followed = Followed(outlet.connection, call.revision, may_tell)
             owner, tool = owner_of(call), called_tool(call)
         longest = limits.task_ttl_max
         ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
         details = {} if metadata is None else msgspec.json.decode(msgspec.json.encode(dict(metadata)))
-        await self._tasks.create(owner, ttl_ms, followed, message=message, tool=tool, name=name, metadata=details)
+        await self._tasks.create_hosted(
+            owner, ttl_ms, followed, message=message, tool=tool, name=name, metadata=details
+        )
         self._tasks.await_end(followed)
         return HostTask(followed.id, owner)
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        """Return the calls that were given up after their last attempt, with their arguments, the oldest first."""
+        return await self._tasks.letters.all()
+
+    async def send_again(self, letter: DeadLetter) -> HostTask | None:
+        """Make a new task of the same owner out of a dead letter; None for a letter that is no longer there."""
+        await self._tasks.ready()
+        identifier = await self._tasks.letters.send_again(letter.id, self._tasks.records)
+        if identifier is None:
+            return None
+        await self._tasks.announce_ready()
+        return HostTask(identifier, letter.owner)
 
     async def get(self, task: HostTask) -> Record | None:
         """Return the task as it stands; None for one that has expired."""
@@ -77,22 +93,35 @@ class HostTasks:
 
     async def update(self, task: HostTask, message: str) -> bool:
         """Say how far the work is; False for a task that is over."""
-        return await self._change(task, lambda record: rules.say(record, message))
+        try:
+            return await self._noted(task, lambda record: rules.say(record, message), self._tasks.change)
+        except ProtocolError:
+            return False  # The log has the reason. Another update may get through.
 
     async def finish(self, task: HostTask, value: Any = None) -> bool:
         """End it with a result: what a tool may return as content, or a `ToolResult`; False for one that is over."""
         result = value if isinstance(value, ToolResult) else ToolResult(value)
-        return await self._change(task, self._tasks.ending(self._key(task), MODERN, result.to_wire()))
+        return await self._end(task, self._tasks.ends.ending(MODERN, result.to_wire()))
 
     async def fail(self, task: HostTask, error: str | ProtocolError) -> bool:
         """End it without a result; clients read the reason. False for a task that is over."""
         failure = error if isinstance(error, ProtocolError) else ProtocolError(INTERNAL_ERROR, error)
-        return await self._change(task, lambda record: rules.fail(record, failure))
+        return await self._end(task, lambda record: rules.fail(record, failure))
 
     async def cancel(self, task: HostTask) -> bool:
-        return await self._change(task, rules.cancel)
+        return await self._end(task, rules.cancel)
 
-    async def _change(self, task: HostTask, edit: Callable[[Record], bool]) -> bool:
+    async def _end(self, task: HostTask, ending: Callable[[Record], bool]) -> bool:
+        """Bring a task to its end. While the store is away this is tried again, for as long as it keeps the task."""
+        return await self._noted(task, ending, self._tasks.settle)
+
+    async def _noted(
+        self,
+        task: HostTask,
+        edit: Callable[[Record], bool],
+        write: Callable[[str, Callable[[Record], bool]], Awaitable[Record | None]],
+    ) -> bool:
+        """Write a change, and return whether it changed anything."""
         changed = False
 
         def noted(record: Record) -> bool:
@@ -101,7 +130,7 @@ class HostTasks:
             return changed
 
         await self._tasks.ready()
-        await self._tasks.settle(self._key(task), noted)
+        await write(self._key(task), noted)
         return changed
 
     def _key(self, task: HostTask) -> str:

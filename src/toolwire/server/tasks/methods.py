@@ -28,8 +28,9 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
+from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
-from toolwire.server.tasks.manager import FILTER, Tasks
+from toolwire.server.tasks.manager import Tasks
 from toolwire.server.tasks.owners import owner_of
 
 _PAGE: Final = 100
@@ -70,14 +71,17 @@ class TaskMethods:
         before, self._tasks.poll = self._tasks.poll, seconds
         return before
 
-    async def tool_called(self, call: Call, found: Found[Tool]) -> Any:
-        return await self._tasks.tool_called(call, found)
+    def tool_called(self, call: Call, found: Found[Tool]) -> Awaitable[Any]:
+        return self._tasks.acceptance.tool_called(call, found)
 
     async def ready(self) -> None:
         await self._tasks.ready()
 
     async def stop(self) -> None:
         await self._tasks.stop()
+
+    def drain(self) -> None:
+        self._tasks.drain()
 
     def forget_loop(self) -> None:
         self._tasks.forget_loop()
@@ -99,13 +103,13 @@ class TaskMethods:
         record = await self._records.find(self._key(call))
         if record is None:
             raise rules.unknown_task()
-        if self._tasks.restricts:
-            await self._tasks.check(call, record)
+        if self._tasks.permissions.restrict:
+            await self._tasks.permissions.check(call, record)
         return record
 
     async def _change(self, call: Call, edit: Callable[[Record], bool]) -> Record:
         """Change a task that the caller may use."""
-        if self._tasks.restricts:
+        if self._tasks.permissions.restrict:
             await self._find(call)
         record = await self._tasks.change(self._key(call), edit)
         if record is None:
@@ -117,7 +121,7 @@ class TaskMethods:
         owner = owner_of(call)
         found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in identifiers))
         records = [record for record in found if record is not None]
-        permissions = await self._tasks.permissions(call, records)
+        permissions = await self._tasks.permissions.of(call, records)
         return [record for record, each in zip(records, permissions, strict=True) if each == "usable"]
 
     # --- 2025-11-25 ---
@@ -154,13 +158,13 @@ class TaskMethods:
         """Wait for the end of a task. Meanwhile its questions are asked here, where the client is sure to listen."""
         key = self._key(call)
         relays: dict[str, asyncio.Task[None]] = {}
-        with self._counted(call), self._records.watch(key) as bell:
+        with self._counted(call), self._tasks.bells.watch(key) as bell:
             try:
                 while True:
                     bell.clear()
                     record = await self._find(call)
                     if record.over:
-                        return rules.payload(self._tasks.in_words_of(call.revision, record))
+                        return rules.payload(self._tasks.ends.in_words_of(call.revision, record))
                     self._ask(call, key, record, relays)
                     await _rings(bell)
             finally:
@@ -208,12 +212,12 @@ class TaskMethods:
             pass  # The client is gone or cannot be asked here: the question stays open for another.
         finally:
             self._asking.discard((key, name))
-            self._records.wake(key)
+            self._tasks.bells.wake(key)
 
     # --- the extension ---
 
     async def _get_detailed(self, call: Call) -> t.DetailedTaskResult:
-        record = self._tasks.in_words_of(call.revision, await self._find(call))
+        record = self._tasks.ends.in_words_of(call.revision, await self._find(call))
         return rules.detailed_task(record, t.DetailedTaskResult, time.time())
 
     async def _update(self, call: Call) -> t.Result:
@@ -239,8 +243,9 @@ class TaskMethods:
                 INVALID_PARAMS, f"At most {counted(self._tasks.limits.uris, 'task')} can be listened to at once"
             )
         await self._tasks.ready()
-        self._records.listen()
         usable = {record.id for record in await self._usable(call, wanted)}
+        for each in usable:
+            self._tasks.bells.follow(self._records.key(owner_of(call), each))
         return {FILTER: [each for each in wanted if each in usable]}
 
 

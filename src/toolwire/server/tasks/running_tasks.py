@@ -1,4 +1,4 @@
-"""One call that is a task, or may become one: how it runs, reports and asks.
+"""One call that is a task, or may become one: how it runs, and what it reports.
 
 The handler runs in an asyncio task of its own, so that it can go on when the request is answered. Until the call is a
 task everything is as in any other call; from then on reports and questions go by the record.
@@ -19,16 +19,17 @@ from msgspec import UNSET, Raw
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, NotSupported, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.revisions import supports
-from toolwire.protocol.rounds import Keys, Kind, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
-from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
 from toolwire.server.limits import Limits
+from toolwire.server.tasks.owners import counted_caller
+from toolwire.server.tasks.task_questions import TaskAsking
+from toolwire.stores import LeaseLost
 from toolwire.wire.answer import is_abandoned
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller
@@ -45,19 +46,36 @@ class Keeper(Protocol):
 
     limits: Limits
 
-    async def open(self, run: Run) -> Record: ...
+    async def open(self, run: Run) -> Record:
+        """Write down a task that runs here already."""
 
-    async def change(self, key: str, edit: Callable[[Record], bool]) -> Record | None: ...
+    async def change_own(self, run: Run, edit: Callable[[Record], bool]) -> Record | None:
+        """Change the record of a task that this process holds; `LeaseLost` when it does not hold it any more."""
 
-    async def finish(self, run: Run, outcome: Any) -> None: ...
+    async def finish(self, run: Run, outcome: Any) -> None:
+        """Keep the outcome of a run."""
 
     def answer_time(self, ttl_ms: int) -> float: ...
 
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool: ...
 
-    def over(self, run: Run) -> None: ...
+    def over(self, run: Run) -> None:
+        """Forget a run, and give back what it has."""
+
+    def follow(self, run: Run) -> None:
+        """Hear of the changes of a task that was accepted here, wherever it runs."""
+
+    def went_elsewhere(self, run: Run) -> None:
+        """Note that another process runs a task that was accepted here."""
 
     def call(self, run: Run) -> Coroutine[Any, Any, Any]: ...
+
+    def give_slot_back(self, run: Run) -> None: ...
+
+    async def wait_for_slot(self, run: Run) -> None: ...
+
+    def pass_on(self, run: Run, method: str, params: t.Wire) -> bool:
+        """Have the process that accepted the call tell the client something."""
 
 
 class Followed:
@@ -75,6 +93,10 @@ class Followed:
         self.announced: str = "working"
         self._may_tell = may_tell
         self.timer: asyncio.TimerHandle | None = None
+
+    def opened(self, record: Record, data: bytes) -> None:
+        """Note that there is a task."""
+        self.id, self.created = record.id, record
 
     def may_tell(self, record: Record) -> bool:
         """Return whether the client may be told of a record now."""
@@ -107,6 +129,7 @@ class Run(Followed):
     # There may be many thousands at once.
     __slots__ = (
         "_asking",
+        "_ended",
         "_finishing",
         "_keeper",
         "_opened",
@@ -114,25 +137,52 @@ class Run(Followed):
         "_saying",
         "_tell",
         "_unwanted",
+        "answered",
+        "attempt",
         "call",
         "caller",
+        "data",
         "found",
-        "is_counted",
+        "has_slot",
+        "is_reserved",
+        "is_waiting",
         "numbers",
+        "origin",
+        "owner",
         "policy_timeout",
+        "process",
         "said",
+        "slot_caller",
+        "starting",
         "tool",
         "ttl_ms",
         "worker",
     )
 
-    def __init__(self, keeper: Keeper, call: Call, found: Found[Tool], ttl_ms: int) -> None:
+    def __init__(self, keeper: Keeper, call: Call, found: Found[Tool], ttl_ms: int, owner: str) -> None:
         super().__init__(call.outlet.connection, call.revision)
         self.call: Call = call
         self.found: Found[Tool] = found
         self.caller: Caller = call.request.caller
-        self.is_counted: bool = False
-        """Whether it holds one of the places of tasks that run."""
+        self.owner: str = owner
+        self.process: str = ""
+        """The name under which this process holds the task; empty while it does not."""
+        self.origin: str = ""
+        """The process that accepted the call, where that is another one."""
+        self.attempt: int = 1
+        self.data: bytes | None = None
+        """The record as this process knows it."""
+        self.is_reserved: bool = False
+        """Whether it is counted among the tasks of its owner, and is none yet."""
+        self.is_waiting: bool = False
+        """Whether it is counted among those that wait to be started."""
+        self.has_slot: bool = False
+        self.slot_caller: Caller = counted_caller(self.caller)
+        """Whom its slot is counted for."""
+        self.answered: asyncio.Future[Any] | None = None
+        """Done when the transport has the answer with a task that waits to be started."""
+        self.starting: asyncio.Task[None] | None = None
+        """What waits for a slot here, for a task that cannot leave this process."""
         self.tool: Tool = found.component
         self.ttl_ms: int = ttl_ms
         self.policy_timeout: float | None = None
@@ -146,6 +196,8 @@ class Run(Followed):
         self.numbers: tuple[float | None, float | None] = _NO_NUMBERS
         self._finishing = False
         self._unwanted = False
+        # The record of a task that has ended in another process.
+        self._ended: Record | None = None
         # Who is told of the end, kept until the work begins.
         self._tell: Callable[[asyncio.Future[Any]], None] | None = None
         call.outlet = TaskOutlet(self, call.outlet)
@@ -169,11 +221,16 @@ class Run(Followed):
 
     # --- becoming a task ---
 
+    async def open_first(self) -> None:
+        """Become a task before the handler starts; returns when it can be found."""
+        await self._keeper.open(self)
+        self._take_over()
+
     async def open(self) -> None:
         """Become a task, if it is none; returns when it can be found."""
         if self.is_task:
             return
-        if self._opening is None:
+        if self._opening is None or self._opening.done():
             # A task of its own: a waiter that gives up does not cancel it.
             self._opening = self.loop.create_task(self._open())
         await asyncio.shield(self._opening)
@@ -183,11 +240,17 @@ class Run(Followed):
         await self.open()
 
     async def _open(self) -> None:
-        self.announced = (await self._keeper.open(self)).status
+        await self._keeper.open(self)
         self._take_over()
         self._opening = None
         if self._opened is not None:
             self._opened.set()
+
+    def opened(self, record: Record, data: bytes) -> None:
+        """Note that the call is a task now."""
+        super().opened(record, data)
+        self.data = data
+        self.announced, self.attempt = record.status, record.attempt
 
     def _take_over(self) -> None:
         self.call.asking = None  # From here on questions are those of the task.
@@ -199,15 +262,25 @@ class Run(Followed):
 
     async def settled(self, window: float | None) -> None:
         """Wait until the call is done or a task; after `window` seconds it is made one."""
-        assert self.worker is not None
         self._opened = asyncio.Event()
+        if await self._is_settled(window):
+            return
+        try:
+            await self.open()
+        except ProtocolError as error:
+            # Its handler has begun: it is not refused any more, but answered when it is done.
+            log.warning("a call could not become a task, and goes on as a call: %s", error.message)
+            await self._is_settled(None)
+
+    async def _is_settled(self, seconds: float | None) -> bool:
+        assert self.worker is not None
+        assert self._opened is not None
         opened = self.loop.create_task(self._opened.wait())
         try:
-            await asyncio.wait({self.worker, opened}, timeout=window, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self.worker, opened}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             opened.cancel()
-        if not self.worker.done() and not self.is_task:
-            await self.open()
+        return self.worker.done() or self.is_task
 
     # --- running ---
 
@@ -217,28 +290,59 @@ class Run(Followed):
         J86: an `async` handler that computes holds the loop, and with it an answer that has not left.
         """
         answered = self.call.outlet.answered if self.is_task else None
-        if answered is None:
+        self._begin_after(answered)
+
+    def start_waiting(self) -> None:
+        """Begin the work of a task that had to wait."""
+        self._begin_after(self.answered)
+
+    def _begin_after(self, answered: asyncio.Future[Any] | None) -> None:
+        if answered is None or answered.done():
             self._begin()
         else:
             answered.add_done_callback(self._begin)
 
     def _begin(self, _: asyncio.Future[Any] | None = None) -> None:
-        work: asyncio.Future[Any]
         # Another may have cancelled it before the work begins.
         if not self._unwanted:
-            work = self.worker = self.loop.create_task(self._perform())
-        elif self._tell is not None:
-            work = self.loop.create_future()
-            work.cancel()
-        if self._tell is not None:
-            work.add_done_callback(self._tell)
+            self.worker = self.loop.create_task(self._perform())
+            if self._tell is not None:
+                self.worker.add_done_callback(self._tell)
+        else:
+            self._tell_end(None)
 
     def when_over(self, tell: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Call a function with the work when it is done; with what was cancelled where it never began."""
+        """Call a function with the work when it is done; with what was cancelled where it never began.
+
+        The end of a task that another process runs is told from its record.
+        """
         if self.worker is not None:
             self.worker.add_done_callback(tell)
+            return
+        self._tell = tell
+        if self._ended is not None:
+            self._tell_end(self._ended)
         else:
-            self._tell = tell
+            self._keeper.follow(self)
+
+    @property
+    def has_listener(self) -> bool:
+        """Return whether somebody here has to be told of the end of a task that another process runs."""
+        return self._tell is not None or (self.connection is not None and supports(self.revision, "core_tasks"))
+
+    def _tell_end(self, record: Record | None) -> None:
+        """Tell the end of a task that did not run here."""
+        tell, self._tell = self._tell, None
+        if tell is None:
+            return
+        end: asyncio.Future[Any] = self.loop.create_future()
+        if record is None or record.status not in ("completed", "failed"):
+            end.cancel()
+        elif record.error is not UNSET:
+            end.set_exception(ProtocolError(record.error.code, record.error.message, record.error.data))
+        else:
+            end.set_result(t.decode(t.CallToolResult, record.result or b"{}"))
+        end.add_done_callback(tell)
 
     async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
         """Run the tool, under the deadline and with the clean-up of any call."""
@@ -278,8 +382,10 @@ class Run(Followed):
         return outcome
 
     def stop(self) -> None:
-        """Nobody wants it any more."""
+        """Nobody wants it any more, or another process has it."""
         self._unwanted = True
+        if self.starting is not None:
+            self.starting.cancel()
         if self.worker is not None and not self._finishing:
             self.worker.cancel()
         self._let_go()
@@ -291,14 +397,22 @@ class Run(Followed):
 
     def heard(self, record: Record | None) -> None:
         super().heard(record)
-        if record is None or record.over or self._is_taken_over(record):
+        if record is None or record.over:
+            if self.worker is None:
+                self._ended = record
+                self._tell_end(record)
             self.stop()
+        elif record.process != self.process:
+            if self.process:
+                self.stop()  # It was taken for dead, and another process has the task.
+            else:
+                self._keeper.went_elsewhere(self)
         elif self._asking is not None:
             self._asking.deliver(record)
 
-    def _is_taken_over(self, record: Record) -> bool:
-        """Return whether another process runs it, having taken this one for dead."""
-        return self.created is not None and record.process != self.created.process
+    def announce(self, record: Record) -> None:
+        if not self.origin:
+            super().announce(record)  # Otherwise the process that accepted the call does it.
 
     # --- reports ---
 
@@ -319,7 +433,10 @@ class Run(Followed):
         while written != (self.said, self.numbers):
             written = (self.said, self.numbers)
             try:
-                await self._keeper.change(self.key, lambda record: rules.say(record, self.said, *self.numbers))
+                await self._keeper.change_own(self, lambda record: rules.say(record, self.said, *self.numbers))
+            except LeaseLost:
+                self.stop()
+                return
             except ProtocolError:
                 return  # The next report tries again; the outcome does not depend on it.
             await asyncio.sleep(_SAY_SECONDS)
@@ -328,6 +445,8 @@ class Run(Followed):
         if method != "notifications/tasks/status":
             meta = getattr(params, "meta", UNSET)
             params.meta = {**(meta or {}), **rules.related_meta(self.id)}  # type: ignore[attr-defined]
+        if self.origin and supports(self.revision, "core_tasks"):
+            return self._keeper.pass_on(self, method, params)
         return super().notify(method, params)
 
     # --- questions ---
@@ -338,7 +457,10 @@ class Run(Followed):
 
     async def withdraw(self, name: str) -> None:
         """Take a question back that nobody answered in time."""
-        await self._keeper.change(self.key, lambda record: rules.withdraw(record, name))
+        try:
+            await self._keeper.change_own(self, lambda record: rules.withdraw(record, name))
+        except LeaseLost:
+            self.stop()
 
     async def ask(self, questions: dict[str, Question]) -> Record | None:
         def edit(record: Record) -> bool:
@@ -346,7 +468,17 @@ class Run(Followed):
             fresh = {key: question for key, question in questions.items() if key not in record.answers}
             return bool(fresh) and rules.ask(record, fresh)
 
-        return await self._keeper.change(self.key, edit)
+        return await self._keeper.change_own(self, edit)
+
+    def rest(self) -> None:
+        """Give the slot back while the client is asked."""
+        if self.has_slot:
+            self._keeper.give_slot_back(self)
+
+    async def go_on(self) -> None:
+        """Take a slot again, with the answer at hand."""
+        if not self.has_slot:
+            await self._keeper.wait_for_slot(self)
 
 
 class TaskOutlet:
@@ -381,86 +513,3 @@ class TaskOutlet:
         close = getattr(self._inner, "close_stream", None)
         if close is not None and not self._run.is_task:
             await close(retry_ms)
-
-
-class TaskAsking:
-    """Asks by the record of the task, and waits until an answer is in it. Asking makes a call a task."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._keys = Keys()
-        self._names: set[str] = set()
-        self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
-        self._new: dict[str, Question] = {}
-        self._writing: asyncio.Task[None] | None = None
-
-    async def ask(
-        self,
-        kind: Kind,
-        params: t.Wire | None,
-        key: str | None,
-        threaded: bool = False,
-        timeout: float | None = None,
-    ) -> Raw:
-        revision = self._run.revision
-        try:
-            said = UNSET if params is None else Raw(msgspec.json.encode(shape(params, revision)))
-        except ValueError as error:
-            raise NotSupported(f"The client cannot be asked this: {error}") from None
-        await self._run.open()
-        asked = digest(kind, said)
-        # TSK-11: a key is never used twice in the life of a task.
-        name = self._keys.choose(kind, asked, key)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Raw] = loop.create_future()
-        self._waiting[name] = (Question(kind, asked, said), future)
-        self._new[name] = self._waiting[name][0]
-        if self._writing is None or self._writing.done():
-            self._writing = loop.create_task(self._write())
-        try:
-            async with asyncio.timeout(self._run.answer_time(timeout)):
-                return await future
-        except TimeoutError:
-            await self._run.withdraw(name)
-            raise Refused(f"The client did not answer {kind}") from None
-        finally:
-            del self._waiting[name]
-            self._new.pop(name, None)
-
-    async def _write(self) -> None:
-        while self._new:
-            for _ in range(SETTLE_TURNS):
-                await asyncio.sleep(0)  # What is asked together is shown together.
-            questions, self._new = self._new, {}
-            try:
-                record = await self._run.ask(questions)
-            except ProtocolError as error:
-                for name in questions:
-                    self._fail(name, error)
-            else:
-                if record is not None:
-                    self.deliver(record)
-
-    def deliver(self, record: Record) -> None:
-        """Hand out the answers that have come."""
-        for name, (question, future) in tuple(self._waiting.items()):
-            reply = record.answers.get(name)
-            if reply is None or future.done():
-                continue
-            if reply.digest != question.digest:
-                self._fail(name, RuntimeError(f"The question {name!r} changed when the task was run again"))
-            elif reply.error is not UNSET:
-                text = f"The client refused {question.kind}: {reply.error.message}"
-                self._fail(name, Refused(text, reply.error.code))
-            elif reply.result is not UNSET:
-                future.set_result(reply.result)
-
-    def _fail(self, name: str, error: Exception) -> None:
-        waiting = self._waiting.get(name)
-        if waiting is not None and not waiting[1].done():
-            waiting[1].set_exception(error)
-
-    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        # A task is never replayed, so the step simply runs; the value looks as it would after a replay.
-        check_step(name, self._names)
-        return msgspec.json.decode(step_result(name, await run()))

@@ -1,25 +1,25 @@
-"""The records of tasks in the stores, and the bell that rings when one has changed.
+"""The records of tasks in the stores.
 
-A record is the whole truth about its task. A process that changes one sends its key on the bus, and every process that
-waits for the task reads the record again. The key begins with the owner, so that a task of another owner is not found
-rather than refused.
+A record is the whole truth about its task. Its place in the queue follows from it, and both change in one step. The key
+begins with the owner, so that a task of another owner is not found rather than refused.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeVar
+
+from msgspec import UNSET
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record
-from toolwire.stores import StoreFull, Stores
+from toolwire.stores import Held, LeaseLost, Place, QueueFull, Ready, StoreFull, Stores
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -27,6 +27,8 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 64
 #: Records that are read at once.
 AT_ONCE: Final = 200
+#: Records of the version before begin with `toolwire:task:`. Processes of each version leave those of the other alone.
+_PREFIX: Final = "toolwire:task2:"
 
 
 class NoRoom(ProtocolError):
@@ -36,31 +38,55 @@ class NoRoom(ProtocolError):
         super().__init__(INTERNAL_ERROR, "There is no room for this task now; try again later")
 
 
+class TasksUnreachable(ProtocolError):
+    """The store failed, and perhaps it did what it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR, "The tasks cannot be reached now; try again later")
+
+
+class Changed(NamedTuple):
+    """The outcome of a change."""
+
+    record: Record | None
+    """The record as it is now; None for a task that is no longer there."""
+    written: bool
+    """Whether the edit changed anything."""
+    process: str = ""
+    """The process that held the task before."""
+    data: bytes = b""
+    """The record as it was read or written last."""
+
+
+def server_of(key: str) -> str:
+    """Return the short name of the server that a task belongs to. One store may serve several."""
+    return key[len(_PREFIX) :].partition(":")[0]
+
+
+def owner_in(key: str) -> str:
+    """Return the owner of a task."""
+    return key[len(_PREFIX) :].partition(":")[2].rpartition(":")[0]
+
+
+def id_in(key: str) -> str:
+    return key.rpartition(":")[2]
+
+
+@lru_cache(maxsize=1024)
+def kind_of(server: str, tool: str) -> str:
+    """Return the kind of task that the calls of a tool are, in the queue."""
+    return f"{server}:{tool}"
+
+
 class Records:
     """All tasks of one server."""
 
-    def __init__(
-        self,
-        server: str,
-        stores: Stores,
-        longest: float,
-        heard: Callable[[str], None],
-        lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, server: str, stores: Stores, longest: float) -> None:
         """Keep records in `stores`; `longest` is how many seconds may pass between two changes of a task that runs."""
-        name = digest(server)[:16]
-        self.prefix: str = f"toolwire:task:{name}:"
-        self._topic = f"toolwire:tasks:{name}"
+        self.server: str = digest(server)[:16]
+        self.prefix: str = f"{_PREFIX}{self.server}:"
         self._stores = stores
         self._longest = longest
-        self._heard = heard
-        self._lost = lost
-        # What the running loop hears of changes, and the events of those who wait there for a change of a record.
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._unsubscribe: Callable[[], None] | None = None
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-
-    # --- one record ---
 
     def key(self, owner: str, identifier: str) -> str:
         return f"{self.prefix}{owner}:{identifier}"
@@ -69,34 +95,90 @@ class Records:
         # The time comes first, so that the order of the keys is that of their making; the rest nobody can guess.
         return f"{int(now * 1000):012x}-{secrets.token_urlsafe(18)}"
 
-    async def create(self, key: str, record: Record) -> None:
-        """TSK-7: when this returns, everybody can find the task."""
-        self.listen()
-        await _reached(self._stores.kv.put(key, rules.encode(record), ttl=self._kept(record), if_absent=True))
+    def kept(self, record: Record) -> float:
+        """Return how long the store keeps a record from a change on, by its own clock.
 
-    def _kept(self, record: Record) -> float:
-        """Return how long the store keeps a record from this change on: one that runs, for longer than it may run."""
+        A record that is over is kept for its ttl, and never changes again. Any other is kept for longer than the task
+        may run.
+        """
         return record.ttl_ms / 1000 + (0.0 if record.over else self._longest)
 
+    @staticmethod
+    def _place(key: str, record: Record, delay: float) -> Place | None:
+        if record.over:
+            return None
+        if record.process:
+            return Held(record.process, kind_of(server_of(key), record.tool))
+        if record.call is UNSET:
+            return None  # The host drives it.
+        return Ready(kind_of(server_of(key), record.call.kind), record.call.line or owner_in(key), delay)
+
+    # --- one record ---
+
+    async def create(self, key: str, record: Record, most_ready: int | None = None) -> bytes:
+        """TSK-7: when this returns, everybody can find the task. Return the record as it was written.
+
+        `QueueFull` is raised when there are `most_ready` tasks that wait to be taken, and this would be one of them.
+        """
+        data, place = rules.encode(record), self._place(key, record, 0.0)
+        written = self._stores.queue.change(
+            key, data, ttl=self.kept(record), expect=None, place=place, most_ready=most_ready
+        )
+        try:
+            present = await reached(written)
+        except LeaseLost:
+            raise TasksUnreachable from None  # This process takes another name, and the next call gets through.
+        if present is not None:
+            raise TasksUnreachable  # Nobody guesses an id, so the store is not what it should be.
+        return data
+
     async def find(self, key: str) -> Record | None:
-        data = await _reached(self._stores.kv.get(key))
+        data = await reached(self._stores.kv.get(key))
         return None if data is None else rules.decode(data)
 
-    async def change(self, key: str, edit: Callable[[Record], bool]) -> tuple[Record | None, bool]:
-        """Apply an edit to the record as it is now, whatever others do to it meanwhile; the record, and whether it
-        changed. None for a task that is no longer there."""
+    async def change(
+        self,
+        key: str,
+        edit: Callable[[Record], bool],
+        *,
+        last: bytes | None = None,
+        holder: str = "",
+        orphan_of: str = "",
+        delay: float = 0.0,
+    ) -> Changed:
+        """Apply an edit to the record as it is now, whatever others do to it meanwhile.
+
+        `last` is what the record probably is, so that it need not be read first. `LeaseLost` is raised when `holder` is
+        given and does not hold the task any more, or when `orphan_of` does. A task that waits to be taken is taken
+        after `delay` seconds at the earliest.
+        """
+        data, is_known = last, False
         for _ in range(_ATTEMPTS):
-            data = await _reached(self._stores.kv.get(key))
             if data is None:
-                return None, False
+                data, is_known = await reached(self._stores.kv.get(key)), True
+            if not data:
+                return Changed(None, False)
             record = rules.decode(data)
+            process = record.process
             if not edit(record):
-                return record, False
+                if is_known:
+                    return Changed(record, False, process, data)
+                data = None  # The record may have changed since.
+                continue
             record.updated = max(record.updated, time.time())
-            changed = self._stores.kv.put(key, rules.encode(record), ttl=self._kept(record), expect=data)
-            if await _reached(changed):
-                await self._ring(key)
-                return record, True
+            after = rules.encode(record)
+            writing = self._stores.queue.change(
+                key,
+                after,
+                ttl=self.kept(record),
+                expect=data,
+                place=self._place(key, record, delay),
+                holder=holder,
+                orphan_of=orphan_of,
+            )
+            data, is_known = await reached(writing), True
+            if data is None:
+                return Changed(record, True, process, after)
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
 
     # --- many of them ---
@@ -104,97 +186,18 @@ class Records:
     async def ids(self, owner: str, after: str = "", limit: int = AT_ONCE) -> list[str]:
         """Return the ids of an owner's tasks after one of them, in the order of their making."""
         start = self.key(owner, "")
-        found = await _reached(self._stores.kv.keys(start, after=f"{start}{after}", limit=limit))
+        found = await reached(self._stores.kv.keys(start, after=f"{start}{after}", limit=limit))
         return [key.removeprefix(start) for key in found]
 
-    async def each(self) -> list[tuple[str, Record]]:
-        """Return every task that is not over, of all owners."""
-        found: list[tuple[str, Record]] = []
-        after = ""
-        while keys := await _reached(self._stores.kv.keys(self.prefix, after=after, limit=AT_ONCE)):
-            values = await asyncio.gather(*map(self._readable, keys))
-            found += [(key, value) for key, value in zip(keys, values, strict=True) if value and not value.over]
-            after = keys[-1]
-        return found
 
-    async def _readable(self, key: str) -> Record | None:
-        try:
-            return await self.find(key)
-        except ProtocolError:
-            log.warning("the record of a task cannot be read: %s", key)
-            return None
-
-    # --- the bell ---
-
-    def listen(self) -> None:
-        """Hear of changes from now on, on the running loop."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self.forget_loop()
-            self._loop = loop
-            self._unsubscribe = self._stores.bus.subscribe(self._topic, self._rung, on_lost=self._missed)
-
-    def leave(self) -> None:
-        """Hear nothing any more. Those who wait look once more."""
-        self._ring_all()
-        self.forget_loop()
-
-    def forget_loop(self) -> None:
-        """Hear nothing any more, on a loop that has ended."""
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-        self._loop = self._unsubscribe = None
-        self._waiting = {}
-
-    @contextmanager
-    def watch(self, key: str) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever the record may have changed."""
-        self.listen()
-        waiting = self._waiting
-        changed = asyncio.Event()
-        waiting.setdefault(key, set()).add(changed)
-        try:
-            yield changed
-        finally:
-            waiting[key].discard(changed)
-            if not waiting[key]:
-                del waiting[key]
-
-    async def _ring(self, key: str) -> None:
-        try:
-            await self._stores.bus.publish(self._topic, key.encode())
-        except ToolwireError:
-            log.warning("the change of a task could not be announced", exc_info=True)
-            self.wake(key)
-            self._heard(key)
-
-    def _rung(self, message: bytes) -> None:
-        key = message.decode("utf-8", "replace")
-        self.wake(key)
-        self._heard(key)
-
-    def wake(self, key: str) -> None:
-        """Have those who watch a record look at it again."""
-        for changed in self._waiting.get(key, ()):
-            changed.set()
-
-    def _missed(self) -> None:
-        self._ring_all()
-        self._lost()
-
-    def _ring_all(self) -> None:
-        for key in self._waiting:
-            self.wake(key)
-
-
-async def _reached(operation: Awaitable[T]) -> T:
+async def reached(operation: Awaitable[T]) -> T:
     """Return the answer of a store; its troubles go to the log, and to no client."""
     try:
         return await operation
+    except (QueueFull, LeaseLost, ProtocolError):
+        raise
     except StoreFull:
         raise NoRoom from None
-    except ProtocolError:
-        raise
     except ToolwireError as error:
         log.error("the store of the tasks failed: %s", error)
-        raise ProtocolError(INTERNAL_ERROR, "The tasks cannot be reached now; try again later") from None
+        raise TasksUnreachable from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import sys
@@ -11,13 +12,13 @@ from pathlib import Path
 
 def own_identity() -> str:
     """Return a name of this process that no other process of any machine has."""
-    return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
+    return f"{own_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def is_gone(identity: str) -> bool:
     """Return whether a process has certainly ended; False where that cannot be known from here."""
     machine, pid, started = identity.split("/")
-    if machine != _machine() or sys.platform == "win32":
+    if machine != own_machine() or sys.platform == "win32":
         return False
     try:
         os.kill(int(pid), 0)
@@ -30,13 +31,15 @@ def is_gone(identity: str) -> bool:
 
 
 @cache
-def _machine() -> str:
+def own_machine() -> str:
+    """Return a short name for the machine, or the container, whose numbers of processes this process sees."""
     try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         # A container has its own numbers of processes.
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}-{Path('/proc/self/ns/pid').readlink().name}"
+        name = f"{boot}{Path('/proc/self/ns/pid').readlink().name}"
     except OSError:
-        return socket.gethostname().replace("/", "-")
+        name = socket.gethostname()
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
 
 
 def _started(pid: int) -> str:

@@ -1,0 +1,134 @@
+"""The ends of tasks: how an outcome becomes part of the record, and how long writing it down is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from msgspec import UNSET, Raw
+
+from toolwire.backoff import Backoff
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.tasks import Record
+from toolwire.server.components.tools import as_object
+from toolwire.server.limits import Limits
+from toolwire.server.results import Results
+from toolwire.server.storage_budget import StorageBudget
+from toolwire.server.tasks.task_records import NoRoom, id_in
+from toolwire.stores import LeaseLost
+from toolwire.wire.shares import Caller
+
+log: logging.Logger = logging.getLogger("toolwire.tasks")
+
+#: The longest pause before the end of a task is written again, when the store does not take it.
+LONGEST_PAUSE: Final = 10.0
+
+Ending = Callable[[Record], bool]
+
+
+class Change(Protocol):
+    """Changes a record, and tells of it."""
+
+    def __call__(
+        self, key: str, edit: Ending, *, holder: str = "", last: bytes | None = None
+    ) -> Awaitable[Record | None]: ...
+
+
+class Ends:
+    """Brings tasks to their end."""
+
+    def __init__(self, results: Results, limits: Limits, change: Change) -> None:
+        self._finished = results
+        self._limits = limits
+        self._change = change
+        self._kept = StorageBudget(limits.task_results, limits.share)
+
+    def ending(self, revision: str, outcome: Any, caller: Caller = None) -> Ending:
+        """Return the change of a record when its call comes to this outcome; the result is kept for a caller."""
+        if isinstance(outcome, ProtocolError):
+            return lambda record: rules.fail(record, outcome)
+        try:
+            result = Raw(encode_readable(self._finished.finish(revision, outcome)))
+        except (TypeError, ValueError, RecursionError):
+            log.exception("the outcome of a task could not be written as JSON")
+            failure = ProtocolError(INTERNAL_ERROR, "Internal error")
+            return lambda record: rules.fail(record, failure)
+        if len(result) > self._limits.result:
+            failure = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
+            return lambda record: rules.fail(record, failure)
+        admitted = False
+
+        def complete(record: Record) -> bool:
+            nonlocal admitted
+            # Counted once, however often it has to be written.
+            admitted = admitted or record.over or self._kept.admit(caller, len(result), record.ttl_ms / 1000)
+            if not admitted:
+                raise NoRoom
+            return rules.complete(record, result, _failure_in(outcome), revision)
+
+        return complete
+
+    async def settle(
+        self, key: str, ending: Ending, kept: float, *, holder: str = "", last: bytes | None = None
+    ) -> Record | None:
+        """Write down the end of a task, also where the store is full or out of reach for long.
+
+        It is tried for `kept` seconds, which is how long the store keeps the record of a task that runs. A process that
+        does not hold the task any more has nothing to write.
+        """
+        loop = asyncio.get_running_loop()
+        until, pauses = loop.time() + kept, None
+        while True:
+            try:
+                return await self._change(key, ending, holder=holder, last=last)
+            except LeaseLost:
+                log.warning("the end of the task %s is not kept: this process does not hold it any more", id_in(key))
+                return None
+            except rules.Unreadable:
+                log.error("the end of a task could not be kept")
+                return None
+            except NoRoom:
+                if ending is not _no_room:
+                    log.warning("the result of the task %s is dropped: there is no room for it", id_in(key))
+                    ending = _no_room  # Shorter than what it replaces, so that the store takes it.
+                    continue
+            except ProtocolError:
+                pass  # The log has the reason.
+            if loop.time() >= until:
+                log.error("the end of a task could not be kept")
+                return None
+            last = None
+            pauses = pauses or Backoff(longest=LONGEST_PAUSE)
+            await asyncio.sleep(pauses.after(None))
+
+    def in_words_of(self, revision: str, record: Record) -> Record:
+        """Return the record with its result as the revision has it, which may not be that of the call."""
+        if record.result is UNSET or record.revision == revision:
+            return record
+        result = t.decode(t.CallToolResult, record.result)
+        if isinstance(result.meta, dict):
+            result.meta.pop(t.SERVER_INFO_KEY, None)
+            result.meta = result.meta or UNSET
+        if revision != MODERN and result.structured_content is not UNSET:
+            result.structured_content = as_object(result.structured_content, False, revision)
+        record.result = Raw(encode_readable(self._finished.finish(revision, result)))
+        return record
+
+
+def _failure_in(outcome: Any) -> str | None:
+    """Return the text of a tool's error; None for any other result."""
+    if getattr(outcome, "is_error", False) is not True:
+        return None
+    texts = (block.text for block in outcome.content if isinstance(block, t.TextContent))
+    return next(texts, "The tool failed")
+
+
+def _no_room(record: Record) -> bool:
+    text = "The result could not be kept: the store of the server is full"
+    return rules.fail(record, ProtocolError(INTERNAL_ERROR, text))

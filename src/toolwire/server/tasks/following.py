@@ -1,0 +1,207 @@
+"""The tasks that this process follows: those that it runs, and those whose client or listeners are connected here.
+
+A change of a record reaches them by this module: directly when this process made it, otherwise by a bell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change, FrozenParams
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.shaping import shape
+from toolwire.protocol.tasks import Record
+from toolwire.server.subscriptions import Hub, Stream
+from toolwire.server.tasks.bells import Bells
+from toolwire.server.tasks.ends import Ends
+from toolwire.server.tasks.permissions import TaskPermissions
+from toolwire.server.tasks.running_tasks import Followed, Run
+from toolwire.server.tasks.task_records import Changed, Records, id_in
+from toolwire.stores import Stores
+
+FILTER: Final = "taskIds"
+#: Notifications of one task for the client of another process that wait to be sent.
+_MOST_UNSENT: Final = 100
+# The notifications of a handler that another process passes on to the client.
+_NOTIFICATIONS: Final[dict[str, type[t.Wire]]] = {
+    "notifications/progress": t.ProgressNotificationParams,
+    "notifications/message": t.LoggingMessageNotificationParams,
+}
+
+
+class FollowingParts(Protocol):
+    """The parts of the kernel that following tasks needs."""
+
+    hub: Hub
+    stores: Stores
+
+
+class FollowedTasks(Protocol):
+    """The tasks of a server, as far as following them needs it."""
+
+    records: Records
+    ends: Ends
+    permissions: TaskPermissions
+
+    def over(self, run: Followed) -> None: ...
+
+    def may_take(self) -> None: ...
+
+    def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+
+
+class Following:
+    """The tasks that this process follows, by their keys."""
+
+    def __init__(self, kernel: FollowingParts, tasks: FollowedTasks) -> None:
+        self._hub = kernel.hub
+        self._tasks = tasks
+        self.bells: Bells = Bells(tasks.records.server, kernel.stores, self)
+        self._followed: dict[str, Followed] = {}
+        self._looking: set[str] = set()
+        self._unsent: dict[str, deque[tuple[str, bytes]]] = {}
+
+    # --- which tasks ---
+
+    def add(self, followed: Followed) -> None:
+        self._followed[followed.key] = followed
+
+    def remove(self, followed: Followed) -> None:
+        if self._followed.get(followed.key) is followed:
+            del self._followed[followed.key]
+
+    def follow(self, run: Run) -> None:
+        """Hear of the changes of a task that was accepted here, wherever it runs."""
+        if run.is_task and run.key not in self._followed:
+            self.add(run)
+            self._look_soon(run.key)
+
+    def all(self) -> list[Followed]:
+        return list(self._followed.values())
+
+    def runs(self) -> list[Run]:
+        """Return the calls that are tasks: those that run here, and those that were accepted here."""
+        return [each for each in self._followed.values() if isinstance(each, Run)]
+
+    def held_keys(self) -> set[str]:
+        """Return the tasks that this process holds, and those that it is about to hold."""
+        return {run.key for run in self.runs() if run.process}
+
+    def holds(self, key: str) -> bool:
+        """Return whether this process holds a task, or is about to."""
+        run = self._followed.get(key)
+        return isinstance(run, Run) and run.process != ""
+
+    def accepted_here(self, key: str) -> Run | None:
+        """Return the run of a task that was accepted in this process and waits to be taken."""
+        run = self._followed.get(key)
+        return run if isinstance(run, Run) and not run.process else None
+
+    def forget_streams(self) -> None:
+        """Stop hearing of tasks that no listen stream names any more."""
+        self.bells.follow_only(lambda key: bool(self._listeners(id_in(key))))
+
+    def forget_loop(self) -> None:
+        """Forget what belongs to a loop that has ended."""
+        self.bells.forget_loop()
+        self._looking.clear()
+        self._unsent.clear()
+
+    # --- changes ---
+
+    async def spread(self, key: str, changed: Changed) -> Record | None:
+        """Tell of a change that this process has made; return the record."""
+        record = changed.record
+        if changed.written and record is not None:
+            self._tell(key, record)
+            self.bells.wake(key)
+            await self.bells.ring(key, changed.process, record.process, record.origin)
+        return record
+
+    def _tell(self, key: str, record: Record | None) -> None:
+        followed = self._followed.get(key)
+        if followed is None or followed.created is None:
+            return  # Its record is being written.
+        followed.heard(record)
+        if record is None or record.over:
+            self._tasks.over(followed)
+
+    def changed(self, key: str) -> None:
+        """Look at a task that another process has changed, if it is followed here."""
+        if key in self._followed:
+            self._look_soon(key)
+
+    def rung(self, key: str) -> None:
+        """Look at a task that a listen stream of this process names."""
+        if self._listeners(id_in(key)):
+            self._look_soon(key)
+
+    def may_take(self) -> None:
+        self._tasks.may_take()
+
+    def missed(self) -> None:
+        """Look at everything that is followed here: messages were lost."""
+        for key in tuple(self._followed):
+            self._look_soon(key)
+        self._tasks.may_take()
+
+    def _look_soon(self, key: str) -> None:
+        if key not in self._looking:
+            self._looking.add(key)
+            self._tasks.in_background(self._look(key))
+
+    async def _look(self, key: str) -> None:
+        self._looking.discard(key)
+        record = await self._tasks.records.find(key)
+        self._tell(key, record)
+        listeners = self._listeners(id_in(key))
+        if record is not None and listeners:
+            worded = self._tasks.ends.in_words_of(MODERN, record)
+            task = rules.detailed_task(worded, t.TaskNotificationParams, time.time())
+            params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
+            for stream in listeners:
+                if await self._tasks.permissions.of(stream.call, [record]) == ["usable"]:
+                    stream.tell(Change(FILTER, record.id, "notifications/tasks", params))
+
+    def _listeners(self, identifier: str) -> list[Stream]:
+        return [each for each in self._hub.streams if identifier in each.extra.get(FILTER, ())]
+
+    # --- notifications for the client of another process ---
+
+    def pass_on(self, run: Run, method: str, params: t.Wire) -> bool:
+        """Have the process that accepted the call tell the client something."""
+        unsent = self._unsent.get(run.key)
+        message = (method, msgspec.json.encode(shape(params, run.revision)))
+        if unsent is not None:
+            if len(unsent) >= _MOST_UNSENT:
+                unsent.popleft()
+            unsent.append(message)
+        else:
+            # One after the other, because progress rises (PRG-1).
+            self._unsent[run.key] = deque([message])
+            self._tasks.in_background(self._send(run.key, run.origin))
+        return True
+
+    async def _send(self, key: str, origin: str) -> None:
+        unsent = self._unsent[key]
+        try:
+            while unsent:
+                await self.bells.tell(origin, key, *unsent.popleft())
+        finally:
+            self._unsent.pop(key, None)
+
+    def told(self, key: str, method: str, params: Any) -> None:
+        """Pass a notification on to the client that made a task here."""
+        followed, type_ = self._followed.get(key), _NOTIFICATIONS.get(method)
+        if followed is None or followed.created is None or type_ is None:
+            return
+        if followed.may_tell(followed.created):
+            followed.notify(method, t.decode(type_, params))

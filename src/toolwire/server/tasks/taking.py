@@ -1,0 +1,246 @@
+"""Taking tasks from the queue: as many as there are free slots, and only of tools that this process has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, ToolwireError
+from toolwire.protocol.tasks import Record
+from toolwire.server.access import Access
+from toolwire.server.call import Call, Host
+from toolwire.server.call_target import target_of
+from toolwire.server.catalog import Catalog, Found
+from toolwire.server.components import Tool
+from toolwire.server.lowlevel import LowLevel
+from toolwire.server.tasks.following import Following
+from toolwire.server.tasks.owners import line_of
+from toolwire.server.tasks.running_tasks import Run
+from toolwire.server.tasks.slots import Slots
+from toolwire.server.tasks.stored_calls import Gone, caller_in, request_of
+from toolwire.server.tasks.task_records import id_in, kind_of, owner_in
+from toolwire.stores import Ready, Stores, Task
+from toolwire.wire.shares import Caller
+
+if TYPE_CHECKING:
+    from toolwire.server.policy.enforcement import Enforcer
+
+log: logging.Logger = logging.getLogger("toolwire.tasks")
+
+#: Tasks that are taken at once.
+_AT_ONCE: Final = 100
+
+
+class TakingParts(Host, Protocol):
+    """The parts of the kernel that are needed to run a call that was accepted before."""
+
+    access: Access
+    catalog: Catalog
+    enforcer: Enforcer | None
+    lowlevel: LowLevel
+    stores: Stores
+
+
+class Taker(Protocol):
+    """The tasks of a server, as far as taking needs them."""
+
+    following: Following
+    slots: Slots
+    longest: float
+    """The longest time, in seconds, between two changes of a task that runs."""
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    async def process(self) -> str: ...
+
+    async def become_ready(self, servers: set[str]) -> None: ...
+
+    def adopt(self, run: Run, key: str, record: Record, data: bytes, process: str) -> None:
+        """Follow a run from now on: this process holds its task."""
+
+    def new_run(self, call: Call, found: Found[Tool], ttl_ms: int, owner: str) -> Run: ...
+
+    async def begin(self, run: Run) -> bool:
+        """Write down that the handler is about to run. Return whether it may."""
+
+    async def settle(self, key: str, ending: Callable[[Record], bool], *, holder: str = "") -> Record | None: ...
+
+    def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+
+
+class Taking:
+    """Takes tasks when a slot is free and a bell says that there are some, and now and then without a bell."""
+
+    def __init__(self, kernel: TakingParts, tasks: Taker, server: str) -> None:
+        self._kernel = kernel
+        self._tasks = tasks
+        self._server = server
+        self._may_be_ready = True
+        # Whether tasks were left in the queue because their owners have their share of the slots here.
+        self._are_passed_over = False
+        # Whether a `take` failed, so that the store may have given tasks to this process that it does not know of.
+        self._is_unsure = False
+        # Tasks that were taken and are not followed yet.
+        self._arriving: set[str] = set()
+        self._working: asyncio.Task[None] | None = None
+        self._kinds: tuple[int, list[str]] = (-1, [])
+
+    def kinds(self) -> Sequence[str]:
+        """Return the kinds of tasks that this process can run."""
+        catalog = self._kernel.catalog
+        if self._kinds[0] != catalog.version:
+            tools = catalog.all("tools").items()
+            names = [name for name, found in tools if found.component.task is not None]
+            self._kinds = (catalog.version, [kind_of(self._server, name) for name in names])
+        kinds = self._kinds[1]
+        return [*kinds, kind_of(self._server, "")] if self._kernel.lowlevel.active else kinds
+
+    def look(self) -> None:
+        """Take tasks that wait, if there is a slot for them."""
+        self._may_be_ready = True
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take tasks for slots that have become free, if some may be waiting."""
+        if not (self._may_be_ready or self._are_passed_over) or self._tasks.is_draining or not self._tasks.slots.free:
+            return
+        if self._working is None or self._working.done():
+            self._may_be_ready = True
+            self._working = self._tasks.in_background(self._take_all())
+
+    def stop(self) -> None:
+        if self._working is not None:
+            self._working.cancel()
+
+    def forget_loop(self) -> None:
+        self._working, self._may_be_ready = None, True
+        self._arriving.clear()
+
+    async def _take_all(self) -> None:
+        tasks, slots, kinds = self._tasks, self._tasks.slots, self.kinds()
+        while kinds and self._may_be_ready and not tasks.is_draining and (free := min(slots.free, _AT_ONCE)):
+            self._may_be_ready = False
+            # The slots are taken first, so that no call that comes now goes before those that wait.
+            slots.take(None, free)
+            taken: list[Task] = []
+            try:
+                process = await tasks.process()
+                taken = await self._take(process, kinds, free)
+            except ToolwireError:
+                # The next look tries again, and says what is wrong with the store.
+                self._is_unsure = True
+                return
+            finally:
+                for task in taken[:free]:
+                    self._received(task, process)
+                slots.give_back(None, max(free - len(taken), 0))
+            # Tasks of a lost answer may be more than there are slots: they come once more.
+            self._is_unsure = len(taken) > free
+            self._may_be_ready = self._may_be_ready or len(taken) >= free
+
+    async def _take(self, process: str, kinds: Sequence[str], most: int) -> list[Task]:
+        known = self._tasks.following.held_keys() | self._arriving if self._is_unsure else None
+        passing_over = {line_of(caller) for caller in self._tasks.slots.at_their_share()}
+        self._are_passed_over = bool(passing_over)
+        return await self._kernel.stores.queue.take(process, kinds, most, known=known, passing_over=passing_over)
+
+    # --- one task ---
+
+    def _received(self, task: Task, process: str) -> None:
+        """Run a task that was taken, in one of the slots that were kept for this."""
+        tasks, slots = self._tasks, self._tasks.slots
+        try:
+            record = rules.decode(task.value)
+            caller = None if record.call is UNSET else caller_in(record.call)
+        except (rules.Unreadable, msgspec.DecodeError):
+            slots.give_back(None)
+            tasks.in_background(self._drop(task, process))
+            return
+        if record.begun or record.call is UNSET or tasks.following.holds(task.key) or task.key in self._arriving:
+            slots.give_back(None)  # It runs here, or its creation was given up and is being taken back.
+            return
+        if slots.exchange(caller):
+            self._arriving.add(task.key)
+            tasks.in_background(self._start(task, record, process, caller))
+        else:
+            tasks.in_background(self._hand_back(task, record, process))
+
+    async def _start(self, task: Task, record: Record, process: str, caller: Caller) -> None:
+        tasks, key = self._tasks, task.key
+        try:
+            run = tasks.following.accepted_here(key) or await self._run_of(key, record)
+        except Exception as error:
+            self._arriving.discard(key)
+            tasks.slots.give_back(caller)
+            failure = error if isinstance(error, ProtocolError) else _internal(key, error)
+            await tasks.settle(key, lambda record: rules.fail(record, failure), holder=process)
+            return
+        self._arriving.discard(key)
+        run.has_slot, run.slot_caller = True, caller
+        if tasks.is_draining:
+            run.stop()
+            await self._hand_back(task, record, process)
+            return
+        tasks.adopt(run, key, record, task.value, process)
+        if await tasks.begin(run):
+            run.start_waiting()
+        else:
+            run.stop()
+
+    async def _run_of(self, key: str, record: Record) -> Run:
+        """Return a run for a call that was accepted before: no middleware, policy or record sees it once more."""
+        assert record.call is not UNSET
+        call = Call(self._kernel, request_of(record.call), Gone(is_local=record.call.is_local))
+        found = await self._found(call)
+        if found is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {call.params.name[:200]}")
+        if self._kernel.enforcer is not None:
+            self._kernel.enforcer.hold(call)
+        run = self._tasks.new_run(call, found, record.ttl_ms, owner_in(key))
+        run.origin = record.origin
+        return run
+
+    async def _found(self, call: Call) -> Found[Tool] | None:
+        target = target_of(call)
+        assert target is not None
+        if target.found is None and self._kernel.lowlevel.active:
+            target.found = await self._kernel.lowlevel.find(call.params.name, call)
+        return target.found
+
+    async def _hand_back(self, task: Task, record: Record, process: str) -> None:
+        """Put a task back that has no slot here after all."""
+        assert record.call is not UNSET
+        place = Ready(kind_of(self._server, record.call.kind), record.call.line or owner_in(task.key))
+        await self._place(task, process, place)
+        await self._tasks.become_ready({self._server})
+
+    async def _drop(self, task: Task, process: str) -> None:
+        """Take a task out of the queue that nobody can read, and so nobody can run or end."""
+        log.warning("the record of a task cannot be read: %s", task.key)
+        await self._place(task, process, None)
+
+    async def _place(self, task: Task, process: str, place: Ready | None) -> None:
+        try:
+            await self._kernel.stores.queue.change(
+                task.key,
+                task.value,
+                ttl=self._tasks.longest,
+                expect=task.value,
+                place=place,
+                holder=process,
+            )
+        except ToolwireError as error:
+            # Another process finds it when this one has ended.
+            log.error("a task could not be put back: %s", error)
+
+
+def _internal(key: str, error: Exception) -> ProtocolError:
+    log.error("the task %s could not be run", id_in(key), exc_info=error)
+    return ProtocolError(INTERNAL_ERROR, "Internal error")

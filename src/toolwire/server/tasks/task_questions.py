@@ -1,0 +1,133 @@
+"""The questions of a task: asked by its record, and answered there by its client, in whichever process that arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported, ProtocolError
+from toolwire.protocol.rounds import Keys, Kind, digest
+from toolwire.protocol.shaping import shape
+from toolwire.protocol.tasks import Question, Record
+from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
+from toolwire.stores import LeaseLost
+
+
+class AskingRun(Protocol):
+    """The run of a task, as far as its questions need it."""
+
+    revision: str
+
+    async def open(self) -> None: ...
+
+    async def ask(self, questions: dict[str, Question]) -> Record | None: ...
+
+    async def withdraw(self, name: str) -> None: ...
+
+    def answer_time(self, wanted: float | None) -> float: ...
+
+    def rest(self) -> None: ...
+
+    async def go_on(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class TaskAsking:
+    """Asks by the record of the task, and waits until an answer is in it. Asking makes a call a task."""
+
+    def __init__(self, run: AskingRun) -> None:
+        self._run = run
+        self._keys = Keys()
+        self._names: set[str] = set()
+        self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
+        self._new: dict[str, Question] = {}
+        self._writing: asyncio.Task[None] | None = None
+
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
+        revision = self._run.revision
+        try:
+            said = UNSET if params is None else Raw(msgspec.json.encode(shape(params, revision)))
+        except ValueError as error:
+            raise NotSupported(f"The client cannot be asked this: {error}") from None
+        await self._run.open()
+        asked = digest(kind, said)
+        # TSK-11: a key is never used twice in the life of a task.
+        name = self._keys.choose(kind, asked, key)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Raw] = loop.create_future()
+        self._waiting[name] = (Question(kind, asked, said), future)
+        self._new[name] = self._waiting[name][0]
+        if self._writing is None or self._writing.done():
+            self._writing = loop.create_task(self._write())
+        # The slot is for tasks that work, and this one waits for a person.
+        self._run.rest()
+        try:
+            async with asyncio.timeout(self._run.answer_time(timeout)):
+                answer = await future
+        except asyncio.CancelledError:
+            raise  # The handler ends, and needs no slot for that.
+        except TimeoutError:
+            await self._run.withdraw(name)
+            await self._run.go_on()
+            raise Refused(f"The client did not answer {kind}") from None
+        except Exception:
+            await self._run.go_on()
+            raise
+        finally:
+            del self._waiting[name]
+            self._new.pop(name, None)
+        await self._run.go_on()
+        return answer
+
+    async def _write(self) -> None:
+        while self._new:
+            for _ in range(SETTLE_TURNS):
+                await asyncio.sleep(0)  # What is asked together is shown together.
+            questions, self._new = self._new, {}
+            try:
+                record = await self._run.ask(questions)
+            except LeaseLost:
+                self._run.stop()
+            except ProtocolError as error:
+                for name in questions:
+                    self._fail(name, error)
+            else:
+                if record is not None:
+                    self.deliver(record)
+
+    def deliver(self, record: Record) -> None:
+        """Hand out the answers that have come."""
+        for name, (question, future) in tuple(self._waiting.items()):
+            reply = record.answers.get(name)
+            if reply is None or future.done():
+                continue
+            if reply.digest != question.digest:
+                self._fail(name, RuntimeError(f"The question {name!r} changed when the task was run again"))
+            elif reply.error is not UNSET:
+                text = f"The client refused {question.kind}: {reply.error.message}"
+                self._fail(name, Refused(text, reply.error.code))
+            elif reply.result is not UNSET:
+                future.set_result(reply.result)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        waiting = self._waiting.get(name)
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_exception(error)
+
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        # A task is never replayed, so the step simply runs; the value looks as it would after a replay.
+        check_step(name, self._names)
+        return msgspec.json.decode(step_result(name, await run()))

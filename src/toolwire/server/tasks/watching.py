@@ -1,0 +1,234 @@
+"""Looks after the tasks of processes that are gone, and after tasks that nobody takes.
+
+A lease is lost when it was not renewed for its whole length, by the clock of the store, and this process has then seen
+for the whole length once more, by its own monotonic clock and at every look, that it is still not renewed. A look that
+fails, or comes late, starts this anew: while the store is away nobody can renew anything, and nobody is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from math import inf
+from typing import Final, Protocol
+
+from msgspec import UNSET, Struct
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireError, counted
+from toolwire.protocol.tasks import Record
+from toolwire.server.limits import Limits
+from toolwire.server.tasks.acceptance import no_slot
+from toolwire.server.tasks.dead_letters import DeadLetters
+from toolwire.server.tasks.lease import Lease
+from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, kind_of, server_of
+from toolwire.stores import LeaseLost, Stores, Task
+
+log: logging.Logger = logging.getLogger("toolwire.tasks")
+
+#: The first pause before a task is run again; it doubles with each attempt, up to the longest.
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+#: Processes that have the tool of a task say that no slot was free in time. Others wait for this long after that.
+_GRACE_SECONDS: Final = 60.0
+_READY: Final = ("put back", "run again")
+
+
+class Sightings:
+    """The leases that this process has seen unrenewed, each with the time of the first look that showed it."""
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: dict[tuple[str, int], float] = {}
+        self._last = inf
+
+    @property
+    def interval(self) -> float:
+        """Return the seconds between two looks."""
+        return self._lease / 3
+
+    def forget(self) -> None:
+        self._seen.clear()
+
+    def lost(self, began: float, ended: float, stale: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return the leases that are lost, after a look that lasted from `began` to `ended`.
+
+        `stale` has the leases that were not renewed in time, each with the number of its last renewal.
+        """
+        is_late = began - self._last > 2 * self.interval or ended - began > self.interval
+        self._last = began
+        if is_late:
+            self.forget()
+        # A lease that was renewed meanwhile has another number, or is not among these.
+        self._seen = {each: self._seen.get(each, ended) for each in stale}
+        return [each for each, first in self._seen.items() if began - first >= self._lease]
+
+
+class TaskCounts(Struct):
+    """Counts of what happened to tasks since this process started, for metrics."""
+
+    retried: int = 0
+    """Tasks that this process put back to be run again, after their process was lost."""
+    dead: int = 0
+    """Tasks that this process gave up after their last attempt."""
+    leases_lost: int = 0
+    """Leases of other processes that this process has taken away, and leases that it has lost itself."""
+
+
+class Watched(Protocol):
+    """The tasks of a server, as far as the watcher needs them."""
+
+    async def change(
+        self,
+        key: str,
+        edit: Callable[[Record], bool],
+        *,
+        last: bytes | None = None,
+        orphan_of: str = "",
+        delay: float = 0.0,
+    ) -> Record | None: ...
+
+    async def become_ready(self, servers: set[str]) -> None: ...
+
+    def kinds(self) -> Sequence[str]: ...
+
+
+class Watcher:
+    """Looks every third of a lease."""
+
+    def __init__(
+        self,
+        tasks: Watched,
+        stores: Stores,
+        lease: Lease,
+        letters: DeadLetters,
+        limits: Limits,
+        counts: TaskCounts,
+    ) -> None:
+        self._tasks = tasks
+        self._stores = stores
+        self._lease = lease
+        self._letters = letters
+        self._limits = limits
+        self._counts = counts
+        self._sightings = Sightings(lease.seconds)
+
+    async def watch(self, beat: Callable[[], Awaitable[None]]) -> None:
+        """Look again and again; `beat` is called before each look."""
+        while True:
+            try:
+                await beat()
+                await self.look()
+            except ToolwireError as error:
+                # The store may be back at the next look.
+                self._sightings.forget()
+                log.error("the tasks could not be looked after: %s", error)
+            except Exception:
+                self._sightings.forget()
+                log.exception("looking after the tasks failed")
+            await asyncio.sleep(self._sightings.interval)
+
+    async def look(self) -> None:
+        """Take leases away that are lost, and look after the tasks that nobody runs."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await self._lease.end_those_of_the_dead()
+        stale = await self._stores.queue.stale()
+        for process, renewal in self._sightings.lost(began, clock(), stale):
+            if process != self._lease.name and await self._stores.queue.bury(process, renewal):
+                log.warning("the process %s is gone: its lease was not renewed", process)
+                self._counts.leases_lost += 1
+        await self._adopt_orphans()
+        await self._give_up_waiting()
+
+    # --- tasks of processes that are gone ---
+
+    async def _adopt_orphans(self) -> None:
+        adopted: set[rules.Loss | None] = {"over"}
+        while adopted != {None} and (orphans := await self._stores.queue.orphans(AT_ONCE)):
+            losses = await asyncio.gather(*map(self._adopt, orphans))
+            adopted = {*losses}
+            ready = {server_of(task.key) for task, loss in zip(orphans, losses, strict=True) if loss in _READY}
+            await self._tasks.become_ready(ready)
+
+    async def _adopt(self, task: Task) -> rules.Loss | None:
+        """Decide what becomes of a task; None where nothing could be done for it now."""
+        key, limits = task.key, self._limits
+        try:
+            record = rules.decode(task.value)
+            attempt, call, loss = record.attempt, record.call, rules.lose_lease(record, limits.task_attempts)
+            if loss == "dead" and call is not UNSET:
+                # First the letter and then the end, so that a process that ends in between loses neither.
+                await self._letters.keep(key, rules.decode(task.value))
+            delay = min(FIRST_PAUSE * 2.0 ** (attempt - 1), LONGEST_PAUSE) if loss == "run again" else 0.0
+            await self._tasks.change(
+                key,
+                lambda record: rules.lose_lease(record, limits.task_attempts) != "over",
+                last=task.value,
+                orphan_of=task.process,
+                delay=delay,
+            )
+        except LeaseLost:
+            return "over"  # Another process was faster.
+        except rules.Unreadable:
+            await self._drop(task)
+            return "over"
+        except NoRoom:
+            return None
+        if loss == "run again":
+            self._counts.retried += 1
+        elif loss == "dead":
+            log.error("the task %s is given up after %d attempts", record.id, attempt)
+            self._counts.dead += 1
+        return loss
+
+    async def _drop(self, task: Task) -> None:
+        """Take a task out of the queue that nobody can read, and so nobody can run or end."""
+        log.warning("the record of a task cannot be read: %s", task.key)
+        kept = self._limits.task_ttl_max
+        try:
+            await self._stores.queue.change(
+                task.key, task.value, ttl=kept, expect=task.value, place=None, orphan_of=task.process
+            )
+        except LeaseLost:
+            pass
+
+    # --- tasks that nobody takes ---
+
+    async def _give_up_waiting(self) -> None:
+        seconds = self._limits.task_wait
+        waiting = await self._stores.queue.waiting(seconds, AT_ONCE)
+        kinds = set(self._tasks.kinds()) if waiting else set()
+        foreign = [task for task in waiting if _kind(task) not in kinds]
+        for task in waiting:
+            if task not in foreign:
+                await self._give_up(task, no_slot(seconds))
+        if foreign:
+            late = {task.key for task in await self._stores.queue.waiting(seconds + _GRACE_SECONDS, AT_ONCE)}
+            for task in foreign:
+                if task.key in late:
+                    await self._give_up(task, _no_tool(_kind(task), seconds))
+
+    async def _give_up(self, task: Task, failure: ProtocolError) -> None:
+        def edit(record: Record) -> bool:
+            return not record.process and record.call is not UNSET and rules.fail(record, failure)
+
+        try:
+            await self._tasks.change(task.key, edit, last=task.value)
+        except rules.Unreadable:
+            await self._drop(task)
+
+
+def _no_tool(kind: str, seconds: float) -> ProtocolError:
+    tool, within = kind.partition(":")[2], counted(seconds, "second")
+    return ProtocolError(INTERNAL_ERROR, f"No server process that has the tool {tool} took this task within {within}")
+
+
+def _kind(task: Task) -> str:
+    """Return the kind of a task that waits; empty where its record cannot be read."""
+    try:
+        record = rules.decode(task.value)
+    except rules.Unreadable:
+        return ""
+    return "" if record.call is UNSET else kind_of(server_of(task.key), record.call.kind)

@@ -1,0 +1,127 @@
+"""Bells reach those who want to know of a task, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from toolwire.server.tasks.bells import Bells
+from toolwire.stores import StoreFailed, Stores
+
+KEY = "toolwire:task2:s:ada:1"
+
+
+class Heard:
+    """What the bells of one process said."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.said: list[Any] = []
+        self.bells = Bells("s", stores, self)
+
+    def changed(self, key: str) -> None:
+        self.said.append(("changed", key))
+
+    def told(self, key: str, method: str, params: Any) -> None:
+        self.said.append(("told", key, method, bytes(params)))
+
+    def rung(self, key: str) -> None:
+        self.said.append(("rung", key))
+
+    def may_take(self) -> None:
+        self.said.append("may take")
+
+    def missed(self) -> None:
+        self.said.append("missed")
+
+
+async def delivered() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_process_hears_what_is_meant_for_it() -> None:
+    stores = Stores.memory()
+    one, two, three = Heard(stores), Heard(stores), Heard(stores)
+    for number, each in enumerate((one, two, three)):
+        each.bells.listen(f"p{number}")
+    await one.bells.ring(KEY, "p0", "p1", "")
+    await one.bells.tell("p2", KEY, "notifications/progress", b"{}")
+    await one.bells.ring_ready("s")
+    await one.bells.ring_ready("another server")
+    await delivered()
+    assert one.said == ["may take"], "a process knows by itself what it has changed"
+    assert two.said == [("changed", KEY), "may take"]
+    assert three.said == [("told", KEY, "notifications/progress", b"{}"), "may take"]
+
+
+@pytest.mark.parametrize("first", ["watch", "listen"])
+async def test_those_who_wait_for_a_task_hear_of_it_also_before_their_process_has_a_name(first: str) -> None:
+    stores = Stores.memory()
+    here, there = Heard(stores), Heard(stores)
+    if first == "listen":
+        here.bells.listen("p0")
+    with here.bells.watch(KEY) as bell, here.bells.watch(KEY) as other:
+        here.bells.listen("p0")
+        await there.bells.ring(KEY)
+        await asyncio.wait_for(asyncio.gather(bell.wait(), other.wait()), 10)
+    assert here.said == []
+    assert not stores.bus._topics.get(f"{KEY}:changed"), "nobody waits for it any more"  # type: ignore[attr-defined]
+
+
+async def test_listen_streams_hear_of_the_tasks_that_they_name_as_long_as_they_are_open() -> None:
+    stores = Stores.memory()
+    here, there = Heard(stores), Heard(stores)
+    here.bells.follow(KEY)
+    await there.bells.ring(KEY)
+    await delivered()
+    here.bells.follow_only(lambda key: True)
+    await there.bells.ring(KEY)
+    await delivered()
+    here.bells.follow_only(lambda key: False)
+    await there.bells.ring(KEY)
+    await delivered()
+    assert here.said == [("rung", KEY)] * 2
+
+
+async def test_a_message_that_cannot_be_read_is_passed_over() -> None:
+    stores = Stores.memory()
+    heard = Heard(stores)
+    heard.bells.listen("p0")
+    await stores.bus.publish("toolwire:task-process2:p0", b"of another version")
+    await delivered()
+    assert heard.said == []
+
+
+async def test_a_bus_that_fails_wakes_those_who_wait_here(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = Stores.memory()
+    heard = Heard(stores)
+
+    async def fail(topic: str, data: bytes) -> None:
+        raise StoreFailed("away")
+
+    monkeypatch.setattr(stores.bus, "publish", fail)
+    with heard.bells.watch(KEY) as bell:
+        await heard.bells.ring(KEY, "p1")
+        assert bell.is_set()
+    await heard.bells.ring_ready("s")
+    await heard.bells.tell("p1", KEY, "notifications/progress", b"{}")
+    assert {record.getMessage() for record in caplog.records} == {"the change of a task could not be announced"}
+
+
+def test_each_loop_hears_for_itself() -> None:
+    stores = Stores.memory()
+    heard = Heard(stores)
+
+    async def once() -> None:
+        heard.bells.listen("p0")
+        heard.bells.listen("p0")
+        await Heard(stores).bells.ring_ready("s")
+        await delivered()
+
+    for number in (1, 2):
+        asyncio.run(once())
+        assert heard.said == ["may take"] * number

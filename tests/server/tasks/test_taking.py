@@ -1,0 +1,334 @@
+"""Tasks that wait are taken by processes that have a free slot and the tool; each begins where its record says so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.tasks.conftest import Clock
+from tests.server.tasks.replicas import ADA, EVE, Replica, pass_time, settled, shared_stores
+from tests.server.tasks.talking import CORE, RELATED, begin, look, outcome, reaches, status_of, text_in
+from tests.wireclient import MODERN
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+
+FULL = {"tasks_running": 1}
+
+
+async def fill(client: Any, replica: Replica) -> str:
+    """Take the only slot of a replica."""
+    task = await begin(client, "once", {"number": 0})
+    await replica.started.wait()
+    return task
+
+
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+async def test_a_task_runs_where_a_slot_is_free(revision: str, clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    free.go.set()
+    async with full.serving(revision) as join, free.serving(revision), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "once", {"number": 1})
+        assert text_in(await outcome(client, task)) == "once 1 by ada"
+        assert (full.ran, free.ran) == ([("once", 0, 1)], [("once", 1, 1)])
+        full.go.set()
+
+
+async def test_a_replica_takes_no_more_than_it_has_slots_for(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, small = Replica(shared, limits=FULL), Replica(shared, limits={"tasks_running": 2, "share": 1.0})
+    async with full.serving() as join, small.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        tasks = [await begin(client, "once", {"number": number}) for number in range(1, 6)]
+        await settled()
+        assert [number for _, number, _ in small.ran] == [1, 2]
+        small.go.set()
+        for task in tasks:
+            await reaches(client, task, "completed")
+        assert [number for _, number, _ in small.ran] == [1, 2, 3, 4, 5]
+        full.go.set()
+
+
+async def test_a_replica_takes_only_tasks_of_tools_that_it_has(clock: Clock) -> None:
+    """A rolling upgrade: some replicas have a tool that others do not have yet."""
+    shared = shared_stores(clock)
+    full, without = Replica(shared, limits=FULL), Replica(shared, without=("again",))
+    async with full.serving() as join, without.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "again", {"number": 1})
+        await pass_time(clock, 60, 5)
+        assert (await status_of(client, task), without.ran) == ("working", [])
+        late = Replica(shared)
+        late.go.set()
+        async with late.serving():
+            assert text_in(await outcome(client, task)) == "again 1 by ada"
+        full.go.set()
+
+
+async def test_a_tool_that_is_added_later_has_its_tasks_run(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, late = Replica(shared, limits=FULL), Replica(shared, without=("again",))
+    async with full.serving() as join, late.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "again", {"number": 1})
+        await settled()
+
+        async def again(number: int) -> str:
+            return f"added {number}"
+
+        late.server.tool(task="optional", annotations={"idempotentHint": True})(again)
+        await pass_time(clock, 6)
+        assert text_in(await outcome(client, task)) == "added 1"
+        full.go.set()
+
+
+async def test_owners_take_turns(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits={**FULL, "share": 1.0}), Replica(shared, limits={**FULL, "share": 1.0})
+    free.go.set()
+    async with full.serving() as join, join(principal=ADA) as ada, join(principal=EVE) as eve:
+        await fill(ada, full)
+        tasks = [(ada, await begin(ada, "once", {"number": number})) for number in range(1, 4)]
+        tasks += [(eve, await begin(eve, "once", {"number": number})) for number in range(4, 6)]
+        async with free.serving():
+            for client, task in tasks:
+                await reaches(client, task, "completed")
+        assert [number for _, number, _ in free.ran] == [1, 4, 2, 5, 3]
+        full.go.set()
+
+
+async def test_one_caller_takes_its_share_of_the_slots_also_by_way_of_the_queue(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared, limits={"tasks_running": 4, "share": 0.5})
+    async with full.serving() as join, free.serving(), join(principal=ADA) as ada, join(principal=EVE) as eve:
+        await fill(ada, full)
+        mine = [await begin(ada, "once", {"number": number}) for number in range(1, 5)]
+        await settled()
+        assert [number for _, number, _ in free.ran] == [1, 2], "two of four slots are left for others"
+        await begin(eve, "once", {"number": 9})
+        await settled()
+        assert [number for _, number, _ in free.ran] == [1, 2, 9]
+        free.go.set()
+        for task in mine:
+            await reaches(ada, task, "completed")
+        full.go.set()
+
+
+# --- beginning -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_the_beginning_is_written_before_the_first_line_of_the_handler(waits: bool, clock: Clock) -> None:
+    shared, seen = shared_stores(clock), []
+    replica = Replica(shared, limits=FULL if waits else {})
+
+    @replica.server.tool(task="optional")
+    async def looking() -> str:
+        for key in await shared.kv.keys("toolwire:task2:"):
+            record = rules.decode(await shared.kv.get(key) or b"")
+            if record.tool == "looking":
+                seen.append((record.begun, record.process == replica.tasks._lease.name))
+        return "looked"
+
+    async with replica.serving() as join, join(principal=ADA) as client:
+        if waits:
+            await fill(client, replica)
+        task = await begin(client, "looking")
+        replica.go.set()
+        assert text_in(await outcome(client, task)) == "looked"
+    assert seen == [(True, True)]
+
+
+async def test_a_task_begins_only_when_the_store_says_so(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    free.go.set()
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        free.line.lost_answers.add("take")
+        task = await begin(client, "once", {"number": 1})
+        await settled()
+        assert free.ran == [], "the answer that gave it the task was lost"
+        await pass_time(clock, 6)
+        assert text_in(await outcome(client, task)) == "once 1 by ada"
+        free.line.lost_answers.add("change")
+        task = await begin(client, "once", {"number": 2})
+        await pass_time(clock, 6)
+        assert text_in(await outcome(client, task)) == "once 2 by ada"
+        assert free.ran == [("once", 1, 1), ("once", 2, 1)], "each once"
+        full.go.set()
+
+
+async def test_a_task_that_was_taken_and_not_begun_goes_to_anybody(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, dying, alive = Replica(shared, limits=FULL), Replica(shared), Replica(shared)
+    alive.go.set()
+    async with full.serving() as join, dying.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        dying.line.lost_answers.add("take")
+        task = await begin(client, "once", {"number": 1})
+        await settled()
+        dying.die()
+        async with alive.serving():
+            await pass_time(clock, 60)
+            assert text_in(await outcome(client, task)) == "once 1 by ada"
+        assert (dying.ran, alive.ran) == ([], [("once", 1, 1)]), "it is still its first attempt"
+        full.go.set()
+
+
+async def test_a_task_that_is_cancelled_while_it_is_taken_never_begins(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        free.line.lost_answers.add("take")
+        task = await begin(client, "once", {"number": 1})
+        await settled()
+        await client.result("tasks/cancel", {"taskId": task})
+        await pass_time(clock, 6)
+        assert (await status_of(client, task), free.ran) == ("cancelled", [])
+        assert free.tasks.slots.running == 0
+        full.go.set()
+
+
+async def test_a_creation_whose_answer_was_lost_leaves_no_task_behind(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        replica.line.lost_answers.add("change")
+        error = await client.error("tools/call", {"name": "once", "arguments": {"number": 1}})
+        assert error["message"] == "The tasks cannot be reached now; try again later"
+        await pass_time(clock, 2)
+        (key,) = await shared.kv.keys("toolwire:task2:")
+        assert rules.decode(await shared.kv.get(key) or b"").status == "cancelled"
+        assert (replica.ran, replica.tasks.slots.running) == ([], 0)
+
+
+async def test_a_record_that_cannot_be_read_leaves_the_queue(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    async with full.serving() as join, join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "once", {"number": 1})
+        key = full.tasks.records.key(next(iter(full.tasks.quota._counts)), task)
+        value = await shared.kv.get(key)
+        place = await shared.queue.place(key)
+        assert await shared.queue.change(key, b"\x00", ttl=60.0, expect=value, place=place) is None
+        async with free.serving():
+            await settled()
+        assert await shared.queue.place(key) is None
+        full.go.set()
+
+
+# --- the client of another process -----------------------------------------------------------------------------------
+
+
+async def test_the_client_hears_of_a_task_on_the_connection_that_it_made_it_on(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    async with full.serving(CORE) as join, free.serving(CORE), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "reporting", {"number": 1}, _meta={"progressToken": "p7"})
+        await client.notified("notifications/progress")
+        free.go.set()
+        told = await client.notified("notifications/progress", 2)
+        assert [(each["progress"], each["progressToken"]) for each in told] == [(1, "p7"), (2, "p7")]
+        assert all(each["_meta"][RELATED] == {"taskId": task} for each in told)
+        ended = await client.notified("notifications/tasks/status")
+        assert [(each["taskId"], each["status"]) for each in ended] == [(task, "completed")]
+        assert free.ran == [("reporting", 1, 1)]
+        full.go.set()
+
+
+async def test_a_task_that_runs_elsewhere_is_cancelled_there(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "once", {"number": 1})
+        await free.started.wait()
+        await client.result("tasks/cancel", {"taskId": task})
+        while not free.cancelled:
+            await asyncio.sleep(0)
+        assert (free.cancelled, await status_of(client, task)) == ([1], "cancelled")
+        full.go.set()
+
+
+async def test_a_listen_stream_and_a_question_reach_a_task_that_runs_elsewhere(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "asking", {"number": 1})
+        client.start("subscriptions/listen", {"notifications": {"taskIds": [task]}})
+        await client.notified("notifications/subscriptions/acknowledged")
+        await reaches(client, task, "input_required")
+        answers = {"name": {"action": "accept", "content": {"value": "Ada"}}}
+        await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+        assert text_in(await outcome(client, task)) == "Hello, Ada!"
+        told = [each["status"] for each in await client.notified("notifications/tasks", 2)]
+        assert told[-1] == "completed"
+        full.go.set()
+
+
+async def test_tools_of_a_list_handler_wait_too(clock: Clock) -> None:
+    shared = shared_stores(clock)
+
+    def replica(**limits: int) -> Replica:
+        made = Replica(shared, limits=limits)
+
+        @made.server.on_list_tools
+        def listed() -> list[t.Tool]:
+            execution = t.ToolExecution(task_support="optional")
+            return [t.Tool(name="made_up", input_schema={"type": "object"}, execution=execution)]
+
+        @made.server.on_call_tool
+        async def called(name: str, arguments: dict[str, Any]) -> str:
+            made.ran.append((name, 0, 1))
+            return f"called {name}"
+
+        return made
+
+    full, free = replica(**FULL), replica()
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "made_up")
+        assert text_in(await outcome(client, task)) == "called made_up"
+        assert free.ran == [("made_up", 0, 1)]
+        assert (await look(client, task))["status"] == "completed"
+        full.go.set()
+
+
+async def test_a_call_that_comes_when_the_lease_was_lost_is_asked_to_come_again(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    replica.go.set()
+    async with replica.serving() as join, join(principal=ADA) as client:
+        await outcome(client, await begin(client, "once", {"number": 1}))
+        for name, renewal in await shared.queue.leases():
+            assert await shared.queue.bury(name, renewal)
+        error = await client.error("tools/call", {"name": "once", "arguments": {"number": 2}})
+        assert error["message"] == "The tasks cannot be reached now; try again later"
+        await pass_time(clock, 6)
+        assert text_in(await outcome(client, await begin(client, "once", {"number": 3}))) == "once 3 by ada"
+
+
+async def test_messages_that_are_lost_while_a_task_is_made_do_not_end_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = shared_stores(clock)
+    replica, change = Replica(shared), shared.queue.change
+
+    async def slowly(*given: Any, **named: Any) -> Any:
+        replica.tasks.following.missed()
+        await settled()
+        return await change(*given, **named)
+
+    async with replica.serving() as join, join(principal=ADA) as client:
+        monkeypatch.setattr(shared.queue, "change", slowly)
+        task = await begin(client, "once", {"number": 1})
+        replica.go.set()
+        assert text_in(await outcome(client, task)) == "once 1 by ada"

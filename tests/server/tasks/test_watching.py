@@ -1,0 +1,438 @@
+"""Processes look after each other's tasks: nobody who lives is taken for dead, and nothing of the dead is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from tests.server.tasks.conftest import Clock
+from tests.server.tasks.replicas import ADA, LEASE, Replica, pass_time, settled, shared_stores
+from tests.server.tasks.talking import answer, begin, look, outcome, reaches, status_of, text_in
+
+from toolwire import Context
+from toolwire.protocol import tasks as rules
+from toolwire.server.tasks import lease as leases
+from toolwire.server.tasks.watching import Sightings
+from toolwire.stores import Held, Stores, Task
+
+GONE = "The server process that ran this task ended before the task did"
+LONG = {"state": 3600.0}
+
+
+# --- the rule --------------------------------------------------------------------------------------------------------
+
+
+def looks(*looks: tuple[float, float, int | None]) -> list[bool]:
+    """Whether each look of a watcher, from one time to another, at a lease with this renewal number, shows its loss."""
+    sightings = Sightings(15.0)
+    return [
+        bool(sightings.lost(began, ended, [] if renewal is None else [("p", renewal)]))
+        for began, ended, renewal in looks
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost"),
+    [
+        pytest.param([(0, 0, 3), (5, 5, 3), (10, 10, 3), (15, 15, 3)], [0, 0, 0, 1], id="not renewed"),
+        pytest.param([(0, 0, 3), (5, 5, 3), (10, 10, 4), (15, 15, 4), (20, 20, 4)], [0] * 5, id="renewed late"),
+        pytest.param([(0, 0, 3), (5, 5, None), (10, 10, 3), (15, 15, 3), (20, 20, 3)], [0] * 5, id="in time once"),
+        pytest.param([(0, 0, 3), (40, 40, 3), (45, 45, 3), (50, 50, 3), (55, 55, 3)], [0] * 4 + [1], id="late look"),
+        pytest.param([(0, 0, 3), (5, 30, 3), (31, 31, 3), (36, 36, 3), (41, 41, 3)], [0] * 5, id="slow look"),
+        pytest.param([(0, 4, 3), (5, 9, 3), (10, 14, 3), (15, 19, 3), (20, 24, 3)], [0] * 4 + [1], id="from its end"),
+    ],
+)
+def test_a_lease_is_lost_when_it_was_seen_unrenewed_for_its_whole_length(seen: Any, lost: list[int]) -> None:
+    assert looks(*seen) == [bool(each) for each in lost]
+
+
+def test_a_look_that_failed_starts_anew() -> None:
+    sightings = Sightings(15.0)
+    for began in (0.0, 5.0, 10.0):
+        assert not sightings.lost(began, began, [("p", 3)])
+    sightings.forget()
+    assert not sightings.lost(15.0, 15.0, [("p", 3)])
+    for began in (20.0, 25.0):
+        assert not sightings.lost(began, began, [("p", 3)])
+    assert sightings.lost(30.0, 30.0, [("p", 3)])
+
+
+# --- those who live --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [5, 28, 40, 120, 600])
+async def test_an_outage_of_the_store_ends_no_lease(seconds: int, clock: Clock) -> None:
+    """Nobody renews while the store is away. Those who come back first find the others unrenewed, and wait."""
+    shared = shared_stores(clock)
+    replicas = [Replica(shared) for _ in range(3)]
+    one, two, three = replicas
+    async with (
+        one.serving() as a,
+        two.serving() as b,
+        three.serving() as c,
+        a(principal=ADA) as first,
+        b(principal=ADA) as second,
+        c(principal=ADA) as third,
+    ):
+        tasks = [
+            (client, await begin(client, tool, {"number": number}))
+            for number, (client, tool) in enumerate(itertools.product((first, second, third), ("once", "again")))
+        ]
+        for replica in replicas:
+            replica.line.is_cut = True
+        await pass_time(clock, seconds, 2.5)
+        one.line.is_cut = False
+        await pass_time(clock, 10)
+        two.line.is_cut = three.line.is_cut = False
+        await pass_time(clock, 60)
+        for replica in replicas:
+            replica.go.set()
+        for client, task in tasks:
+            await reaches(client, task, "completed")
+    assert sorted(each for replica in replicas for each in replica.ran) == sorted(
+        (tool, number, 1) for number, (_, tool) in enumerate(itertools.product(range(3), ("once", "again")))
+    )
+    assert all(replica.cancelled == [] for replica in replicas)
+
+
+@pytest.mark.parametrize("jump", [27.0, 60.0, 3600.0, -60.0])
+async def test_a_clock_that_jumps_ends_no_lease(jump: float, clock: Clock) -> None:
+    shared = shared_stores(clock)
+    one, two = Replica(shared), Replica(shared)
+    async with one.serving() as a, two.serving() as b, a(principal=ADA) as first, b(principal=ADA) as second:
+        tasks = [
+            (first, await begin(first, "once", {"number": 1})),
+            (second, await begin(second, "once", {"number": 2})),
+        ]
+        clock._now += jump  # The clock of the store, and not the time that passes.
+        await pass_time(clock, 60)
+        for replica in (one, two):
+            replica.go.set()
+        for client, task in tasks:
+            await reaches(client, task, "completed")
+    assert (one.ran, two.ran) == ([("once", 1, 1)], [("once", 2, 1)])
+
+
+async def test_a_watcher_that_stood_still_ends_no_lease(clock: Clock) -> None:
+    """Its loop was held: what it saw before and what it sees now are too far apart to say anything."""
+    shared = shared_stores(clock)
+    living, held = Replica(shared), Replica(shared)
+    async with living.serving() as join, held.serving(), join(principal=ADA) as client:
+        task = await begin(client, "once", {"number": 1})
+        living.line.is_cut = True
+        await pass_time(clock, 18)
+        await clock.elapse(45)
+        living.line.is_cut = False
+        await pass_time(clock, 20)
+        living.go.set()
+        assert text_in(await outcome(client, task)) == "once 1 by ada"
+        assert (living.ran, held.ran) == ([("once", 1, 1)], [])
+
+
+# --- those who are gone ----------------------------------------------------------------------------------------------
+
+
+async def test_the_tasks_of_a_process_that_is_gone_are_run_again_or_have_failed(clock: Clock) -> None:
+    """Any process that lives does it, without a new one being started: a fleet that shrinks loses nothing."""
+    shared = shared_stores(clock)
+    dying, alive = Replica(shared), Replica(shared)
+    async with dying.serving() as a, alive.serving() as b, b(principal=ADA) as client:
+        async with a(principal=ADA) as there:
+            lost = await begin(there, "once", {"number": 1})
+            kept = await begin(there, "again", {"number": 2})
+            stayed = await begin(there, "staying", {"number": 3})
+            await settled()
+        dying.die()
+        await pass_time(clock, 2 * LEASE - 5)
+        assert [await status_of(client, task) for task in (lost, kept, stayed)] == ["working"] * 3
+        await pass_time(clock, 20)
+        for task in (lost, stayed):
+            shown = await look(client, task)
+            assert (shown["status"], shown["statusMessage"]) == ("failed", GONE)
+        await alive.started.wait()
+        alive.go.set()
+        assert text_in(await outcome(client, kept)) == "again 2 by ada"
+        assert alive.ran == [("again", 2, 2)], "the second attempt, and nothing else"
+        assert (alive.tasks.counts.retried, alive.tasks.counts.leases_lost) == (1, 1)
+
+
+async def test_tasks_that_waited_in_a_process_that_is_gone_are_accounted_for(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    dying, alive = Replica(shared, limits={"tasks_running": 1}), Replica(shared, without=("once",))
+    alive.go.set()
+    async with dying.serving() as a, alive.serving() as b, b(principal=ADA) as client:
+        async with a(principal=ADA) as there:
+            await begin(there, "once", {"number": 1})
+            stayed = await begin(there, "staying", {"number": 2})
+            queued = await begin(there, "again", {"number": 3})
+            await settled()
+        dying.die()
+        assert text_in(await outcome(client, queued)) == "again 3 by ada", "others need not wait for its end"
+        await pass_time(clock, 50)
+        shown = await look(client, stayed)
+        assert (shown["status"], shown["statusMessage"]) == (
+            "failed",
+            "The server process that was to run this task ended",
+        )
+        assert alive.ran == [("again", 3, 1)]
+
+
+async def test_answers_given_before_the_end_are_not_asked_for_again(clock: Clock) -> None:
+    shared = shared_stores(clock)
+
+    def replica() -> Replica:
+        made = Replica(shared)
+
+        @made.server.tool(task="optional", annotations={"idempotentHint": True})
+        async def two_questions(ctx: Context) -> str:
+            first = await ctx.elicit("First?", str, key="first")
+            second = await ctx.elicit("Second?", str, key="second")
+            return f"{first.data} {second.data} {ctx.attempt}"
+
+        return made
+
+    dying, alive = replica(), replica()
+    async with dying.serving() as a, alive.serving() as b, b(principal=ADA) as client:
+        async with a(principal=ADA) as there:
+            task = await begin(there, "two_questions")
+            await reaches(there, task, "input_required")
+            await answer(there, task, first="one")
+            while "second" not in (await look(there, task)).get("inputRequests", {}):
+                await asyncio.sleep(0)
+        dying.die()
+        error = await client.error("tasks/cancel", {"taskId": "never was"})
+        assert error["code"] == -32602
+        await pass_time(clock, 60)
+        await reaches(client, task, "input_required")
+        assert list((await look(client, task))["inputRequests"]) == ["second"]
+        await answer(client, task, second="two")
+        assert text_in(await outcome(client, task)) == "one two 2"
+
+
+async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    watching = Replica(shared, without=("again",))
+    ran: list[int] = []
+    async with watching.serving() as join, join(principal=ADA) as client:
+        first = Replica(shared)
+        async with first.serving() as there:
+            async with there(principal=ADA) as maker:
+                task = await begin(maker, "again", {"number": 1})
+            await first.started.wait()
+            first.die()
+            await pass_time(clock, 50)
+        for _ in range(2):
+            assert await status_of(client, task) == "working"
+            replica = Replica(shared)
+            async with replica.serving():
+                await pass_time(clock, 6)
+                ran += [attempt for _, _, attempt in replica.ran]
+                replica.die()
+                await pass_time(clock, 50)
+        shown = await look(client, task)
+        assert ran == [2, 3]
+        assert shown["status"] == "failed"
+        assert shown["statusMessage"] == "3 server processes that ran this task ended before the task did"
+        (letter,) = await watching.server.tasks.dead_letters()
+        assert (letter.id, letter.tool, letter.attempts) == (task, "again", 3)
+        assert json.loads(bytes(letter.call.params))["arguments"] == {"number": 1}
+        assert watching.tasks.counts.dead == 1
+        # Sent again, it is a new task of the same owner.
+        new = await watching.server.tasks.send_again(letter)
+        assert new is not None
+        assert (new.id != task, await status_of(client, new.id)) == (True, "working")
+        assert await watching.server.tasks.dead_letters() == []
+        assert await watching.server.tasks.send_again(letter) is None, "once"
+        able = Replica(shared)
+        able.go.set()
+        async with able.serving():
+            assert text_in(await outcome(client, new.id)) == "again 1 by ada"
+        assert able.ran == [("again", 1, 1)]
+
+
+async def test_neither_errors_nor_tasks_that_were_handed_back_count_as_attempts(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    watching = Replica(shared, without=("again",))
+    async with watching.serving() as join, join(principal=ADA) as client:
+        task = ""
+        for _ in range(5):
+            replica = Replica(shared)
+            async with replica.serving() as there:
+                if not task:
+                    async with there(principal=ADA) as maker:
+                        task = await begin(maker, "again", {"number": 1})
+                await pass_time(clock, 6)
+                assert replica.ran == [("again", 1, 1)]
+            assert await status_of(client, task) == "working"
+
+
+async def test_dead_letters_are_bounded_by_number_and_age(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared, limits={"tasks_dead": 3, "task_dead_ttl": 1000.0})
+    async with replica.serving():
+        letters, made = replica.tasks.letters, []
+        call = rules.StoredCall(params=Raw(b"{}"), revision="2026-07-28", kind="again", idempotent=True)
+        for _ in range(5):
+            record = rules.new_record(replica.tasks.records.new_id(clock.time()), 0.0, 1, 1, tool="again", call=call)
+            made.append(record.id)
+            for _ in range(2):
+                await letters.keep(replica.tasks.records.key("ada", record.id), record)
+            await pass_time(clock, 1)
+        assert [letter.id for letter in await letters.all()] == made[2:]
+        await pass_time(clock, 1000, 250)
+        assert await letters.all() == []
+
+
+async def test_a_takeover_is_done_in_few_steps(clock: Clock) -> None:
+    """The start of a process waits for no takeover, and its lease is renewed meanwhile."""
+    shared = shared_stores(clock)
+    dead = Replica(shared)
+    async with dead.serving():
+        name = await dead.tasks.process()
+        await make_tasks(shared, dead, name, 1000)
+        dead.die()
+        await shared.queue.release(name)
+        alive = Replica(shared)
+        await alive.tasks.ready()
+        assert "orphans" not in alive.line.calls
+        async with alive.serving():
+            while (await shared.queue.counts()).orphans:
+                await asyncio.sleep(0)
+            await settled()
+            assert alive.line.calls.count("orphans") == 6, "in batches"
+            assert alive.line.calls.count("get") == 0, "no record is read by itself"
+            assert alive.line.calls.count("change") == 1000
+            await alive.tasks.stop()
+
+
+async def make_tasks(shared: Stores, replica: Replica, process: str, count: int) -> None:
+    records = replica.tasks.records
+    for _ in range(count):
+        record = rules.new_record(records.new_id(0.0), 0.0, 60_000, 1000, tool="once", process=process, begun=True)
+        await records.create(records.key("ada", record.id), record)
+
+
+async def test_processes_of_the_same_machine_know_at_once_who_has_ended(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart does not wait for leases: the number and the start of a process say that it is gone."""
+    shared = shared_stores(clock)
+    killed, after = Replica(shared), Replica(shared)
+    after.go.set()
+    async with killed.serving() as a:
+        async with a(principal=ADA) as there:
+            task = await begin(there, "again", {"number": 1})
+        await killed.started.wait()
+        gone = (await killed.tasks.process()).rpartition("/")[0]
+        killed.die()
+        monkeypatch.setattr(leases, "is_gone", lambda identity: identity == gone)
+        monkeypatch.setattr(leases, "own_identity", lambda: f"{leases.own_machine()}/1/2")
+        async with after.serving() as b, b(principal=ADA) as client:
+            await pass_time(clock, 6)
+            assert text_in(await outcome(client, task)) == "again 1 by ada"
+        monkeypatch.undo()
+
+
+# --- fencing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_attempt_that_lost_its_lease_writes_nothing(clock: Clock) -> None:
+    """A process that was cut off for long, and comes back with a result when another has run the task."""
+    shared = shared_stores(clock)
+    slow, fast = Replica(shared), Replica(shared)
+    async with slow.serving() as a, fast.serving() as b, b(principal=ADA) as client:
+        async with a(principal=ADA) as there:
+            task = await begin(there, "again", {"number": 1})
+        await slow.started.wait()
+        (run,) = [each for each in slow.tasks.following.all() if each.id == task]
+        slow.line.is_cut = True
+        slow.go.set()
+        await pass_time(clock, 50)
+        await fast.started.wait()
+        slow.line.is_cut = False
+        await pass_time(clock, 15)
+        assert await status_of(client, task) == "working", "the result of the first attempt is not taken"
+        assert run.worker.done()  # type: ignore[attr-defined]
+        fast.go.set()
+        assert text_in(await outcome(client, task)) == "again 1 by ada"
+        assert (slow.ran, fast.ran) == ([("again", 1, 1)], [("again", 1, 2)])
+
+
+async def test_a_process_that_lost_its_lease_ends_its_handlers_and_goes_on_under_another_name(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        task = await begin(client, "once", {"number": 1})
+        await replica.started.wait()
+        before = await replica.tasks.process()
+        ((name, renewal),) = await shared.queue.leases()
+        assert name == before
+        assert await shared.queue.bury(name, renewal)
+        await pass_time(clock, 12)
+        assert replica.cancelled == [1]
+        assert (await look(client, task))["statusMessage"] == GONE
+        assert await replica.tasks.process() != before
+        replica.go.set()
+        assert text_in(await outcome(client, await begin(client, "once", {"number": 2}))) == "once 2 by ada"
+
+
+async def test_a_client_that_changes_an_orphan_is_asked_to_try_again(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    dead, alive = Replica(shared), Replica(shared)
+    async with dead.serving() as a, alive.serving() as b, b(principal=ADA) as client:
+        async with a(principal=ADA) as there:
+            task = await begin(there, "asking", {"number": 1})
+            await reaches(there, task, "input_required")
+        dead.die()
+        await shared.queue.release(await dead.tasks.process())
+        answers = {"name": {"action": "accept", "content": {"value": "Ada"}}}
+        error = await client.error("tasks/update", {"taskId": task, "inputResponses": answers})
+        assert error["message"].endswith("try again in a moment")
+
+
+# --- tasks that nobody takes -----------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_nobody_starts_in_time_fails_and_says_why(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    limits = {"tasks_running": 1, "task_wait": 600.0}
+    full, lacking = Replica(shared, limits=limits), Replica(shared, limits=limits, without=("again", "once"))
+    async with full.serving() as join, lacking.serving(), join(principal=ADA) as client:
+        await begin(client, "once", {"number": 0})
+        queued = await begin(client, "once", {"number": 1})
+        unknown = await begin(client, "again", {"number": 2})
+        await settled()
+        full.server.remove("again")
+        await pass_time(clock, 590, 5)
+        assert [await status_of(client, task) for task in (queued, unknown)] == ["working", "working"]
+        await pass_time(clock, 20)
+        shown = await look(client, queued)
+        assert (shown["status"], shown["statusMessage"]) == (
+            "failed",
+            "The server had no slot for this task within 600 seconds",
+        )
+        assert await status_of(client, unknown) == "working", "perhaps another replica has its tool"
+        await pass_time(clock, 60, 5)
+        shown = await look(client, unknown)
+        assert (shown["status"], shown["statusMessage"]) == (
+            "failed",
+            "No server process that has the tool again took this task within 600 seconds",
+        )
+        full.go.set()
+
+
+async def test_a_record_of_a_process_that_is_gone_may_be_unreadable(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    await shared.queue.renew("gone", 5.0)
+    await shared.queue.change("toolwire:task2:s:o:i", b"\x00", ttl=60.0, expect=None, place=Held("gone"))
+    await shared.queue.release("gone")
+    assert await shared.queue.orphans(10) == [Task("toolwire:task2:s:o:i", b"\x00", "gone")]
+    async with replica.serving():
+        await pass_time(clock, 6)
+        assert await shared.queue.orphans(10) == []
+        assert await shared.kv.get("toolwire:task2:s:o:i") == b"\x00"
