@@ -349,3 +349,25 @@ async def test_a_task_that_waits_here_for_its_share_keeps_no_slot_from_others(cl
         assert [number for _, number, _ in replica.ran] == [0, 11]
         for each in (replica, full):
             each.go.set()
+
+
+async def test_a_question_is_asked_when_the_store_is_back(clock: Clock) -> None:
+    replica = Replica(shared_stores(clock))
+    async with replica.serving() as join, join(principal=ADA) as client:
+        blocking = asyncio.Event()
+
+        @replica.server.tool(task="optional")
+        async def later(ctx: Context) -> str:
+            await blocking.wait()
+            return f"Hello, {(await ctx.elicit('Name?', str, key='name')).data}!"
+
+        task = await begin(client, "later")
+        await settled()
+        replica.line.is_cut = True
+        blocking.set()
+        await pass_time(clock, 60, 5)
+        replica.line.is_cut = False
+        await pass_time(clock, 12)
+        await reaches(client, task, "input_required")
+        await answer(client, task, name="Ada")
+        assert text_in(await outcome(client, task)) == "Hello, Ada!"

@@ -436,3 +436,41 @@ async def test_a_record_of_a_process_that_is_gone_may_be_unreadable(clock: Clock
         await pass_time(clock, 6)
         assert await shared.queue.orphans(10) == []
         assert await shared.kv.get("toolwire:task2:s:o:i") == b"\x00"
+
+
+# --- tasks that a process does not know of ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tool", "end"), [("again", "completed"), ("once", "failed")])
+async def test_a_task_whose_end_the_store_has_lost_is_run_again_or_has_failed(
+    tool: str, end: str, clock: Clock
+) -> None:
+    """A failover lost the last writes: the store says that a process holds a task which the process has ended."""
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    replica.go.set()
+    async with replica.serving() as join, join(principal=ADA) as client:
+        running = await begin(client, "reporting", {"number": 1})
+        key = next(iter(replica.tasks.following.held_keys()))
+        process = await replica.tasks.process()
+        task = await begin(client, tool, {"number": 2})
+        key = key.replace(running, task)
+        before = await shared.kv.get(key)
+        assert before is not None
+        await reaches(client, task, "completed")
+        after = await shared.kv.get(key)
+        assert await shared.queue.change(key, before, ttl=600.0, expect=after, place=Held(process)) is None
+        await pass_time(clock, 30)
+        shown = await look(client, task)
+        assert shown["status"] == end
+        assert replica.ran.count((tool, 2, 2)) == (1 if tool == "again" else 0)
+
+
+async def test_tasks_that_a_process_runs_are_not_taken_for_lost(clock: Clock) -> None:
+    replica = Replica(shared_stores(clock))
+    async with replica.serving() as join, join(principal=ADA) as client:
+        task = await begin(client, "once", {"number": 1})
+        replica.tasks.doubt()
+        await pass_time(clock, 60, 5)
+        replica.go.set()
+        assert text_in(await outcome(client, task)) == "once 1 by ada"

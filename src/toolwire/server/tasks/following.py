@@ -55,6 +55,8 @@ class FollowedTasks(Protocol):
 
     def may_take(self) -> None: ...
 
+    def doubt(self) -> None: ...
+
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
 
@@ -151,6 +153,7 @@ class Following:
         """Look at everything that is followed here: messages were lost."""
         for key in tuple(self._followed):
             self._look_soon(key)
+        self._tasks.doubt()
         self._tasks.may_take()
 
     def _look_soon(self, key: str) -> None:

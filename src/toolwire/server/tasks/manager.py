@@ -331,6 +331,16 @@ class Tasks:
     def pass_on(self, run: Run, method: str, params: t.Wire) -> bool:
         return self.following.pass_on(run, method, params)
 
+    def held_keys(self) -> set[str]:
+        """Return the tasks that this process holds, as far as it knows."""
+        return self.following.held_keys() | self._taking.arriving
+
+    def holds(self, key: str) -> bool:
+        return self.following.holds(key) or key in self._taking.arriving
+
+    def doubt(self) -> None:
+        self._watcher.doubt()
+
     def may_take(self) -> None:
         """Look for tasks that can be taken."""
         self._taking.look()

@@ -32,6 +32,7 @@ from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import Tasks
 from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.task_records import TasksUnreachable
 
 _PAGE: Final = 100
 _LONGEST_ID: Final = 200
@@ -203,16 +204,34 @@ class TaskMethods:
         """Ask one question of a task, and put the answer into its record."""
         params: Any = rules.related_params(question, record.id)
         try:
-            answer = await call.outlet.request(question.kind, params, timeout=self._tasks.answer_time(record.ttl_ms))
-            await self._tasks.change(key, lambda record: rules.take_answers(record, {name: answer}))
-        except ProtocolError as error:
-            refusal = error
-            await self._tasks.change(key, lambda record: rules.take_refusal(record, name, refusal))
+            edit = await self._answer(call, question, params, name, self._tasks.answer_time(record.ttl_ms))
+            # Whoever waits for the result is woken by this change, and cancels what has been answered.
+            await asyncio.shield(self._tasks.in_background(self._keep_answer(key, name, edit)))
         except (Timeout, TransportError, NotSupported):
             pass  # The client is gone or cannot be asked here: the question stays open for another.
         finally:
             self._asking.discard((key, name))
             self._tasks.bells.wake(key)
+
+    async def _answer(
+        self, call: Call, question: Question, params: Any, name: str, seconds: float
+    ) -> Callable[[Record], bool]:
+        """Ask, and return what the answer, or the refusal, changes in the record."""
+        try:
+            answer = await call.outlet.request(question.kind, params, timeout=seconds)
+        except ProtocolError as error:
+            refusal = error
+            return lambda record: rules.take_refusal(record, name, refusal)
+        return lambda record: rules.take_answers(record, {name: answer})
+
+    async def _keep_answer(self, key: str, name: str, edit: Callable[[Record], bool]) -> None:
+        try:
+            await self._tasks.change(key, edit)
+        except TasksUnreachable:
+            pass  # The question is asked again.
+        except ProtocolError as error:
+            refusal = error
+            await self._tasks.change(key, lambda record: rules.take_refusal(record, name, refusal))
 
     # --- the extension ---
 

@@ -461,6 +461,8 @@ class Run(Followed):
             await self._keeper.change_own(self, lambda record: rules.withdraw(record, name))
         except LeaseLost:
             self.stop()
+        except ProtocolError:
+            pass  # The log has the reason. An answer that comes now is not waited for.
 
     async def ask(self, questions: dict[str, Question]) -> Record | None:
         def edit(record: Record) -> bool:

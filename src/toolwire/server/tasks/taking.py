@@ -62,6 +62,9 @@ class Taker(Protocol):
 
     async def become_ready(self, servers: set[str]) -> None: ...
 
+    def doubt(self) -> None:
+        """Note that the store may know something of this process that the process does not know."""
+
     def adopt(self, run: Run, key: str, record: Record, data: bytes, process: str) -> None:
         """Follow a run from now on: this process holds its task."""
 
@@ -85,10 +88,8 @@ class Taking:
         self._may_be_ready = True
         # Whether tasks were left in the queue because their owners have their share of the slots here.
         self._are_passed_over = False
-        # Whether a `take` failed, so that the store may have given tasks to this process that it does not know of.
-        self._is_unsure = False
-        # Tasks that were taken and are not followed yet.
-        self._arriving: set[str] = set()
+        self.arriving: set[str] = set()
+        """Tasks that were taken and are not followed yet."""
         self._working: asyncio.Task[None] | None = None
         self._kinds: tuple[int, list[str]] = (-1, [])
 
@@ -121,7 +122,7 @@ class Taking:
 
     def forget_loop(self) -> None:
         self._working, self._may_be_ready = None, True
-        self._arriving.clear()
+        self.arriving.clear()
 
     async def _take_all(self) -> None:
         tasks, slots, kinds = self._tasks, self._tasks.slots, self.kinds()
@@ -134,22 +135,19 @@ class Taking:
                 process = await tasks.process()
                 taken = await self._take(process, kinds, free)
             except ToolwireError:
-                # The next look tries again, and says what is wrong with the store.
-                self._is_unsure = True
+                # The store may have given tasks to this process that it does not know of.
+                tasks.doubt()
                 return
             finally:
-                for task in taken[:free]:
+                for task in taken:
                     self._received(task, process)
-                slots.give_back(None, max(free - len(taken), 0))
-            # Tasks of a lost answer may be more than there are slots: they come once more.
-            self._is_unsure = len(taken) > free
+                slots.give_back(None, free - len(taken))
             self._may_be_ready = self._may_be_ready or len(taken) >= free
 
     async def _take(self, process: str, kinds: Sequence[str], most: int) -> list[Task]:
-        known = self._tasks.following.held_keys() | self._arriving if self._is_unsure else None
         passing_over = {line_of(caller) for caller in self._tasks.slots.at_their_share()}
         self._are_passed_over = bool(passing_over)
-        return await self._kernel.stores.queue.take(process, kinds, most, known=known, passing_over=passing_over)
+        return await self._kernel.stores.queue.take(process, kinds, most, passing_over=passing_over)
 
     # --- one task ---
 
@@ -163,11 +161,8 @@ class Taking:
             slots.give_back(None)
             tasks.in_background(self._drop(task, process))
             return
-        if record.begun or record.call is UNSET or tasks.following.holds(task.key) or task.key in self._arriving:
-            slots.give_back(None)  # It runs here, or its creation was given up and is being taken back.
-            return
         if slots.exchange(caller):
-            self._arriving.add(task.key)
+            self.arriving.add(task.key)
             tasks.in_background(self._start(task, record, process, caller))
         else:
             tasks.in_background(self._hand_back(task, record, process))
@@ -177,12 +172,12 @@ class Taking:
         try:
             run = tasks.following.accepted_here(key) or await self._run_of(key, record)
         except Exception as error:
-            self._arriving.discard(key)
+            self.arriving.discard(key)
             tasks.slots.give_back(caller)
             failure = error if isinstance(error, ProtocolError) else _internal(key, error)
             await tasks.settle(key, lambda record: rules.fail(record, failure), holder=process)
             return
-        self._arriving.discard(key)
+        self.arriving.discard(key)
         run.has_slot, run.slot_caller = True, caller
         if tasks.is_draining:
             run.stop()

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.backoff import Backoff
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.protocol.rounds import Keys, Kind, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
+from toolwire.server.tasks.task_records import NoRoom, TasksUnreachable
 from toolwire.stores import LeaseLost
+
+#: The longest pause before a question is written again, when the store does not take it.
+_LONGEST_PAUSE: Final = 10.0
 
 
 class AskingRun(Protocol):
@@ -93,6 +98,7 @@ class TaskAsking:
         return answer
 
     async def _write(self) -> None:
+        pauses: Backoff | None = None
         while self._new:
             for _ in range(SETTLE_TURNS):
                 await asyncio.sleep(0)  # What is asked together is shown together.
@@ -101,6 +107,12 @@ class TaskAsking:
                 record = await self._run.ask(questions)
             except LeaseLost:
                 self._run.stop()
+            except (TasksUnreachable, NoRoom):
+                # The handler waits for its answer anyway: it may wait for the store, too.
+                unwritten = {each: question for each, question in questions.items() if each in self._waiting}
+                self._new = {**unwritten, **self._new}
+                pauses = pauses or Backoff(longest=_LONGEST_PAUSE)
+                await asyncio.sleep(pauses.after(None))
             except ProtocolError as error:
                 for name in questions:
                     self._fail(name, error)

@@ -32,6 +32,8 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 #: Processes that have the tool of a task say that no slot was free in time. Others wait for this long after that.
 _GRACE_SECONDS: Final = 60.0
+#: Looks in the time of a lease, so often does a process look for tasks of its own that it does not know.
+_LOOKS_PER_LEASE: Final = 3
 _READY: Final = ("put back", "run again")
 
 
@@ -84,6 +86,7 @@ class Watched(Protocol):
         key: str,
         edit: Callable[[Record], bool],
         *,
+        holder: str = "",
         last: bytes | None = None,
         orphan_of: str = "",
         delay: float = 0.0,
@@ -92,6 +95,10 @@ class Watched(Protocol):
     async def become_ready(self, servers: set[str]) -> None: ...
 
     def kinds(self) -> Sequence[str]: ...
+
+    def held_keys(self) -> set[str]: ...
+
+    def holds(self, key: str) -> bool: ...
 
 
 class Watcher:
@@ -113,6 +120,8 @@ class Watcher:
         self._limits = limits
         self._counts = counts
         self._sightings = Sightings(lease.seconds)
+        self._looks = 0
+        self._doubts = False
 
     async def watch(self, beat: Callable[[], Awaitable[None]]) -> None:
         """Look again and again; `beat` is called before each look."""
@@ -122,6 +131,7 @@ class Watcher:
                 await self.look()
             except ToolwireError as error:
                 # The store may be back at the next look.
+                self._doubts = True
                 self._sightings.forget()
                 log.error("the tasks could not be looked after: %s", error)
             except Exception:
@@ -140,7 +150,12 @@ class Watcher:
                 log.warning("the process %s is gone: its lease was not renewed", process)
                 self._counts.leases_lost += 1
         await self._adopt_orphans()
+        await self._adopt_own()
         await self._give_up_waiting()
+
+    def doubt(self) -> None:
+        """Note that the store may know something of this process that the process does not know."""
+        self._doubts = True
 
     # --- tasks of processes that are gone ---
 
@@ -152,8 +167,24 @@ class Watcher:
             ready = {server_of(task.key) for task, loss in zip(orphans, losses, strict=True) if loss in _READY}
             await self._tasks.become_ready(ready)
 
-    async def _adopt(self, task: Task) -> rules.Loss | None:
-        """Decide what becomes of a task; None where nothing could be done for it now."""
+    async def _adopt_own(self) -> None:
+        """Look after tasks that the store says this process holds, and that it does not know.
+
+        The answer that brought such a task was lost, or a failover of the store has lost the write of its end. It is
+        looked for when an answer was lost, and now and then without a reason.
+        """
+        self._looks += 1
+        if (not self._doubts and self._looks % _LOOKS_PER_LEASE) or not self._lease.name:
+            return
+        self._doubts = False
+        process = self._lease.name
+        held = await self._stores.queue.take(process, (), 0, known=self._tasks.held_keys())
+        for task in held:
+            if not self._tasks.holds(task.key) and await self._adopt(task, holder=process) in _READY:
+                await self._tasks.become_ready({server_of(task.key)})
+
+    async def _adopt(self, task: Task, holder: str = "") -> rules.Loss | None:
+        """Decide what becomes of a task that nobody runs; None where nothing could be done for it now."""
         key, limits = task.key, self._limits
         try:
             record = rules.decode(task.value)
@@ -166,13 +197,14 @@ class Watcher:
                 key,
                 lambda record: rules.lose_lease(record, limits.task_attempts) != "over",
                 last=task.value,
-                orphan_of=task.process,
+                holder=holder,
+                orphan_of="" if holder else task.process,
                 delay=delay,
             )
         except LeaseLost:
             return "over"  # Another process was faster.
         except rules.Unreadable:
-            await self._drop(task)
+            await self._drop(task, holder)
             return "over"
         except NoRoom:
             return None
@@ -183,13 +215,19 @@ class Watcher:
             self._counts.dead += 1
         return loss
 
-    async def _drop(self, task: Task) -> None:
+    async def _drop(self, task: Task, holder: str = "") -> None:
         """Take a task out of the queue that nobody can read, and so nobody can run or end."""
         log.warning("the record of a task cannot be read: %s", task.key)
         kept = self._limits.task_ttl_max
         try:
             await self._stores.queue.change(
-                task.key, task.value, ttl=kept, expect=task.value, place=None, orphan_of=task.process
+                task.key,
+                task.value,
+                ttl=kept,
+                expect=task.value,
+                place=None,
+                holder=holder,
+                orphan_of="" if holder else task.process,
             )
         except LeaseLost:
             pass
