@@ -371,3 +371,27 @@ async def test_a_question_is_asked_when_the_store_is_back(clock: Clock) -> None:
         await reaches(client, task, "input_required")
         await answer(client, task, name="Ada")
         assert text_in(await outcome(client, task)) == "Hello, Ada!"
+
+
+async def test_an_answer_and_a_cancellation_are_noticed_when_their_bells_are_lost(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = shared_stores(clock)
+    here, there = Replica(shared), Replica(shared)
+
+    async def nothing(topic: str, data: bytes) -> None:
+        return
+
+    async with here.serving() as a, there.serving() as b, a(principal=ADA) as client, b(principal=ADA) as other:
+        asking = await begin(client, "asking", {"number": 1})
+        cancelled = await begin(client, "reporting", {"number": 2})
+        await reaches(client, asking, "input_required")
+        monkeypatch.setattr(shared.bus, "publish", nothing)
+        await answer(other, asking, name="Ada")
+        await other.result("tasks/cancel", {"taskId": cancelled})
+        await pass_time(clock, 20)
+        assert text_in(await outcome(client, asking)) == "Hello, Ada!"
+        here.go.set()
+        await pass_time(clock, 2)
+        assert await status_of(client, cancelled) == "cancelled"
+        assert here.tasks.slots.running == 0

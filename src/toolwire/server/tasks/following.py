@@ -123,18 +123,25 @@ class Following:
         """Tell of a change that this process has made; return the record."""
         record = changed.record
         if changed.written and record is not None:
-            self._tell(key, record)
+            self.tell(key, record)
             self.bells.wake(key)
             await self.bells.ring(key, changed.process, record.process, record.origin)
         return record
 
-    def _tell(self, key: str, record: Record | None) -> None:
+    def tell(self, key: str, record: Record | None) -> None:
+        """Tell what follows a task here how its record is now."""
         followed = self._followed.get(key)
         if followed is None or followed.created is None:
             return  # Its record is being written.
         followed.heard(record)
         if record is None or record.over:
             self._tasks.over(followed)
+
+    def look_at_asking(self) -> None:
+        """Look at the tasks whose handlers wait for an answer: its bell may have been lost."""
+        for run in self.runs():
+            if run.is_asking:
+                self._look_soon(run.key)
 
     def changed(self, key: str) -> None:
         """Look at a task that another process has changed, if it is followed here."""
@@ -164,7 +171,7 @@ class Following:
     async def _look(self, key: str) -> None:
         self._looking.discard(key)
         record = await self._tasks.records.find(key)
-        self._tell(key, record)
+        self.tell(key, record)
         listeners = self._listeners(id_in(key))
         if record is not None and listeners:
             worded = self._tasks.ends.in_words_of(MODERN, record)

@@ -46,7 +46,7 @@ from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.taking import Taking
 from toolwire.server.tasks.task_records import NoRoom, Records
-from toolwire.server.tasks.watching import TaskCounts, Watcher
+from toolwire.server.tasks.watching import LOOKS_PER_LEASE, TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
 from toolwire.wire.thread_workers import ThreadWorkers
 from toolwire.wire.threads import hand_over
@@ -109,6 +109,7 @@ class Tasks:
         self._capabilities: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._beats = 0
         self._drain_until: float | None = None
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -285,6 +286,8 @@ class Tasks:
         """Change the record of a task that this process holds; `LeaseLost` when it does not hold it any more."""
         changed = await self.records.change(run.key, edit, holder=run.process, last=run.data)
         run.data = changed.data or None
+        if not changed.written:
+            self.following.tell(run.key, changed.record)  # Perhaps another process has ended it, and its bell was lost.
         return await self.following.spread(run.key, changed)
 
     async def begin(self, run: Run) -> bool:
@@ -376,6 +379,9 @@ class Tasks:
     async def _beat(self) -> None:
         await self.process()
         self.following.forget_streams()
+        self._beats += 1
+        if self._beats % LOOKS_PER_LEASE == 0:
+            self.following.look_at_asking()
         # For tasks whose delay is over, and for those whose bell was lost.
         self._taking.look()
 

@@ -219,6 +219,11 @@ class Run(Followed):
             self._asking = TaskAsking(self)
         return self._asking
 
+    @property
+    def is_asking(self) -> bool:
+        """Return whether the handler waits for an answer of the client."""
+        return self._asking is not None and self._asking.is_waiting
+
     # --- becoming a task ---
 
     async def open_first(self) -> None:

@@ -54,6 +54,11 @@ class TaskAsking:
         self._new: dict[str, Question] = {}
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether a question is open."""
+        return bool(self._waiting)
+
     async def ask(
         self,
         kind: Kind,

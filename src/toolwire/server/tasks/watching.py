@@ -32,8 +32,8 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 #: Processes that have the tool of a task say that no slot was free in time. Others wait for this long after that.
 _GRACE_SECONDS: Final = 60.0
-#: Looks in the time of a lease, so often does a process look for tasks of its own that it does not know.
-_LOOKS_PER_LEASE: Final = 3
+#: Looks in the time of a lease. So seldom a process looks for what a lost answer or a lost bell would have told it.
+LOOKS_PER_LEASE: Final = 3
 _READY: Final = ("put back", "run again")
 
 
@@ -48,7 +48,7 @@ class Sightings:
     @property
     def interval(self) -> float:
         """Return the seconds between two looks."""
-        return self._lease / 3
+        return self._lease / LOOKS_PER_LEASE
 
     def forget(self) -> None:
         self._seen.clear()
@@ -174,7 +174,7 @@ class Watcher:
         looked for when an answer was lost, and now and then without a reason.
         """
         self._looks += 1
-        if (not self._doubts and self._looks % _LOOKS_PER_LEASE) or not self._lease.name:
+        if (not self._doubts and self._looks % LOOKS_PER_LEASE) or not self._lease.name:
             return
         self._doubts = False
         process = self._lease.name
