@@ -180,7 +180,9 @@ if QUEUES_TASKS:
         "the store takes leases away": Mistake(("healthy", "begun twice"), _the_store_takes_leases_away, _STORE),
         "an end is written in two steps": Mistake(("no end",), _an_end_is_written_in_two_steps, ("kill",)),
         "a lease is lost at first sight": Mistake(("healthy",), _a_lease_is_lost_at_first_sight, _STORE),
-        "the end of a task is given up": Mistake(("no end",), _the_end_of_a_task_is_given_up, ("outage of the store",)),
+        "the end of a task is given up": Mistake(
+            ("no end", "healthy"), _the_end_of_a_task_is_given_up, ("outage of the store",)
+        ),
         "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
     }
 if find_spec("toolwire.http.legacy.process_watch") is not None:
