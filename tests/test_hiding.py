@@ -32,6 +32,8 @@ HARMLESS = {
     ("toolwire.client.targets", "inherit_env"),  # Names, not values.
     ("toolwire.cli.reloading", "code"),
     ("toolwire.cli.loop_watchdog", "code"),
+    ("toolwire.server.tasks.bells", "key"),  # The keys of records in the store.
+    ("toolwire.stores.queue", "key"),
 }
 # Messages of the protocol are not credentials, and some modules are for one operating system only.
 LEFT_OUT = ("toolwire.protocol.", "toolwire.types", "toolwire.testing", "toolwire.inspector", "toolwire.platforms")
