@@ -139,7 +139,7 @@ def _the_end_of_a_task_is_given_up() -> None:
     settle = Ends.settle
 
     async def impatient(self: Any, key: str, ending: Any, kept: float, **options: Any) -> Any:
-        return await settle(self, key, ending, min(kept, 22.0), **options)
+        return await settle(self, key, ending, min(kept, 1.0), **options)
 
     Ends.settle = impatient  # type: ignore[method-assign]
 
