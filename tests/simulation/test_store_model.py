@@ -220,6 +220,8 @@ async def test_a_full_store_refuses_the_same(make: Callable[..., Both], redis: R
         await both.run("kv", "put", key, b"12345")
     await both.run("kv", "put", "n", b"10")
     await both.run("log", "append", "s", b"event")
+    both.real.bus.subscribe("t", lambda _: None)  # A message that nobody listens to needs no room.
+    await both.real.bus.publish("t", b"heard")
     redis.command("CONFIG", "SET", "maxmemory", "1")
     both.model.fill(1000.0)
     try:
