@@ -18,7 +18,7 @@ PARTS    ?=
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
-# fleet: which scenes ("short" for a quick selection, all if none is named).
+# fleet: which scenes ("short" for two minutes of them, all if none is named).
 SCENES   ?=
 # mutation-rows: which rows (all if none is named).
 ROWS     ?=
@@ -117,7 +117,7 @@ simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see t
 kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
-fleet: $(READY) ## run three replicas on Redis behind nginx through outages and failovers (SCENES=short for some of them; Linux)
+fleet: $(READY) ## run three replicas on Redis behind nginx through outages and failovers (SCENES=short for two minutes; Linux)
 	$(BIN)/python -m tests.fleet $(SCENES)
 
 mutation: $(READY) ## break the core 200 times and see whether the tests notice

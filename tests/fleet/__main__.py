@@ -1,8 +1,8 @@
 """Runs a real fleet through everything that goes wrong, and counts what was lost or doubled: `make fleet`.
 
-    python -m tests.fleet               all scenes
-    python -m tests.fleet short         a quick selection
-    python -m tests.fleet failover      some scenes
+    python -m tests.fleet                     all scenes, about ten minutes
+    python -m tests.fleet short               two minutes of them
+    python -m tests.fleet outage-40 clocks    some scenes
 
 Each scene has three replicas of `tests/fleet/server.py`, a Redis and an nginx of its own. The exit status is 1 if
 anything was lost or doubled. The logs of the processes are in `.fleet/SCENE/`, that of the clients in `.fleet/`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from tests.fleet.fleet import Fleet
-from tests.fleet.ledger import Counts
+from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
+from tests.fleet.replicas import FleetError
+
+#: How many tasks run when a replica is taken over.
+MANY = int(os.environ.get("FLEET_TASKS") or 50_000)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,19 @@ async def paused(fleet: Fleet) -> Callable[[], Awaitable[None]]:
     return back
 
 
+async def restarted(fleet: Fleet) -> Callable[[], Awaitable[None]]:
+    """Stop Redis, which comes back with all that it had."""
+    fleet.redis.signal(signal.SIGTERM)
+    await fleet.redis.ended()
+    return fleet.redis.start
+
+
+async def cut_off(fleet: Fleet) -> Callable[[], Awaitable[None]]:
+    """Cut the network between the replicas and Redis."""
+    await fleet.address.cut()
+    return fleet.address.open
+
+
 async def outage(
     fleet: Fleet, seconds: float, take_away: Callable[[Fleet], Awaitable[Callable[[], Awaitable[None]]]]
 ) -> None:
@@ -62,6 +80,56 @@ async def outage(
         await fleet.expect_not_ready()
     await bring_back()
     await fleet.recovered()
+    await fleet.load(8)
+
+
+# --- replicas are gone, or seem to be ---
+
+
+async def wrong_clocks(fleet: Fleet) -> None:
+    """Run tasks longer than any lease while the clocks disagree; the ttl of some is short."""
+    fleet.start_load()
+    await fleet.place(40.0, each=2)
+    for client in fleet.traffic.clients.values():
+        for task in fleet.traffic.begin("once", 1.0, client, 6):
+            task.kept = 30.0
+    await fleet.load(45)
+
+
+async def blocked(fleet: Fleet) -> None:
+    """Hold the loop of one replica for 45 seconds while it has tasks."""
+    fleet.start_load()
+    victim = fleet.replicas[0]
+    await fleet.place(10.0, each=3, replicas=[victim])
+    await fleet.place(55.0, each=3)
+    await (await fleet.at(victim)).call_tool("block", {"seconds": 45.0})
+    await fleet.load(5)
+
+
+async def frozen(fleet: Fleet) -> None:
+    """Freeze a replica until others have taken its tasks over. Then it goes on, with attempts that it has lost."""
+    fleet.start_load()
+    victim = fleet.replicas[0]
+    tasks = await fleet.place(10.0, each=3, replicas=[victim])
+    fleet.ledger.losses.append(Loss(victim.name, time.monotonic()))
+    victim.signal(signal.SIGSTOP)
+    await fleet.begun([task for task in tasks if task.kind == "again"], times=2)
+    victim.signal(signal.SIGCONT)
+    await fleet.recovered()
+    await fleet.load(8)
+
+
+async def scaled_in(fleet: Fleet) -> None:
+    """Stop one replica for good, with tasks and calls that take longer than it has, and others that do not."""
+    fleet.start_load()
+    await fleet.load(3)
+    victim = fleet.replicas[0]
+    legacy = fleet.traffic.clients[LEGACY]
+    for _ in range(6):
+        fleet.traffic.begin_call(legacy, LEGACY, count=30, pause=0.5)
+    await fleet.place(15.0, each=3, replicas=[victim])
+    await fleet.place(2.0, each=3, replicas=[victim])
+    await fleet.stop(victim)
     await fleet.load(8)
 
 
@@ -122,12 +190,75 @@ async def filled(fleet: Fleet) -> None:
     await fleet.load(8)
 
 
+# --- many tasks ---
+
+
+async def few_slots(fleet: Fleet) -> None:
+    """Ask for five times as many tasks as can run at once. All are accepted, and nothing begins that is refused."""
+    fleet.ledger.refuses = False
+    for revision in (LEGACY, MODERN):
+        client = fleet.traffic.clients[revision]
+        fleet.traffic.begin("once", 2.0, client, 15)
+        fleet.traffic.begin("maybe", 2.0, client, 8)
+
+
+async def many_tasks(fleet: Fleet) -> None:
+    """Kill a replica, and start it again, while the fleet has very many tasks."""
+    traffic, victim = fleet.traffic, fleet.replicas[0]
+    client = traffic.clients[MODERN]
+    began = time.monotonic()
+    tasks = [traffic.new_task("hold_again" if number % 2 else "hold_once", 3600.0) for number in range(MANY)]
+    await _each(tasks, lambda task: traffic.create(task, client))
+    refused = next((task.refused for task in tasks if task.refused), None)
+    if refused:
+        raise FleetError(f"a task was refused before anything went wrong: {refused}")
+    fleet.ledger.remarks.append(f"{MANY:,} tasks created in {time.monotonic() - began:.0f} s")
+    fleet.start_load()
+    await fleet.load(3)
+    held = {note.number for note in fleet.notes() if note.replica == victim.name}
+    await fleet.kill(victim)
+    began = time.monotonic()
+    await victim.start()
+    fleet.ledger.remarks.append(f"started again in {time.monotonic() - began:.1f} s")
+    orphans = [task for task in tasks if task.kind == "hold_again" and task.number in held]
+    await fleet.begun(orphans, times=2)
+    fleet.ledger.remarks.append(f"{len(orphans):,} tasks begun again {time.monotonic() - began:.0f} s after the kill")
+    (fleet.folder / "gate").touch()
+    await _each(tasks, traffic.see_the_end)
+
+
+async def _each(tasks: list[Task], work: Callable[[Task], Awaitable[object]], at_once: int = 48) -> None:
+    """Do something with each task, some of them at a time."""
+    waiting = iter(tasks)
+
+    async def one_after_the_other() -> None:
+        for task in waiting:
+            await work(task)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+
+
 SCENES: dict[str, Scene] = {
     "outage-5": Scene("Redis frozen for 5 s", partial(outage, seconds=5, take_away=paused), 40),
+    "outage-40": Scene("Redis restarted after 40 s", partial(outage, seconds=40, take_away=restarted), 80),
+    "outage-120": Scene("Redis cut off for 120 s", partial(outage, seconds=120, take_away=cut_off), 170),
+    "clocks": Scene("clocks 60 s apart", wrong_clocks, 75, clocks=(0.0, 60.0, -60.0)),
+    "blocked": Scene("a loop blocked for 45 s", blocked, 80),
+    "frozen": Scene("a replica frozen until it is taken over", frozen, 120, kills=True),
     "failover": Scene("standby promoted, READONLY at the old primary", failed_over, 55),
     "primary-killed": Scene("primary killed, standby promoted", primary_killed, 50),
     "full": Scene("Redis full for 40 s", filled, 80),
+    "scale-in": Scene("one replica of three stopped for good", scaled_in, 60),
+    "slots": Scene("five times as many tasks as slots", few_slots, 35, environment={"FLEET_SLOTS": "3"}),
+    "takeover": Scene(
+        f"{MANY:,} running tasks at a takeover",
+        many_tasks,
+        180,
+        kills=True,
+        alone=True,
+        environment={"FLEET_SLOTS": str(2 * MANY)},
+    ),
 }
 """All scenes by name."""
-SHORT = ("outage-5", "failover", "primary-killed")
-"""A quick selection, for CI."""
+SHORT = ("outage-5", "outage-40", "failover", "primary-killed", "full", "scale-in", "slots")
+"""The scenes of two minutes, for CI."""
