@@ -182,16 +182,48 @@ class NoQueue:
     """
 
     async def change(self, *given: object, **named: object) -> NoReturn:
-        raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
+        raise _no_queue()
 
-    take = renew = release = stale = leases = bury = orphans = waiting = place = counts = change
+    async def take(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def renew(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def release(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def stale(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def leases(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def bury(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def orphans(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def waiting(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def place(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def counts(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
 
     def keep(self, *given: object, **named: object) -> NoReturn:
-        raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
+        raise _no_queue()
+
+
+def _no_queue() -> ServerError:
+    return ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
 
 
 #: The queue of `Stores` that were given none.
-NO_QUEUE: Final = NoQueue()
+NO_QUEUE: Final[NoQueue] = NoQueue()
 
 
 def lease_lost() -> LeaseLost:

@@ -86,7 +86,7 @@ class _Answer(Struct):
     method: str | UnsetType = UNSET
 
 
-encode_header = msgspec.json.encode
+encode_header: Callable[[object], bytes] = msgspec.json.encode
 _decode_header = msgspec.json.Decoder(StreamHeader).decode
 _decode_answer = msgspec.json.Decoder(_Answer).decode
 
