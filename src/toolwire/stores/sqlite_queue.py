@@ -1,7 +1,7 @@
 """`Queue` in a SQLite file: each operation is part of one transaction, in the thread of the file.
 
 Leases and delays are measured by the wall clock of the machine. A clock that jumps makes leases look stale, which does
-no harm: whoever watches them waits for as long as a lease lasts, by another clock.
+no harm: a process that watches them waits for as long as a lease lasts, by another clock.
 """
 
 from __future__ import annotations

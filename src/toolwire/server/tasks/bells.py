@@ -180,7 +180,7 @@ class Bells:
     async def ring(self, key: str, *processes: str) -> None:
         """Say that a record has changed: to those who wait for the task, and to processes other than this one."""
         try:
-            # The holder first: it has to know, and whoever waits for the task may look a moment later.
+            # The holder first: it has to know, and those who wait for the task may look a moment later.
             for process in dict.fromkeys(processes):
                 if process and process != self._process:
                     await self._send(process, Message(key))

@@ -205,7 +205,7 @@ class TaskMethods:
         params: Any = rules.related_params(question, record.id)
         try:
             edit = await self._answer(call, question, params, name, self._tasks.answer_time(record.ttl_ms))
-            # Whoever waits for the result is woken by this change, and cancels what has been answered.
+            # This change wakes the waiter for the result, which cancels questions that are answered.
             await asyncio.shield(self._tasks.in_background(self._keep_answer(key, name, edit)))
         except (Timeout, TransportError, NotSupported):
             pass  # The client is gone or cannot be asked here: the question stays open for another.
