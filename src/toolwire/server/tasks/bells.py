@@ -1,8 +1,9 @@
-"""The bells of tasks: messages that say that a record has changed, to those who want to know.
+"""The bells of tasks: messages which say that the record of a task has changed.
 
-The process that holds a task and the process that accepted its call have a topic each. Those who wait for one task, in
-any process, listen to a topic of that task. One topic says to everybody that a task waits to be taken. A message that
-is lost costs time and never a state: what a bell says is only "look at the record".
+Each process has a topic. Bells for the process that holds a task, and for the process that accepted its call, go there.
+Each task has a topic, too: every process in which a request waits for the task listens to it. All processes listen to
+one common topic, which announces that a task can be taken. A lost bell costs time and never a state: a bell carries no
+state, and its reader reads the record.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Bells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = ""
         self._own: list[Callable[[], None]] = []
-        # The tasks that somebody here waits for: how to end the subscription, and the events of those who wait.
+        # The tasks that requests here wait for: a function that ends the subscription, and one event per request.
         self._topics: dict[str, Callable[[], None]] = {}
         self._waiting: dict[str, set[asyncio.Event]] = {}
         # Tasks that a listen stream of this process names.
@@ -92,7 +93,7 @@ class Bells:
             self._loop = loop
 
     def leave(self) -> None:
-        """Hear nothing any more. Those who wait look once more."""
+        """End all subscriptions. Each waiting request reads its record once more."""
         self.wake_all()
         self.forget_loop()
 
@@ -164,7 +165,7 @@ class Bells:
             self._hearing.rung(key)
 
     def wake(self, key: str) -> None:
-        """Have those who watch a record look at it again."""
+        """Wake the requests that wait for a record, so that they read it again."""
         for changed in self._waiting.get(key, ()):
             changed.set()
 
@@ -178,9 +179,9 @@ class Bells:
     # --- ringing ---
 
     async def ring(self, key: str, *processes: str) -> None:
-        """Say that a record has changed: to those who wait for the task, and to processes other than this one."""
+        """Send the bells of a changed record to the waiting requests and to the other processes."""
         try:
-            # The holder first: it has to know, and those who wait for the task may look a moment later.
+            # The holder gets the first bell: it has to know at once. Waiting requests may read a moment later.
             for process in dict.fromkeys(processes):
                 if process and process != self._process:
                     await self._send(process, Message(key))

@@ -1,4 +1,4 @@
-"""The tasks that this process follows: those that it runs, and those whose client or listeners are connected here.
+"""The tasks that this process follows: it runs them, or their client or a listener is connected here.
 
 A change of a record reaches them by this module: directly when this process made it, otherwise by a bell.
 """

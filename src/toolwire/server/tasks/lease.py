@@ -39,7 +39,7 @@ class Lease:
             return self.name
         if self._registering is None or self._registering.done():
             self._registering = asyncio.get_running_loop().create_task(self._register())
-            # Those who wait for it may give up before it fails.
+            # All its waiters may give up before it fails.
             self._registering.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._registering)
 

@@ -1,4 +1,4 @@
-"""The tasks of one server: what its parts share, how changes of records reach those who care, its start and its end.
+"""The tasks of one server: the state that the parts share, the changes of records, the start and the end.
 
 `acceptance` takes calls in, `taking` takes tasks from the queue, `running_tasks` runs them, `ends` writes down how they
 end, and `watching` looks after the tasks of processes that are gone.
@@ -382,7 +382,7 @@ class Tasks:
         self._beats += 1
         if self._beats % LOOKS_PER_LEASE == 0:
             self.following.look_at_asking()
-        # For tasks whose delay is over, and for those whose bell was lost.
+        # Some tasks become ready when their delay ends, and a bell may be lost: neither is announced.
         self._taking.look()
 
     def _lost_lease(self) -> None:

@@ -174,7 +174,7 @@ class TaskMethods:
 
     @contextmanager
     def _counted(self, call: Call) -> Iterator[None]:
-        """J75: those who wait take at most half of what a connection may have in flight, so that others get through."""
+        """J75: let waiting requests use at most half of the requests in flight of a connection."""
         who = call.session_id or call.outlet.connection
         if who is None:
             yield  # Where each request stands alone, no others have to get through.

@@ -21,7 +21,7 @@ _MOST_OWNERS: Final = 10_000
 
 class _Count(Struct):
     exact: int = 0
-    """What the last look at the store found."""
+    """The number of tasks that the store had at the last count."""
     added: int = 0
     """Tasks that this process has created since."""
     reserved: int = 0
@@ -61,7 +61,7 @@ class Quota:
             count = self._counts[owner] = _Count()
         if count.refused_until and count.refused_until > asyncio.get_running_loop().time():
             raise too_many()
-        # In the count from here on, so that those who come while the store is asked find it there.
+        # Reserve before the store is asked, so that calls which arrive meanwhile count this one.
         self._reserve(count, address, 1)
         try:
             if not count.is_known or count.added >= max(self._most // 10, 1) or count.total > self._most:

@@ -182,7 +182,7 @@ class Run(Followed):
         self.answered: asyncio.Future[Any] | None = None
         """Done when the transport has the answer with a task that waits to be started."""
         self.starting: asyncio.Task[None] | None = None
-        """What waits for a slot here, for a task that cannot leave this process."""
+        """The asyncio task that waits for a slot, if the task cannot leave this process."""
         self.tool: Tool = found.component
         self.ttl_ms: int = ttl_ms
         self.policy_timeout: float | None = None

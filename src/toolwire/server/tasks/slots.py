@@ -1,4 +1,4 @@
-"""The slots of the tasks that run in one process, and those who wait for a slot."""
+"""The slots of the tasks that run in one process, and the line of runs that wait for a slot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from toolwire.wire.shares import Caller, Shares, Taken
 class Slots:
     """As many slots as tasks may run here. One caller gets its share of them.
 
-    Those who wait here go first: runs that have the answer to their question, and tasks that cannot leave the process.
-    What is left is for tasks of the queue (`on_free`), and for calls that come.
+    Runs that wait here go first: runs that have the answer to their question, and tasks that cannot leave the process.
+    The remaining slots go to tasks of the queue (`on_free`) and to new calls.
     """
 
     def __init__(self, limits: Limits, on_free: Callable[[], None]) -> None:
@@ -24,7 +24,7 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """Return how many slots nobody has. Those who wait here while there are some have their share."""
+        """Return how many slots are free. A run that waits although a slot is free has used up its share."""
         return max(self._shares.limit - self._shares.total, 0)
 
     @property
@@ -87,5 +87,5 @@ class Slots:
             self._on_free()
 
     def forget_loop(self) -> None:
-        """Forget those who waited on a loop that has ended."""
+        """Forget the runs that waited on a loop that has ended."""
         self._waiting.clear()
