@@ -292,7 +292,7 @@ def test_method_tables_are_read_only() -> None:
         methods("2099-01-01")
 
 
-# In no official schema: bases of several structs, and what the tasks extension defines.
+# In no official schema: bases of several structs, and what the extensions tasks and skills define.
 NOT_IN_ANY_SCHEMA = {
     types.Wire,
     types.Block,
@@ -304,6 +304,14 @@ NOT_IN_ANY_SCHEMA = {
     types.DetailedTaskResult,
     types.TaskNotificationParams,
     types.UpdateTaskRequestParams,
+    types.Skill,
+    types.SkillResource,
+    types.ListSkillsRequestParams,
+    types.ListSkillsResult,
+    types.GetSkillRequestParams,
+    types.GetSkillResult,
+    types.ReadResourceDirectoryRequestParams,
+    types.ReadResourceDirectoryResult,
 }
 
 

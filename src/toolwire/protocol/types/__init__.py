@@ -39,6 +39,7 @@ from toolwire.protocol.types import (
     rounds,
     sampling,
     scalars,
+    skills,
     subscriptions,
     tasks,
     tools,
@@ -57,6 +58,7 @@ from toolwire.protocol.types.roots import *
 from toolwire.protocol.types.rounds import *
 from toolwire.protocol.types.sampling import *
 from toolwire.protocol.types.scalars import *
+from toolwire.protocol.types.skills import *
 from toolwire.protocol.types.subscriptions import *
 from toolwire.protocol.types.tasks import *
 from toolwire.protocol.types.tools import *
@@ -66,6 +68,6 @@ if not TYPE_CHECKING:
     __all__ = ["UNSET", "Raw", "UnknownContent", "UnsetType", "Wire", "decode", "encode", "request_meta"]
     for topic in (
         base, capabilities, completion, content, elicitation, lifecycle, logging, meta, prompts, resources, roots,
-        rounds, sampling, scalars, subscriptions, tasks, tools,
+        rounds, sampling, scalars, skills, subscriptions, tasks, tools,
     ):  # fmt: skip
         __all__ += topic.__all__
