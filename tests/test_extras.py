@@ -16,6 +16,7 @@ from toolwire.auth import JWT, PrivateKey, entra, github
 from toolwire.auth.jose import _joserfc
 from toolwire.cli import screen
 from toolwire.extras import MissingExtra
+from toolwire.skills.frontmatter import read_skill_document
 
 EXTRAS = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -43,7 +44,10 @@ NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("opentelemetry", "otel", lambda: Server("s", tracing=True)),
     ("opentelemetry", "otel", lambda: Client(Server("s"), tracing=True)),
     ("rich", "cli", lambda: screen.results("always")),
+    ("pyyaml", "skills", lambda: read_skill_document(b"---\nname: a\n---\n")),
 ]
+# A package whose module has another name.
+MODULES = {"pyyaml": "yaml"}
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +62,8 @@ def test_one_line_says_what_to_install(
     package: str, extra: str, use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert any(requirement.startswith(package) for requirement in EXTRAS[extra])
-    for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
+    module = MODULES.get(package, package)
+    for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra) as caught:
         use()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from toolwire.lazy_parts import PARTS
+
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
 
 # The first name after `toolwire.` (or the longest name that fits) -> its layer. A module may import its own layer and
@@ -35,6 +37,7 @@ LAYERS = {
     "audit": 1,
     "backoff": 1,
     "extras": 1,
+    "lazy_parts": 0,
     "http1": 1,
     "platforms": 2,
     "printable": 1,
@@ -46,6 +49,7 @@ LAYERS = {
     "client": 3,
     "gateway": 4,
     "inspector": 4,
+    "skills": 4,
     "apps": 4,
     "testing": 5,
     "testing_plugin": 5,
@@ -60,6 +64,9 @@ LAYERS = {
 
 # Two parts of one layer that do not know each other.
 STRANGERS = {("server", "client"), ("client", "server")}
+
+# The one way upwards: parts of `Server` and `Client` that live in a package above them.
+UPWARDS: dict[str, str] = {}
 
 # protocol/ is pure: no tasks, no sockets, no clock, no randomness.
 IMPURE = {"asyncio", "random", "secrets", "select", "selectors", "socket", "ssl", "subprocess", "time", "uuid"}
@@ -132,6 +139,27 @@ def test_imports_point_downwards() -> None:
             if LAYERS[other] > LAYERS[own] or (own, other) in STRANGERS:
                 wrong.append(f"{name} (layer {LAYERS[own]}) imports {target} (layer {LAYERS[other]})")
     assert wrong == []
+
+
+def test_the_lazy_parts_are_the_ones_listed_here() -> None:
+    assert {name: ".".join(home) for name, home in PARTS.items()} == UPWARDS
+    for name, home in UPWARDS.items():
+        asked = [module for module, used in _parts_asked_for().items() if name in used]
+        assert LAYERS[part(home.rpartition(".")[0])] == 4, home
+        assert asked, name
+        assert {LAYERS[part(module)] for module in asked} == {3}, name
+
+
+def _parts_asked_for() -> dict[str, set[str]]:
+    """Return the names with which each module calls `load_part`."""
+    return {
+        name: {
+            str(ast.literal_eval(node.args[0]))
+            for node in nodes(name)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load_part"
+        }
+        for name in SOURCES
+    }
 
 
 def test_http1_knows_nothing_of_mcp() -> None:

@@ -15,9 +15,12 @@ class MissingExtra(ServerError):
         super().__init__(f"{what} needs {package}: pip install 'toolwire[{extra}]'")
 
 
-def require(module: str, *, extra: str, what: str) -> Any:
-    """Import and return a module; raise `MissingExtra` if its package is not installed."""
+def require(module: str, *, extra: str, what: str, package: str | None = None) -> Any:
+    """Import and return a module; raise `MissingExtra` if its package is not installed.
+
+    `package` is the name of the package where the module has another name.
+    """
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtra(what, error.name or module, extra) from None
+        raise MissingExtra(what, package or error.name or module, extra) from None

@@ -1,0 +1,19 @@
+"""The parts of `Server` and `Client` that belong to packages above them, loaded when they are first used.
+
+A module imports its own layer and the layers below. This table is the one way upwards: a method of `Server` or `Client`
+asks for its part by name, and the package is imported then. `tests/test_layers.py` lists the entries.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+#: The name of a part -> the module and the name in it.
+PARTS: Final[dict[str, tuple[str, str]]] = {}
+
+
+def load_part(name: str) -> Any:
+    """Return the class or function of a part; its package is imported by the first call."""
+    module, attribute = PARTS[name]
+    return getattr(import_module(module), attribute)
