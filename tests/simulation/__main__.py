@@ -32,12 +32,9 @@ def main() -> int:
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     seams.install()
     # Before the first fork, so that no process has to import it again.
-    from tests.simulation import ledger
     from tests.simulation.faults import FAULTS
     from tests.simulation.simulation import Simulation
 
-    if options.mistake is not None or options.all_rules:
-        ledger.NOT_YET = frozenset()
     if options.mistake is not None:
         from tests.simulation.mistakes import MISTAKES
 
@@ -62,7 +59,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--log", action="store_true", help="with --seed: print what happens")
     parser.add_argument("--fault", action="append", help="only this kind of fault; may be given several times")
     parser.add_argument("--mistake", help="make a mistake of mistakes.py first, and go on until it is noticed")
-    parser.add_argument("--all-rules", action="store_true", help="count the rules that are not kept yet, too")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
     options = parser.parse_args()
     options.rules = ()

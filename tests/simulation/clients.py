@@ -473,10 +473,14 @@ class LegacyClient(Client):
             self.open.pop(exchange, None)
 
     def _session_over(self, session: dict[str, str]) -> None:
-        """The server does not know the session any more: all its streams are over, and a new one has to be opened."""
+        """Give a session up with all its streams. The server does not know it any more, or was told to forget it."""
         if self.session is session:
             self.world.note(f"{self.name} lost its session")
             self.session = {}
+            for exchange in tuple(self.open):
+                # Where the server was not reached, it goes on with the streams that it has.
+                if exchange.method == "GET" and exchange.headers["mcp-session-id"] == session["mcp-session-id"]:
+                    exchange.close()
 
     # --- requests ---
 

@@ -153,6 +153,8 @@ class Exchange:
             self.network.world.send(self.network.world.now, self.replica.process, callback, *args)
 
     def to_client(self, callback: Any, *args: Any) -> None:
+        if self.broken:
+            return  # The replica does not know it yet. Nothing comes through after what was lost.
         world = self.network.world
         match self.network.fate():
             case "lost":
@@ -244,6 +246,7 @@ class Exchange:
         if not self.broken and not self._ended:
             self.network.open.pop(self, None)
             self._client_told = True
+            self._changed()
             self.to_server(self._leave)
 
     # --- the end of the replica ---
