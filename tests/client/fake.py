@@ -59,7 +59,7 @@ class FakeServer:
     def capabilities(self, revision: str) -> dict[str, Any]:
         return self.declared
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+    def extension_method(self, method: str) -> Method | None:
         return None
 
     async def serve(self, channel: Channel, *, principal: Any = None) -> None:

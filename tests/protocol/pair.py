@@ -45,7 +45,7 @@ class Offer:
     def capabilities(self, revision: str) -> dict[str, Any]:
         return self.declared
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+    def extension_method(self, method: str) -> Method | None:
         return self.extensions.get(method)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ class Offer:
     def capabilities(self, revision: str) -> dict[str, Any]:
         return {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> None:
+    def extension_method(self, method: str) -> None:
         return None
 
 

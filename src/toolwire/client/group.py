@@ -190,7 +190,7 @@ class Group:
                     merged[name] = {**merged.get(name, {}), **flags}
         return merged
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+    def extension_method(self, method: str) -> Method | None:
         return None
 
     # --- serving ---

@@ -45,6 +45,7 @@ from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.answer import encode_failure
+from toolwire.wire.session import notify_without_session
 from toolwire.wire.shares import Caller, Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -483,6 +484,8 @@ class HttpApp:
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
             elif isinstance(verdict, Acknowledged):
+                if verdict.notice is not None:
+                    notify_without_session(self._endpoint.handler, verdict.notice)
                 await respond(send, 202, b"", extra)
         finally:
             if outlet is not None:

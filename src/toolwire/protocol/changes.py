@@ -31,6 +31,10 @@ class Change(Struct, frozen=True):
     uri: str = ""
     method: str = ""
     params: Any = None
+    extension: str = ""
+    """The extension whose notification legacy clients get unasked; empty for one that only listen streams get."""
+    needs_client: bool = False
+    """Whether legacy clients get it only if they declare that extension."""
 
 
 def covers(subscribed: Set[str], uri: str) -> bool:
@@ -59,19 +63,31 @@ def updated_params(change: Change, meta: Mapping[str, Any] | None = None) -> Any
     return params
 
 
-def legacy_notification(change: Change, subscribed: Set[str], promised: Mapping[str, Any]) -> tuple[str, Any] | None:
+def legacy_notification(
+    change: Change, subscribed: Set[str], promised: Mapping[str, Any], declared: Set[str]
+) -> tuple[str, Any] | None:
     """Return the notification of a change for a legacy client, or None.
 
     A legacy client hears of the lists whose changes the server's capabilities promise, and of what it subscribed to.
+    It has no `subscriptions/listen`, so an extension says of its notifications whether it gets all of them or none.
+    `declared` are the extensions that the client declares.
     """
     if change.method:
-        return None
+        name = change.extension
+        agreed = name and t.has_capability(promised, f"extensions.{name}")
+        return (change.method, change.params) if agreed and (name in declared or not change.needs_client) else None
     if change.kind == "updated":
         if not covers(subscribed, change.uri):
             return None
         return UPDATED, updated_params(change)
     # 2025-06-18 basic/lifecycle: only what was negotiated is used.
     return (LIST_CHANGED[change.kind], UNSET) if t.has_capability(promised, f"{change.kind}.listChanged") else None
+
+
+def declared_extensions(capabilities: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the extensions that a client declares."""
+    declared = capabilities.get("extensions")
+    return frozenset(declared) if isinstance(declared, Mapping) else frozenset()
 
 
 class Published(Struct, omit_defaults=True):

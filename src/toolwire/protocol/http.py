@@ -39,6 +39,7 @@ from toolwire.protocol.jsonrpc import (
     encode_error,
 )
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
+from toolwire.protocol.peer import Notice, extension_notice
 from toolwire.protocol.revisions import LEGACY, MODERN
 
 # A header by its lower-case name; a name that came twice has its values joined by this.
@@ -152,7 +153,10 @@ class Rejection(Struct):
 
 
 class Acknowledged(Struct):
-    """A notification: 202 and nothing more (HTTP-8)."""
+    """A notification, which is answered with 202 and nothing more (HTTP-8)."""
+
+    notice: Notice | None = None
+    """The notification of an extension that the server acts on."""
 
 
 Verdict: TypeAlias = Incoming | Rejection | Acknowledged
@@ -173,8 +177,8 @@ def classify(
     message = decode(body, max_depth=max_depth)
     kind = type(message)
     if kind is Notification:
-        # 2026-07-28 transports: a cancellation is a closed stream, so there is no notification to act on.
-        return Acknowledged()
+        # 2026-07-28 transports: a cancellation is a closed stream, so only extensions have notifications to act on.
+        return Acknowledged(extension_notice(message, lifecycle))  # type: ignore[arg-type]
     if kind is not Request:
         return _not_a_request(message)
     request: Request = message  # type: ignore[assignment]

@@ -30,7 +30,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the method table.
 
     `capability` is what the side that answers a request, or that sends a notification, must have declared, as a path
-    for `types.has_capability`. `name_field` is the member of the params, by its wire name, that `Mcp-Name` repeats.
+    for `types.has_capability`. `client_capability` is such a path, too: a client must declare it to send the method, as
+    some extensions demand. `name_field` is the member of the params, by its wire name, that `Mcp-Name` repeats.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     params: type[t.Wire]
     result: type[t.Wire] | None = None
     capability: str | None = None
+    client_capability: str | None = None
     revisions: frozenset[str] = ALL
     paginated: bool = False
     cacheable: bool = False

@@ -69,6 +69,12 @@ class Notice(Struct):
     raw: Raw | msgspec.UnsetType
 
 
+def extension_notice(notification: Notification, lifecycle: ServerLifecycle) -> Notice | None:
+    """The notification, if it is one of an extension that the server acts on."""
+    known = lifecycle.extension_notice(notification.method, notification.params)
+    return None if known is None else Notice(notification.method, *known, notification.params)
+
+
 class Answer(Struct, gc=False):
     """The outcome of a request of ours, for the waiter it was sent with."""
 

@@ -62,6 +62,9 @@ ONLY_2025_03: Revisions = frozenset({"2025-03-26"})
 ONLY_2025_06: Revisions = frozenset({"2025-06-18"})
 ONLY_2025_11: Revisions = frozenset({"2025-11-25"})
 _HTTP_SESSIONS: Revisions = FROM_2025_03 & UNTIL_2025_11
+# EXT-1: `capabilities.extensions` is not in the schema of 2025-11-25, whose capability objects are open, but the texts
+# of the extensions show it there.
+CARRY_EXTENSIONS: Revisions = FROM_2025_11
 
 # --- Features --------------------------------------------------------------------------------------------------------
 
@@ -78,7 +81,7 @@ FEATURES: Mapping[str, Revisions] = MappingProxyType(
         "result_type": FROM_2026_07,
         "input_required": FROM_2026_07,
         "cache_hints": FROM_2026_07,
-        "extensions": FROM_2026_07,
+        "extensions": CARRY_EXTENSIONS,
         "trace_context": FROM_2026_07,
         "timeouts": FROM_2025_03,
         "strict_capabilities": FROM_2025_06,

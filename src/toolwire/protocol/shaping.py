@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.revisions import (
+    CARRY_EXTENSIONS,
     FROM_2025_03,
     FROM_2025_06,
     FROM_2025_11,
@@ -117,13 +118,12 @@ _CLIENT_CAPABILITIES: Mapping[str, Revisions] = {
     "sampling.context": FROM_2025_11,
     "roots.listChanged": UNTIL_2025_11,
     "tasks": ONLY_2025_11,
-    # EXT-1: not in the schema of 2025-11-25, whose capability objects are open, but what extensions show there.
-    "extensions": FROM_2025_11,
+    "extensions": CARRY_EXTENSIONS,
 }
 _SERVER_CAPABILITIES: Mapping[str, Revisions] = {
     "completions": FROM_2025_03,
     "tasks": ONLY_2025_11,
-    "extensions": FROM_2025_11,
+    "extensions": CARRY_EXTENSIONS,
 }
 
 

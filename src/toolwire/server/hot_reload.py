@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UnsetType
@@ -158,6 +158,10 @@ class StageKernel:
         return self._stage.current.kernel.access
 
     @property
+    def needing_client(self) -> list[str]:
+        return self._stage.current.kernel.needing_client
+
+    @property
     def hub(self) -> Hub:
         return self._stage.current.kernel.hub
 
@@ -222,8 +226,8 @@ class _StageOffer:
     def capabilities(self, revision: str) -> dict[str, Any]:
         return self._current.capabilities(revision)
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
-        return self._current.extension_method(method, capabilities)
+    def extension_method(self, method: str) -> Method | None:
+        return self._current.extension_method(method)
 
 
 def _take_over(predecessor: Server, successor: Server) -> None:

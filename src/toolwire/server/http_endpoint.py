@@ -40,6 +40,10 @@ class ServedKernel(Handler, Protocol):
     def access(self) -> Access: ...
 
     @property
+    def needing_client(self) -> list[str]:
+        """The extensions that need a client that declares them."""
+
+    @property
     def hub(self) -> Hub: ...
 
     @property
@@ -80,8 +84,8 @@ class Endpoint:
         self.offer: Offer = server.kernel.offer
         self.handler: Handler = server.kernel
         self._anonymous = ReducedOffer(self.offer, for_anybody)
-        self._alone = ReducedOffer(self.offer, for_one_request)
-        self._anonymous_alone = ReducedOffer(self._anonymous, for_one_request)
+        self._alone = ReducedOffer(self.offer, self._for_one_request)
+        self._anonymous_alone = ReducedOffer(self._anonymous, self._for_one_request)
         self.stores: Stores = server.stores
         self.sealer: Sealer = server.kernel.questions.sealer
         self.link: BusLink = server._bus_link()
@@ -139,6 +143,9 @@ class Endpoint:
 
     def offer_alone_to(self, principal: Principal | None) -> Offer:
         return self._anonymous_alone if principal is None else self._alone
+
+    def _for_one_request(self, capabilities: dict[str, Any]) -> dict[str, Any]:
+        return for_one_request(capabilities, self._server.kernel.needing_client)
 
     def check_loop(self) -> None:
         """Raise `ServerError` when the server runs on another event loop."""

@@ -136,6 +136,11 @@ class Kernel:
         return self.lowlevel.lists
 
     @property
+    def needing_client(self) -> list[str]:
+        """The extensions that need a client that declares them."""
+        return [name for name, each in self.extensions.items() if each.needs_client]
+
+    @property
     def tasks_running(self) -> int:
         return 0 if self._tasks is None else self._tasks.running
 

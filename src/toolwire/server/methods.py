@@ -256,7 +256,7 @@ class Methods:
             self._parts.hub,
             self._parts.limits,
             self._parts.offer.capabilities(MODERN),
-            self._parts.extensions.values(),
+            self._parts.extensions,
             more=await self._parts.tasks.listened(call, tasks)
             if tasks is not UNSET and self._parts.offer.has_tasks()
             else {},

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, ProtocolError
 from toolwire.protocol.lifecycle import Offer
 from toolwire.protocol.methods import Method
 from toolwire.protocol.revisions import supports
@@ -60,7 +59,7 @@ class ServerOffer:
             declared["prompts"] = {"listChanged": True}
         if self._catalog.has_completions():
             declared["completions"] = {}
-        extensions = {name: each.settings for name, each in self._extensions.items()}
+        extensions = {name: each.settings for name, each in self._extensions.items() if revision in each.revisions}
         if self.has_tasks():
             # Each dialect of tasks is declared only on the revisions that know it.
             declared["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -105,23 +104,9 @@ class ServerOffer:
         """Compute the capabilities again, because something besides the catalogue changed."""
         self._catalog.version += 1
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
-        for extension in self._extensions.values():
-            row = extension.rows.get(method)
-            if row is None:
-                continue
-            if not extension.declared_by(capabilities):
-                if row.kind == "notification":
-                    return None
-                # EXT-2: the client did not declare the extension of this method.
-                required: dict[str, Any] = {"extensions": {extension.identifier: {}}}
-                raise ProtocolError(
-                    MISSING_CLIENT_CAPABILITY,
-                    f"{method} belongs to the extension {extension.identifier}, which this request does not declare",
-                    {"requiredCapabilities": required},
-                )
-            return row
-        return None
+    def extension_method(self, method: str) -> Method | None:
+        rows = (extension.rows.get(method) for extension in self._extensions.values())
+        return next((row for row in rows if row is not None), None)
 
 
 class ReducedOffer:
@@ -147,8 +132,8 @@ class ReducedOffer:
             self._full, self._reduced = full, self._reduce(full)
         return self._reduced
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
-        return self._offer.extension_method(method, capabilities)
+    def extension_method(self, method: str) -> Method | None:
+        return self._offer.extension_method(method)
 
 
 def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
@@ -159,12 +144,16 @@ def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
     return _without(capabilities, "tasks", "list")
 
 
-def for_one_request(capabilities: dict[str, Any]) -> dict[str, Any]:
+def for_one_request(capabilities: dict[str, Any], needing_client: Iterable[str] = ()) -> dict[str, Any]:
     """Return the capabilities for a legacy client without a connection.
 
-    They leave out everything that needs memory between two requests, or messages in between.
+    They leave out everything that needs memory between two requests, or messages in between. `needing_client` are the
+    extensions that need a client that declares them: nobody remembers what such a client declared.
     """
     kept = {name: value for name, value in capabilities.items() if name != "logging"}
+    kept = _without(kept, "extensions", *needing_client)
+    if not kept.get("extensions", True):
+        del kept["extensions"]
     for family in ("tools", "resources", "prompts"):
         kept = _without(kept, family, "subscribe", "listChanged")
     return kept

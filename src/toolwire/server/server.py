@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
@@ -18,7 +19,7 @@ from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
-from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.revisions import CARRY_EXTENSIONS, MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
@@ -190,11 +191,29 @@ class Server(Registering, Serving):
         for catalog in self.catalog.hosts():
             catalog.owner.kernel.compose()
 
-    def extension(self, identifier: str, settings: Mapping[str, Any] | None = None) -> Extension:
-        """Declare an extension; return the object on which its methods and filters are registered."""
+    def extension(
+        self,
+        identifier: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        needs_client: bool = True,
+        revisions: Iterable[str] = CARRY_EXTENSIONS,
+        families: Iterable[str] = (),
+    ) -> Extension:
+        """Declare an extension; return the object on which its methods and filters are registered.
+
+        `needs_client=False`: its methods work for every client, whether or not the client declares the extension.
+        `revisions` are those on which the extension is declared and its methods exist. `families` are families of
+        components (`tools`, `resources`, `prompts`) that are declared with it, also while they are empty.
+        """
         self._check_unmounted("extensions")
-        extension = self.kernel.extensions[identifier] = Extension(identifier, settings or {})
-        self.kernel.offer.refresh()
+        if identifier in self.kernel.extensions:
+            raise ServerError(f"{self.name!r} has the extension {identifier} already")
+        extension = Extension(
+            identifier, settings or {}, needs_client=needs_client, revisions=revisions, families=families
+        )
+        self.kernel.extensions[identifier] = extension
+        self.kernel.offer.add_families(extension.families)
         return extension
 
     def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
@@ -321,8 +340,15 @@ class Server(Registering, Serving):
             catalog.owner.kernel.hub.tell(change)
 
     def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
-        """Send an extension's notification to the listen streams whose `filter` names `key`."""
-        self.kernel.hub.tell(Change(filter, key, method, FrozenParams(params)))
+        """Send an extension's notification to the listen streams whose `filter` names `key`.
+
+        Clients of the legacy era get it if the filter was made with `legacy=True`.
+        """
+        extension = next((each for each in self.kernel.extensions.values() if filter in each.filters), None)
+        change = Change(filter, key, method, FrozenParams(params))
+        if extension is not None and extension.filters[filter].legacy:
+            change = replace(change, extension=extension.identifier, needs_client=extension.needs_client)
+        self.kernel.hub.tell(change)
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None, *, session: str | None = None) -> None:
         """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final, Protocol, cast
 
@@ -22,6 +22,7 @@ from toolwire.protocol.changes import (
     UPDATED,
     Change,
     covers,
+    declared_extensions,
     everything,
     legacy_notification,
     updated_params,
@@ -66,7 +67,8 @@ class LegacyClient:
         lifecycle = self.session.peer.lifecycle
         if not isinstance(lifecycle, ServerLifecycle) or lifecycle.era != "legacy" or not lifecycle.ready:
             return  # 1.3.1.4: before `initialized` a server keeps to pings and log messages.
-        notification = legacy_notification(change, self.uris, lifecycle.promised)
+        declared = declared_extensions(lifecycle.capabilities)
+        notification = legacy_notification(change, self.uris, lifecycle.promised, declared)
         if notification is None or (change.kind == "updated" and not self._may_hear(change.uri)):
             return
         if self.session.channel.congested:
@@ -268,7 +270,7 @@ async def listen(
     hub: Hub,
     limits: Limits,
     declared: Mapping[str, Any],
-    extensions: Iterable[Extension],
+    extensions: Mapping[str, Extension],
     more: Mapping[str, Any],
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
@@ -286,12 +288,12 @@ async def _listen(
     hub: Hub,
     limits: Limits,
     declared: Mapping[str, Any],
-    extensions: Iterable[Extension],
+    extensions: Mapping[str, Extension],
     more: Mapping[str, Any],
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
     stream = Stream(call, _accepted(call.params.notifications, limits, declared), hears)
-    stream.extra = {**_extension_filters(call, extensions), **more}
+    stream.extra = {**_extension_filters(call, declared, extensions), **more}
     stream.acknowledge()
     hub.streams.add(stream)
     connection = call.outlet.connection
@@ -327,12 +329,12 @@ def _honoured(wanted: bool | UnsetType, declared: Mapping[str, Any], capability:
     return True if wanted is True and t.has_capability(declared, capability) else UNSET
 
 
-def _extension_filters(call: Call, extensions: Iterable[Extension]) -> dict[str, Any]:
+def _extension_filters(call: Call, declared: Mapping[str, Any], extensions: Mapping[str, Extension]) -> dict[str, Any]:
     filters = {
-        name: accept
-        for extension in extensions
-        if extension.filters and extension.declared_by(call.request.capabilities)
-        for name, accept in extension.filters.items()
+        name: each.accept
+        for extension in extensions.values()
+        if extension.filters and extension.in_force(declared, call.request.capabilities)
+        for name, each in extension.filters.items()
     }
     if not filters:
         return {}

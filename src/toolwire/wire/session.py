@@ -60,6 +60,24 @@ class Handler(Protocol):
         """End everything that waits for a connection, which is about to close."""
 
 
+def notify_without_session(handler: Handler, notice: Notice) -> None:
+    """Pass on a notification that came without a connection: in an HTTP request of its own."""
+    try:
+        handler.notified(notice, _NO_SESSION)  # type: ignore[arg-type]
+    except Exception:
+        log.exception("the handler of a notification failed")
+
+
+class _NoSession:
+    """The session of such a notification, as far as a handler of notifications uses it."""
+
+    def progressed(self, params: Any) -> None:
+        """Ignore progress: questions over HTTP carry no progress token."""
+
+
+_NO_SESSION = _NoSession()
+
+
 class ClientHandler(Handler, Protocol):
     """The handler of a client, which may miss notifications of its server."""
 

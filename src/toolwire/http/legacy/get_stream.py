@@ -326,6 +326,7 @@ class SessionStream(GetStream):
 
     __slots__ = (
         "_before_claim",
+        "_declared",
         "_handovers",
         "_hears",
         "_is_handed_over",
@@ -357,11 +358,16 @@ class SessionStream(GetStream):
         resume: Resume,
         hears: Callable[[str], bool],
         promised: Mapping[str, Any],
+        declared: frozenset[str],
     ) -> None:
-        """`hears`: whether the client may know of a resource; `promised`: the capabilities that the server declares."""
+        """`hears` says whether the client may know of a resource.
+
+        `promised` are the capabilities that the server declares, `declared` the extensions that the client declares.
+        """
         super().__init__(streams, identifier, token, resume)
         self._hears = hears
         self._promised = promised
+        self._declared = declared
         self.owns: bool = False
         """Whether this stream is the owner of its session."""
         self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
@@ -426,7 +432,7 @@ class SessionStream(GetStream):
         if self.claimed is not None:
             self._keep(lambda: self.changed(change))
             return
-        notification = legacy_notification(change, self.uris, self._promised)
+        notification = legacy_notification(change, self.uris, self._promised, self._declared)
         if notification is not None and (change.kind != "updated" or self._hears(change.uri)):
             self.notify(encode_notification(*notification))
 

@@ -172,11 +172,16 @@ class SessionStreams:
         return stream
 
     async def listen(
-        self, token: SessionToken, resume: Resume | None, hears: Callable[[str], bool], promised: Mapping[str, Any]
+        self,
+        token: SessionToken,
+        resume: Resume | None,
+        hears: Callable[[str], bool],
+        promised: Mapping[str, Any],
+        declared: frozenset[str],
     ) -> SessionStream | None:
         """Open a stream of the session's own, or go on with one; None when the session ended meanwhile."""
         place = resume or Resume(stream_name("g", self._random), None)
-        stream = SessionStream(self, self._new_id(), token, place, hears, promised)
+        stream = SessionStream(self, self._new_id(), token, place, hears, promised, declared)
         self._add(stream)
         try:
             assert stream.claimed is not None

@@ -30,6 +30,7 @@ from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import JSON_TYPE, json_refusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
+from toolwire.protocol.changes import declared_extensions
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
 from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
 from toolwire.protocol.jsonrpc import (
@@ -52,7 +53,7 @@ from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores
 from toolwire.wire.bus_link import BusLink
-from toolwire.wire.session import Handler
+from toolwire.wire.session import Handler, notify_without_session
 from toolwire.wire.shares import Caller, Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -384,7 +385,7 @@ class Sessions:
         """Return the stream that a GET opens or resumes, ready to be served."""
         if not accepts(headers, "text/event-stream"):
             raise json_refusal(406, "Accept text/event-stream")
-        token, _ = await self._session(principal, headers, None)
+        token, record = await self._session(principal, headers, None)
         resume = await self._resume(token, headers.get("last-event-id", ""))
         if self.streams.count(token.id) >= self._limits.streams:
             raise json_refusal(
@@ -395,7 +396,8 @@ class Sessions:
             stream = await self.streams.resume(token, resume)
         else:
             promised = self._host.offer_to(principal).capabilities(token.revision)
-            stream = await self.streams.listen(token, resume, self._host.hearing(principal), promised)
+            declared = declared_extensions(self._lifecycle_for(token, record).capabilities)
+            stream = await self.streams.listen(token, resume, self._host.hearing(principal), promised, declared)
         if stream is None:
             raise _no_session(None)
         return stream
@@ -489,11 +491,8 @@ class Sessions:
             return
         row, params = known
         if notification.method != "notifications/cancelled":
-            try:
-                notice = Notice(notification.method, row, params, notification.params)
-                self._host.handler.notified(notice, _NoProgress())  # type: ignore[arg-type]
-            except Exception:
-                log.exception("the handler of a notification failed")
+            notice = Notice(notification.method, row, params, notification.params)
+            notify_without_session(self._host.handler, notice)
         elif params.request_id is not UNSET and not self.calls.cancel(token.id, params.request_id):
             await self._host.link.publish("cancel", _encode(_Cancelled(token.id, params.request_id)))
 
@@ -530,13 +529,6 @@ class Sessions:
         except StoreFull:
             raise ProtocolError(INTERNAL_ERROR, "There is no room to remember this now; try again later") from None
         await self.streams.tell_state(token.id, record)
-
-
-class _NoProgress:
-    """The session of a notification, as far as a handler of notifications uses it."""
-
-    def progressed(self, params: Any) -> None:
-        """Ignore progress: our questions carry no progress token."""
 
 
 def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:

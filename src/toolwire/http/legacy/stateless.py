@@ -17,6 +17,7 @@ from toolwire.protocol.jsonrpc import (
     Batch,
     Malformed,
     Message,
+    Notification,
     Request,
     decode,
     encode_answer,
@@ -25,9 +26,10 @@ from toolwire.protocol.jsonrpc import (
     encode_response,
 )
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.peer import extension_notice
 from toolwire.protocol.revisions import LEGACY
 from toolwire.wire.answer import encode_failure
-from toolwire.wire.session import Handler
+from toolwire.wire.session import Handler, notify_without_session
 from toolwire.wire.shares import Caller
 
 # 3.4.6.2: the revision of a request that names none and has no session that knows it.
@@ -100,13 +102,18 @@ class Stateless:
     ) -> None:
         """Take one message: append its answer to `ready`, or the call that will have one to `calls`.
 
-        Notifications and answers are dropped, because nothing here waits for them.
+        The notifications of extensions are passed on. Others are dropped, as answers are: nothing here waits for them.
         """
         if isinstance(item, Malformed) and item.code:
             ready.append(encode_error(item.id, item.code, item.message))
+        lifecycle = ServerLifecycle(offer)
+        if isinstance(item, Notification):
+            lifecycle.adopt(revision)
+            notice = extension_notice(item, lifecycle)
+            if notice is not None:
+                notify_without_session(self._handler, notice)
         if not isinstance(item, Request):
             return
-        lifecycle = ServerLifecycle(offer)
         try:
             if item.method != "initialize":
                 lifecycle.adopt(revision)

@@ -17,6 +17,7 @@ from toolwire.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
     ProtocolError,
 )
@@ -123,13 +124,22 @@ class ServerLifecycle:
             self.ready = True
         row = methods(self.revision or MODERN).get(method)
         if row is None or row.kind != "notification" or row.sender == "server":
-            row = self.offer.extension_method(method, self._declared_with(raw))
-            if row is None or row.kind != "notification":
-                return None
-        try:
-            return row, decode_params(row, raw)
-        except ProtocolError:
+            return self.extension_notice(method, raw)
+        return _notice(row, raw)
+
+    def extension_notice(self, method: str, raw: Raw | UnsetType) -> tuple[Method, Any] | None:
+        """The same for the notifications of extensions alone: over HTTP, the others may have nothing to act on."""
+        row = self._extension_row(method, "notification", self.revision or MODERN)
+        if row is None or not _is_allowed(row, self._declared_with(raw)):
             return None
+        return _notice(row, raw)
+
+    def _extension_row(self, method: str, kind: str, revision: str) -> Method | None:
+        """The row of a method that an extension has on this revision, which the server declares there (DIS-1)."""
+        row = self.offer.extension_method(method)
+        if row is None or row.kind != kind or revision not in row.revisions:
+            return None
+        return row if is_declared(self.offer.capabilities(revision), row) else None
 
     def _declared_with(self, raw: Raw | UnsetType) -> Mapping[str, Any]:
         """The capabilities of the client that sent a notification."""
@@ -151,8 +161,12 @@ class ServerLifecycle:
             raise ProtocolError(INVALID_REQUEST, "This connection is already initialized")
         row = self._table.get(method)
         if row is None or row.kind != "request" or row.sender == "server":
-            row = self.offer.extension_method(method, self.capabilities)
-        if row is None or row.kind != "request" or not is_declared(self.offer.capabilities(revision), row):
+            row = self._extension_row(method, "request", revision)
+            if row is not None:
+                _require(row, self.capabilities)
+        elif not is_declared(self.offer.capabilities(revision), row):
+            row = None
+        if row is None:
             self._refuse_modern(request)
             raise _not_found(method)
         params = _read(row, request)
@@ -185,9 +199,10 @@ class ServerLifecycle:
             # 2026-07-28: `initialize` with modern metadata is an unknown modern method like any other.
             self._check_meta(request, meta)
             capabilities = meta.client_capabilities or NOTHING
-            row = self.offer.extension_method(method, capabilities)
-            if row is None or row.kind != "request" or not is_declared(self.offer.capabilities(MODERN), row):
+            row = self._extension_row(method, "request", MODERN)
+            if row is None:
                 raise _not_found(method)
+            _require(row, capabilities)
             params = _read(row, request)
             self.era = "modern"
             return Incoming(
@@ -271,6 +286,30 @@ def _read(row: Method, request: Request) -> Any:
     except (msgspec.DecodeError, RecursionError, ValueError):
         request.params = without_nulls(row.params, request.params)
         return decode_params(row, request.params)
+
+
+def _notice(row: Method, raw: Raw | UnsetType) -> tuple[Method, Any] | None:
+    try:
+        return row, decode_params(row, raw)
+    except ProtocolError:
+        return None
+
+
+def _is_allowed(row: Method, capabilities: Mapping[str, Any]) -> bool:
+    """Return whether a client with these capabilities may send a method."""
+    return row.client_capability is None or t.has_capability(capabilities, row.client_capability)
+
+
+def _require(row: Method, capabilities: Mapping[str, Any]) -> None:
+    """EXT-2: tell a client which extension it has to declare; -32601 would not say what to do."""
+    if _is_allowed(row, capabilities):
+        return
+    family, _, name = (row.client_capability or "").partition(".")
+    raise ProtocolError(
+        MISSING_CLIENT_CAPABILITY,
+        f"{row.name} needs a client that declares {name} in capabilities.{family}",
+        {"requiredCapabilities": {family: {name: {}}}},
+    )
 
 
 def _meta_of(request: Request) -> t.RequestMeta:

@@ -58,7 +58,8 @@ class Offer(Protocol):
 
     def capabilities(self, revision: str) -> dict[str, Any]: ...
 
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None: ...
+    def extension_method(self, method: str) -> Method | None:
+        """Return the row of a method or notification of an extension, on whatever revisions it has."""
 
 
 @lru_cache(maxsize=512)
