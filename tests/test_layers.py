@@ -42,6 +42,7 @@ LAYERS = {
     "platforms": 2,
     "printable": 1,
     "redaction": 0,
+    "tokens": 0,
     "wire": 2,
     "http": 2,
     "auth": 2,

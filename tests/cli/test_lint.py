@@ -13,8 +13,9 @@ from tests.cli.command import Command
 from toolwire import Server, Tool
 from toolwire.cli import lint_vendors
 from toolwire.cli.lint import findings
-from toolwire.cli.lint_rules import count_tokens, tool_tokens
+from toolwire.cli.lint_rules import tool_tokens
 from toolwire.protocol import types as t
+from toolwire.tokens import count_tokens
 
 GOOD = "Find the opening hours of a shop. Returns one line for each day."
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct
 
 from toolwire.protocol import types as t
 from toolwire.schemas.walking import description_of, mapped
+from toolwire.tokens import count_tokens
 
 # Names that say neither what is done nor to what.
 _VAGUE: Final = re.compile(
@@ -27,10 +28,6 @@ _MANY_TOKENS_IN_ALL: Final = 10_000
 _MANY_TOOLS: Final = 40
 _EXAMPLE: Final = re.compile(r"\b(example|e\.g\.|such as|for instance)|`[^`]+`", re.IGNORECASE)
 _RETURNS: Final = re.compile(r"\b(return|returns|returned|result|gives|answers|yields)\b", re.IGNORECASE)
-# Tokenizers differ by model family. These pieces are what all of them agree on fairly well: short words, runs of
-# punctuation, groups of digits.
-_PIECES: Final = re.compile(r"[A-Za-z]{1,10}|\d{1,3}|[^\w\s]{1,3}|_|\n+|[^\x00-\x7f]")
-
 #: `error`: some client loses the tool or all of them. `warning`: a model will have trouble. `hint`: could be better.
 Level: TypeAlias = Literal["error", "warning", "hint"]
 
@@ -45,14 +42,6 @@ class LintFinding(Struct, frozen=True):
     """The argument, or the place in the schema; empty for the tool as a whole."""
     message: str
     vendors: tuple[str, ...] = ()
-
-
-def count_tokens(text: str) -> int:
-    """Estimate how many tokens of a model's context a text takes.
-
-    The estimate is good enough to compare tools and to notice that a catalogue is large.
-    """
-    return sum(1 for _ in _PIECES.finditer(text))
 
 
 def tool_tokens(tool: t.Tool) -> int:
