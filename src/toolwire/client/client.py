@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire._version import __version__
@@ -17,17 +18,18 @@ from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connection import ClientConnection, OnLog, OnProgress
+from toolwire.client.extensions import Extending, SendCall
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import subscribe
 from toolwire.client.pins import Pins
 from toolwire.client.reconnect import Connector, Opener, name_card
 from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
-from toolwire.client.resources import Reading
 from toolwire.client.stub import make_stub
 from toolwire.client.target import Target
 from toolwire.client.targets import TargetLike, TargetOptions, is_config, resolve
 from toolwire.client.tasks import Rising, TaskHandle, driven, patience, start_task
 from toolwire.client.tools import (
+    RawResult,
     TaskAnswer,
     decode_called,
     decode_called_typed,
@@ -69,7 +71,7 @@ _TURNS: Final = 5
 _read_empty = reader(t.EmptyResult)
 
 
-class Client(Reading):
+class Client(Extending):
     """A client of one server.
 
     `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.py:OBJECT`, `.js`), a
@@ -82,6 +84,8 @@ class Client(Reading):
     * `elicit`, `sample`, `roots`: answers to what the server asks; having them declares the capability.
       `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does. One that is
       not `async` may block: it is called in a thread, for one question after the other.
+    * `extensions`: the extensions that this program knows, each with its settings: `{"com.example/notes": {}}`. The
+      client declares them on every revision that can carry them (2025-11-25 and later).
     * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
       own; may be `async`, and is then called again once it is done: if a thousand wait, the oldest is dropped.
       Progress is only asked for where there is a callback.
@@ -110,6 +114,7 @@ class Client(Reading):
         elicit: Elicitation | ElicitCallback | None = None,
         sample: Sampling | SampleCallback | None = None,
         roots: Roots | None = None,
+        extensions: Mapping[str, Mapping[str, Any]] | None = None,
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
         on_message: Tap | None = None,
@@ -154,6 +159,7 @@ class Client(Reading):
                     elicit=elicit,
                     sample=sample,
                     roots=roots,
+                    extensions=extensions,
                     on_log=on_log,
                     timeout=timeout,
                     pins=pins,
@@ -176,7 +182,7 @@ class Client(Reading):
                 pins = revision = None
         else:
             self._target = resolve(target, options)
-        self._answers = Answers(elicit, sample, roots)
+        self._answers = Answers(elicit, sample, roots, extensions)
         self._connector = Connector(
             Opener(
                 self._target,
@@ -369,12 +375,9 @@ class Client(Reading):
             if error.code == METHOD_NOT_FOUND and _runs_tasks(self._connector.current()):
                 # 2025-11-25 tasks, tool-level negotiation: a tool that only runs as a task is refused with this code.
                 return await self._drive(params, timeout, on_progress, meta, headers, returns)
-            if error.code != HEADER_MISMATCH or not self._connector.current().repeats_arguments:
+            if not self._has_outdated_headers(error):
                 raise
-            # XMH-7: the headers were made from an outdated definition. List the tools and try once more.
-            await self.list_tools(timeout=timeout)
-            if self._safety is not None:
-                self._safety.check(name, self._connector.current().tools.definition(name))
+            await self._list_anew(name, timeout)
             sent = self._with_arguments(params, headers)
             result = await self._ask(
                 "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
@@ -385,6 +388,41 @@ class Client(Reading):
         if connection is not None and not connection.tools.listed and result.structured_content is not UNSET:
             await self._learn_tools()
         return self._made(name, result, returns)
+
+    async def _called(
+        self,
+        params: t.CallToolRequestParams,
+        timeout: float | None,
+        headers: Mapping[str, str] | None,
+        send: SendCall,
+    ) -> RawResult:
+        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> RawResult:
+            if arguments is not before:
+                params.arguments = UNSET if arguments is None else Raw(encode_arguments(arguments))
+            try:
+                return await send(params, timeout, self._with_arguments(params, headers))
+            except ProtocolError as error:
+                if not self._has_outdated_headers(error):
+                    raise
+            await self._list_anew(params.name, timeout)
+            return await send(params, timeout, self._with_arguments(params, headers))
+
+        before = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
+        if self._safety is None:
+            return await make(before, timeout)
+        wanted = self._timeout if timeout is None else timeout
+        called: RawResult = await self._safety.call(params.name, before, wanted, self._definition, make)
+        return called
+
+    def _has_outdated_headers(self, error: ProtocolError) -> bool:
+        """XMH-7: say whether a call failed because its headers were made from an outdated definition."""
+        return error.code == HEADER_MISMATCH and self._connector.current().repeats_arguments
+
+    async def _list_anew(self, name: str, timeout: float | None) -> None:
+        """List the tools before a call is tried once more. Raise `ToolChanged` if the tool is not what was pinned."""
+        await self.list_tools(timeout=timeout)
+        if self._safety is not None:
+            self._safety.check(name, self._connector.current().tools.definition(name))
 
     async def _learn_tools(self) -> None:
         """List the tools before the first structured result of a connection is returned, so that it can be checked.

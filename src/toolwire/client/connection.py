@@ -32,9 +32,9 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
-from toolwire.protocol.methods import methods
+from toolwire.protocol.methods import METHODS, methods
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import is_modern
+from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import related_meta
@@ -83,6 +83,8 @@ class _ResultKind(Struct):
 
 
 _decode_kind = msgspec.json.Decoder(_ResultKind).decode
+# The methods of all revisions.
+_KNOWN: Final = frozenset(row.name for row in METHODS)
 _decode_questions = msgspec.json.Decoder(t.InputRequiredResult).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -205,8 +207,11 @@ class ClientConnection:
             await self.send("ping", t.RequestParams(), timeout=CHECK_SECONDS)
 
     def require(self, method: str) -> None:
-        """Raise `NotSupported` for a method that the server did not offer, before anything is sent."""
-        if method in self.callable:
+        """Raise `NotSupported` for a method that the server did not offer, before anything is sent.
+
+        A method that no revision has belongs to an extension. What its extension needs is not known here.
+        """
+        if method in self.callable or method not in _KNOWN:
             return
         row = methods(self.revision).get(method)
         if row is None or row.capability is None:
@@ -296,7 +301,9 @@ class ClientConnection:
         identifier = self.session.peer.next_id()
         params.meta = self.metadata(None if on_progress is None else identifier, meta)
         report = None if on_progress is None else self._reporter(on_progress)
-        return self.session.request(method, params, timeout, report, identifier, headers)
+        # Members that no type here knows are written by the codec that keeps them.
+        sent = Raw(t.encode(params)) if params.extra else params
+        return self.session.request(method, sent, timeout, report, identifier, headers)
 
     def _reporter(self, on_progress: OnProgress) -> OnProgress:
         def report(params: t.ProgressNotificationParams) -> None:
@@ -444,12 +451,19 @@ def _for_task(answer: t.Wire, asked: t.RequestMeta | UnsetType) -> t.Wire:
     return answer
 
 
+def result_kind(raw: Raw) -> str:
+    """Return the kind of a result. Raise `msgspec.DecodeError` for what is no object."""
+    return _decode_kind(raw).result_type
+
+
 def _kind(method: str, raw: Raw) -> str:
     try:
-        kind = _decode_kind(raw).result_type
+        kind = result_kind(raw)
     except msgspec.DecodeError:
         kind = ""
-    if kind == "complete" or (kind == "input_required" and methods("2026-07-28")[method].rounds):
+    row = methods(MODERN).get(method)
+    # MRTR-1: the protocol says which of its methods have rounds. An extension says it for its own.
+    if kind == "complete" or (kind == "input_required" and (row is None or row.rounds)):
         return kind
     # RPC-7: a response of an unknown kind, or of a kind that this method does not have, is invalid.
     raise InvalidResponse(f"The server answered {method} with the result type {kind[:50]!r}")

@@ -21,6 +21,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolE
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
+from toolwire.protocol.types.capabilities import check_extension_identifier
 from toolwire.wire.thread_workers import ThreadWorkers
 
 # How many ids of URL elicitations are remembered until their completion is announced.
@@ -89,7 +90,9 @@ class Answers:
         elicit: Elicitation | ElicitCallback | None = None,
         sample: Sampling | SampleCallback | None = None,
         roots: Roots | None = None,
+        extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
+        self._extensions = _checked_extensions(extensions or {})
         self.elicitation: Elicitation | None = (
             elicit if isinstance(elicit, Elicitation) or elicit is None else Elicitation(form=elicit)
         )
@@ -117,7 +120,7 @@ class Answers:
             declared = shape(everything, revision).capabilities
             if supports(revision, "tasks_extension"):
                 # TSK-3: the client waits for the result of a call, also when the answer is a task.
-                declared = {**declared, "extensions": {t.TASKS_EXTENSION: {}}}
+                declared = {**declared, "extensions": {t.TASKS_EXTENSION: {}, **self._extensions}}
             self._declared[revision] = declared
         return declared
 
@@ -131,6 +134,8 @@ class Answers:
             capabilities["sampling"] = {part: {} for part, present in parts.items() if present}
         if self.roots is not None:
             capabilities["roots"] = {"listChanged": True}
+        if self._extensions:
+            capabilities["extensions"] = self._extensions
         return capabilities
 
     # --- the answers ---
@@ -257,6 +262,22 @@ class Answers:
 async def settle(value: Any) -> Any:
     """Return the value of a callback, `async` or not."""
     return await value if hasattr(value, "__await__") else value
+
+
+def _checked_extensions(extensions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each extension as plain JSON. Raise `ValueError` for what cannot be declared."""
+    if not isinstance(extensions, Mapping):
+        raise TypeError(f"extensions= is a mapping of names to settings, not {type(extensions).__name__}")
+    checked: dict[str, dict[str, Any]] = {}
+    for identifier, settings in extensions.items():
+        check_extension_identifier(identifier)
+        if not isinstance(settings, Mapping):
+            raise TypeError(f"the settings of {identifier} are a mapping, {{}} if there are none, not {settings!r:.99}")
+        try:
+            checked[identifier] = msgspec.json.decode(msgspec.json.encode(dict(settings)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"The settings of {identifier} cannot be written as JSON: {error}") from None
+    return checked
 
 
 # --- Elicitation -----------------------------------------------------------------------------------------------------

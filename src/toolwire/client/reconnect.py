@@ -356,8 +356,10 @@ def _harmless(tap: Tap) -> Tap:
 # --- Repeating --------------------------------------------------------------------------------------------------------
 
 
-def may_repeat(error: TransportError, connection: ClientConnection, method: str, params: t.RequestParams) -> bool:
-    """Say whether a request that failed with `error` may be sent again."""
+def may_repeat(
+    error: TransportError, connection: ClientConnection, method: str, params: t.RequestParams, repeatable: bool = False
+) -> bool:
+    """Say whether a request that failed with `error` may be sent again. `repeatable`: its sender allows it."""
     if isinstance(error, Unreachable):
         # The request never reached the server, or the server refused it before it did anything.
         return is_passing(error)
@@ -365,7 +367,7 @@ def may_repeat(error: TransportError, connection: ClientConnection, method: str,
         return False
     if method == "tools/call" and isinstance(params, t.CallToolRequestParams):
         return connection.tools.is_repeatable(params.name)
-    return method in READING
+    return repeatable or method in READING
 
 
 def is_passing(error: Unreachable) -> bool:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.cache import CACHEABLE, CacheView
@@ -18,7 +18,7 @@ from toolwire.client.connection import OnProgress
 from toolwire.client.reconnect import Connector, may_repeat, pause_after
 from toolwire.client.target import Target
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError, Unreachable
+from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError
 from toolwire.protocol.trace import check_trace
 
 R = TypeVar("R", bound=t.Result)
@@ -96,6 +96,7 @@ class Requests:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
     ) -> R:
         if meta is not None:
             check_trace(meta)
@@ -121,43 +122,12 @@ class Requests:
                 cache.suspect("tools/list" if method == "tools/call" else method)
             raise
         except TransportError as error:
-            if not (self._target.restartable and may_repeat(error, connection, method, params)):
+            if not (self._target.restartable and may_repeat(error, connection, method, params, repeatable)):
                 raise
             deadline = await _waited(error, deadline)
         connection = await self._connector.recovered(deadline)
         connection.require(method)
         return await connection.ask(method, params, decode, deadline, report, meta, headers)
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
-        """Send any request, for methods that have no function here. The result is returned as it came, and nothing is
-        checked.
-        """
-        connection = await self._connector.usable()
-        identifier = connection.session.peer.next_id()
-        given = dict(params or {})
-        meta = connection.metadata(None if on_progress is None else identifier, given.pop("_meta", None))
-        raw = await connection.send(
-            method,
-            # Encoded here, so that a value without a JSON form fails before anything is sent.
-            Raw(encode_arguments(given if meta is UNSET else {**given, "_meta": meta})),
-            timeout=self._timeout if timeout is None else timeout,
-            on_progress=on_progress,
-            identifier=identifier,
-        )
-        return cast("dict[str, Any]", msgspec.json.decode(raw))
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send any notification. On 2026-07-28 a client sends only cancellations, and calls send those."""
-        connection = await self._connector.usable()
-        if not connection.session.notify(method, UNSET if params is None else params):
-            raise await connection.lost(Unreachable("The connection is closed"))
 
     async def ping(self, *, timeout: float | None = None) -> None:
         """Ask the server for a sign of life, by `server/discover` where `ping` no longer exists."""

@@ -15,6 +15,7 @@ from toolwire.client.budget import Budget
 from toolwire.client.errors import BudgetExceeded, Denied, ToolChanged
 from toolwire.client.pins import Pins
 from toolwire.client.target import Target
+from toolwire.client.tools import RawResult
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolFailed
@@ -118,7 +119,7 @@ class CallRecord:
         self._started = time.perf_counter()
 
     def ended(self, result: Any) -> None:
-        failed = isinstance(result, ToolResult) and result.is_error
+        failed = isinstance(result, ToolResult | RawResult) and result.is_error
         self._write({"outcome": "error" if failed else "ok"})
 
     def failed(self, error: BaseException) -> None:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from toolwire.client.client import Client as AsyncClient
+from toolwire.client.extensions import RequestOptions
 from toolwire.client.listen import Change
 from toolwire.client.requests import Arguments, CallOptions
 from toolwire.client.stub import make_stub
@@ -136,7 +137,6 @@ class Client:
     def instructions(self) -> str | None:
         return self._client.instructions
 
-    request: Final = _blocking(AsyncClient.request)
     notify: Final = _blocking(AsyncClient.notify)
     ping: Final = _blocking(AsyncClient.ping)
     list_tools: Final = _blocking(AsyncClient.list_tools)
@@ -154,6 +154,18 @@ class Client:
     complete: Final = _blocking(AsyncClient.complete)
     set_level: Final = _blocking(AsyncClient.set_level)
     set_roots: Final = _blocking(AsyncClient.set_roots)
+
+    @overload
+    def request(
+        self, method: str, params: Any = None, *, returns: None = None, **options: Unpack[RequestOptions]
+    ) -> dict[str, Any]: ...
+    @overload
+    def request(self, method: str, params: Any = None, *, returns: type[T], **options: Unpack[RequestOptions]) -> T: ...
+    @overload
+    def request(self, method: str, params: Any = None, *, returns: Any, **options: Unpack[RequestOptions]) -> Any: ...
+    def request(self, method: str, params: Any = None, **options: Any) -> Any:
+        """Send a request of any method, as `Client.request` does, and wait for its result."""
+        return self._wait(self._client.request(method, params, **options))
 
     @overload
     def call_tool(

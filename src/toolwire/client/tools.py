@@ -53,6 +53,22 @@ def decode_result(raw: Raw) -> t.CallToolResult:
         return t.decode(t.CallToolResult, raw)
 
 
+class RawResult(Struct):
+    """A result as it came."""
+
+    raw: Raw
+    result_type: str
+
+    @property
+    def is_error(self) -> bool:
+        """Is true for the result of a tool that failed."""
+        return msgspec.json.decode(self.raw, type=_MayFail).is_error is True
+
+
+class _MayFail(Struct, rename="camel"):
+    is_error: Any = None
+
+
 class TaskAnswer(Struct, frozen=True):
     """The answer to a call that the server made a task. It completes the request as a result does."""
 
@@ -259,7 +275,7 @@ def value_of(name: str, result: t.CallToolResult, returns: Any, wrapped: bool) -
         return ToolResult.from_wire(_readable(result))
     if returns is type(None):
         return None
-    reader = _adapter_of(returns)
+    reader = adapter_of(returns)
     if result.structured_content is not UNSET:
         return _structured(name, result.structured_content, reader, wrapped)
     return _textual(name, result, reader, returns)
@@ -292,7 +308,7 @@ def _first_fit(name: str, reader: Adapter, attempts: list[tuple[Callable[..., An
             return read(reading)
         except ToolwireError as error:
             refusals.append(error)
-    raise InvalidResponse(f"The result of {name!r} is no {_type_name(reader.type)}: {refusals[0]}")
+    raise InvalidResponse(f"The result of {name!r} is no {type_name(reader.type)}: {refusals[0]}")
 
 
 def _readings(texts: list[str]) -> list[bytes]:
@@ -311,7 +327,8 @@ def _inside(raw: Raw) -> Raw | None:
     return members[_WRAPPED] if list(members) == [_WRAPPED] else None
 
 
-def _type_name(tp: Any) -> str:
+def type_name(tp: Any) -> str:
+    """Return the name of a type for an error text."""
     return tp.__name__ if isinstance(tp, type) and not hasattr(tp, "__args__") else str(tp)
 
 
@@ -322,7 +339,8 @@ def _readable(result: t.CallToolResult) -> t.CallToolResult:
     return result
 
 
-def _adapter_of(returns: Any) -> Adapter:
+def adapter_of(returns: Any) -> Adapter:
+    """Return the adapter of a type; the adapters of the types used last are kept."""
     try:
         return _cached_adapter(returns)
     except TypeError:

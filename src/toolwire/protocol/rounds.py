@@ -252,6 +252,8 @@ def checked_answer(key: str, kind: str, response: Raw) -> Raw:
 
 def retry_params(params: t.RoundRequestParams, result: t.InputRequiredResult, answers: Mapping[str, Any]) -> Any:
     """The same request once more, with the answers, and with the state byte for byte (MRTR-13, MRTR-14)."""
-    return msgspec.structs.replace(
+    retry = msgspec.structs.replace(
         params, input_responses=dict(answers) if answers else UNSET, request_state=result.request_state
     )
+    retry.extra.update(params.extra)
+    return retry

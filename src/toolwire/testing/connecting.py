@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
@@ -83,6 +83,7 @@ async def connect(
     elicit: Elicitation | ElicitCallback | None = None,
     sample: Sampling | SampleCallback | None = None,
     roots: Roots | None = None,
+    extensions: Mapping[str, Mapping[str, Any]] | None = None,
     on_log: OnLog | None = None,
     on_progress: OnProgress | None = None,
     timeout: float | None = 60.0,
@@ -106,6 +107,7 @@ async def connect(
             elicit=elicit,
             sample=sample,
             roots=roots,
+            extensions=extensions,
             on_log=on_log,
             on_progress=on_progress,
             timeout=timeout,

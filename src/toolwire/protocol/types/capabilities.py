@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,18 @@ class ServerCapabilities(Wire, kw_only=True):
     tools: dict[str, Any] | UnsetType = UNSET
     tasks: dict[str, Any] | UnsetType = UNSET
     extensions: dict[str, Any] | UnsetType = UNSET
+
+
+# 2026-07-28 basic, `_meta`: the grammar of names, with the prefix that extensions must have.
+_EXTENSION_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-Za-z0-9][A-Za-z0-9_./-]*")
+
+
+def check_extension_identifier(identifier: object) -> None:
+    """Raise `ValueError` for what is no identifier of an extension, such as `com.example/notes`."""
+    if not isinstance(identifier, str) or _EXTENSION_IDENTIFIER.fullmatch(identifier) is None:
+        raise ValueError(
+            f"{identifier!r:.200} is not an extension name: use your domain in reverse, a slash and a name"
+        )
 
 
 def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
