@@ -77,7 +77,7 @@ async def test_a_client_declares_its_extensions_on_every_revision_that_can_carry
 @pytest.mark.parametrize(
     ("extensions", "error", "said"),
     [
-        ({"notes": {}}, ValueError, "'notes' is not an extension name: use your domain in reverse, a slash and a name"),
+        ({"notes": {}}, ValueError, "'notes' is not an extension name: use a domain in reverse, a slash and a name"),
         ({"com.example/": {}}, ValueError, "is not an extension name"),
         ({"com.example/a b": {}}, ValueError, "is not an extension name"),
         ({1: {}}, ValueError, "1 is not an extension name"),

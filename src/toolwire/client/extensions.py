@@ -17,13 +17,13 @@ from msgspec import UNSET, Raw
 
 from toolwire.client.connection import ClientConnection, OnProgress, result_kind
 from toolwire.client.errors import InvalidResponse
+from toolwire.client.handlers import check_extension
 from toolwire.client.requests import encode_arguments
 from toolwire.client.resources import Reading
 from toolwire.client.tools import RawResult, adapter_of, type_name
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
 from toolwire.protocol.methods import METHODS
-from toolwire.protocol.types.capabilities import check_extension_identifier
 
 if TYPE_CHECKING:
     from toolwire.adapters import Adapter
@@ -191,7 +191,7 @@ def _check_method(method: str, kind: str) -> None:
 def _require_extension(connection: ClientConnection, method: str, extension: str | None) -> None:
     if extension is None:
         return
-    check_extension_identifier(extension)
+    check_extension(extension)
     if not t.has_capability(connection.agreement.capabilities, f"extensions.{extension}"):
         raise NotSupported(f"The server did not declare the extension {extension}, which {method} belongs to")
 

@@ -21,7 +21,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolE
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
-from toolwire.protocol.types.capabilities import check_extension_identifier
+from toolwire.protocol.types.capabilities import is_extension_identifier
 from toolwire.wire.thread_workers import ThreadWorkers
 
 # How many ids of URL elicitations are remembered until their completion is announced.
@@ -264,13 +264,22 @@ async def settle(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
 
 
+def check_extension(identifier: object) -> None:
+    """Raise `ValueError` for what is no identifier of an extension."""
+    if not is_extension_identifier(identifier):
+        raise ValueError(
+            f"{identifier!r:.200} is not an extension name: use a domain in reverse, a slash and a name, such as "
+            "com.example/notes"
+        )
+
+
 def _checked_extensions(extensions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the settings of each extension as plain JSON. Raise `ValueError` for what cannot be declared."""
     if not isinstance(extensions, Mapping):
         raise TypeError(f"extensions= is a mapping of names to settings, not {type(extensions).__name__}")
     checked: dict[str, dict[str, Any]] = {}
     for identifier, settings in extensions.items():
-        check_extension_identifier(identifier)
+        check_extension(identifier)
         if not isinstance(settings, Mapping):
             raise TypeError(f"the settings of {identifier} are a mapping, {{}} if there are none, not {settings!r:.99}")
         try:

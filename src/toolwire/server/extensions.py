@@ -7,7 +7,6 @@ them, too (2026-07-28 basic/versioning, extension negotiation); others work for 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -19,13 +18,11 @@ from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.revisions import CARRY_EXTENSIONS, REVISIONS
 from toolwire.protocol.shaping import shape
+from toolwire.protocol.types.capabilities import is_extension_identifier
 from toolwire.server.call import Call
 from toolwire.server.context import context_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# 2026-07-28 basic, `_meta`: the grammar of names, with the prefix that extensions must have.
-_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-Za-z0-9][A-Za-z0-9_./-]*")
 
 
 _FAMILIES: Final = frozenset({"tools", "resources", "prompts"})
@@ -55,7 +52,7 @@ class Extension:
         revisions: Iterable[str],
         families: Iterable[str],
     ) -> None:
-        if _IDENTIFIER.fullmatch(identifier) is None:
+        if not is_extension_identifier(identifier):
             raise ServerError(
                 f"{identifier!r} is not an extension name: use your domain in reverse, a slash and a name"
             )

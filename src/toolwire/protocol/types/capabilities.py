@@ -45,12 +45,9 @@ class ServerCapabilities(Wire, kw_only=True):
 _EXTENSION_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-Za-z0-9][A-Za-z0-9_./-]*")
 
 
-def check_extension_identifier(identifier: object) -> None:
-    """Raise `ValueError` for what is no identifier of an extension, such as `com.example/notes`."""
-    if not isinstance(identifier, str) or _EXTENSION_IDENTIFIER.fullmatch(identifier) is None:
-        raise ValueError(
-            f"{identifier!r:.200} is not an extension name: use your domain in reverse, a slash and a name"
-        )
+def is_extension_identifier(name: object) -> bool:
+    """Return whether this is the identifier of an extension, such as `com.example/notes`."""
+    return isinstance(name, str) and _EXTENSION_IDENTIFIER.fullmatch(name) is not None
 
 
 def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
