@@ -28,7 +28,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak simulate kills fleet mutation mutation-rows clean
+.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak simulate simulate-mistakes kills fleet mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -113,6 +113,9 @@ soak: $(READY) ## put a server under mixed traffic and see that nothing grows (M
 
 simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
+
+simulate-mistakes: $(READY) ## make mistakes on purpose and see that the simulation notices them (POSIX)
+	$(BIN)/python -m tests.simulation --mistakes
 
 kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')

@@ -246,6 +246,9 @@ class Client:
     async def do_long_task(self, work: Work) -> None:
         await self._task(work, self.random.choice(("once", "again")), asks=False, lengths=(20.0,))
 
+    async def do_long_again(self, work: Work) -> None:
+        await self._task(work, "again", asks=False, lengths=(40.0,))
+
     async def do_cancelled(self, work: Work) -> None:
         await self._task(work, self.random.choice(("once", "again")), asks=False, gives_up=True)
 

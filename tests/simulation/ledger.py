@@ -11,6 +11,8 @@ import msgspec
 from tests.simulation.store_model import Job
 from tests.simulation.world import Process, World
 
+from toolwire.stores import Place, Ready
+
 #: How long an attempt that has lost its task may go on.
 STOP_SECONDS: Final = 20.0
 
@@ -200,34 +202,43 @@ class Ledger:
             case "bury" | "release":
                 return lambda: self._buried_at(name, job)
             case "take":
-                return lambda: self._check_lease(name, bool(job.result))
+                return lambda: self._taken(name, process, job)
             case "put" if "task-process:" in name:
                 self.holders[name.rpartition(":")[2]] = process
             case "put" | "change" if name.startswith("toolwire:task"):
                 before = _record(peek(name))
-                return lambda: self._written(process, name, job.options, before, _record(peek(name)))
+                return lambda: self._written(process, name, job, before, _record(peek(name)))
         return None
 
     def _buried_at(self, name: str, job: Job) -> None:
         if job.error is None and job.result is not False:
             self._buried.setdefault(name, self.world.now)
 
+    def _taken(self, name: str, process: Process, job: Job) -> None:
+        self._check_lease(name, bool(job.result))
+        for task in job.result or ():
+            self.leave("queued", task.key)
+            self.leave("retried", task.key)
+            self.enter("taken", task.key, process)
+
+    def failed_over(self) -> None:
+        """Take note that the store lost what was written last: where a task is may be another place again."""
+        self.failovers.append(self.world.now)
+        for state in ("queued", "taken", "retried"):
+            self.states.pop(state, None)
+
     def _check_lease(self, name: str, holds: bool) -> None:
         """Check that a process whose lease was taken away holds nothing more under that name."""
         if holds and name in self._buried and not self.lost_since(self._buried[name]):
             self.broken("lost lease", f"{name} lost its lease, and holds a task again")
 
-    def _written(
-        self, process: Process, name: str, options: dict[str, Any], before: Message | None, now: Message | None
-    ) -> None:
+    def _written(self, process: Process, name: str, job: Job, before: Message | None, now: Message | None) -> None:
         """Note what became of a record."""
-        if type(options.get("place")).__name__ == "Ready":
-            self.enter("queued", name)
-        else:
-            self.leave("queued", name)
+        if job.method == "change" and job.error is None and job.result is None:
+            self._placed(name, job.options["place"], before)
         if now is None or now == before:
             return
-        place = options.get("place")
+        place = job.options.get("place")
         self._check_lease(getattr(place, "process", ""), holds=True)
         identifier, status = now["id"], now.get("status", "working")
         old = "new" if before is None else before.get("status", "working")
@@ -238,7 +249,15 @@ class Ledger:
         if before is not None:
             if old in _OVER:
                 self.broken("end changed", f"{identifier}: {old} became {status}")
-            self._check_attempt(process, history, before, now, is_adopted=bool(options.get("orphan_of")))
+            self._check_attempt(process, history, before, now, is_adopted=bool(job.options.get("orphan_of")))
+
+    def _placed(self, name: str, place: Place | None, before: Message | None) -> None:
+        """Keep the states of a task that depend on its place in the queue."""
+        for state in ("queued", "taken", "retried"):
+            self.leave(state, name)
+        if isinstance(place, Ready):
+            # One that had begun before waits to be run again.
+            self.enter("retried" if before is not None and before.get("begun") else "queued", name)
 
     def _check_attempt(
         self, process: Process, history: History, before: Message, now: Message, is_adopted: bool

@@ -6,11 +6,9 @@ Each names the rule that it breaks. A mistake in the store is made in the model 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from tests.simulation import store_model
-from tests.simulation.faults import QUEUES_TASKS
 
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.session_records import SessionRecords
@@ -112,9 +110,9 @@ def _the_store_takes_leases_away() -> None:
 def _an_end_is_written_in_two_steps() -> None:
     async def change(self: Any, key: str, value: bytes, **options: Any) -> Any:
         if options.get("place") is not None or not options.get("holder"):
-            return await self._client.ask("queue", "change", key, value, **options)
-        await self._client.ask("queue", "release_place", key)
-        return await self._client.ask("kv", "put", key, value, ttl=options["ttl"])
+            return await self.client.ask("queue", "change", key, value, **options)
+        await self.client.ask("queue", "release_place", key)
+        return await self.client.ask("kv", "put", key, value, ttl=options["ttl"])
 
     run = store_model.StoreServer.run
 
@@ -131,6 +129,13 @@ def _a_lease_is_lost_at_first_sight() -> None:
     from toolwire.server.tasks.watching import Sightings
 
     Sightings.lost = lambda self, began, ended, stale: list(stale)  # type: ignore[method-assign]
+
+
+def _the_event_loop_renews_the_lease() -> None:
+    def keep(self: Any, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        return self.renewing(self.client.process, process, lease, lost)
+
+    store_model.RemoteQueue.keep = keep  # type: ignore[method-assign]
 
 
 def _the_end_of_a_task_is_given_up() -> None:
@@ -165,32 +170,25 @@ def _a_new_owner_does_not_say_look_again() -> None:
     SessionStream.await_handover = lambda self: None  # type: ignore[method-assign]
 
 
-MISTAKES: dict[str, Mistake] = {
+_STORE: Final = ("clock jump", "outage of the store", "blocked loop")
+MISTAKES: Final = {
     "sessions do not end": Mistake(("ended session",), _sessions_do_not_end),
     "nobody gives a session up": Mistake(("owner", "event doubled"), _nobody_gives_a_session_up),
     "a resumed stream begins one event early": Mistake(("event doubled",), _a_resumed_stream_begins_one_event_early),
     "a task that is over is cancelled": Mistake(("end changed",), _a_task_that_is_over_is_cancelled),
     "every tool is idempotent": Mistake(("begun twice",), _every_tool_is_idempotent, ("kill", "stop")),
+    "an attempt is not checked": Mistake(("lost attempt",), _an_attempt_is_not_checked, ("pause",)),
+    "a renewal is not guarded": Mistake(("lost lease",), _a_renewal_is_not_guarded, ("pause",)),
+    "the store takes leases away": Mistake(("healthy", "begun twice"), _the_store_takes_leases_away, _STORE),
+    "an end is written in two steps": Mistake(("no end",), _an_end_is_written_in_two_steps, ("kill",)),
+    "a lease is lost at first sight": Mistake(("healthy",), _a_lease_is_lost_at_first_sight, _STORE),
+    "the event loop renews the lease": Mistake(("healthy",), _the_event_loop_renews_the_lease, ("blocked loop",)),
+    "the end of a task is given up": Mistake(
+        ("no end", "healthy"), _the_end_of_a_task_is_given_up, ("outage of the store",)
+    ),
+    "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
+    "nobody answers for a process that is gone": Mistake(
+        ("no answer",), _nobody_answers_for_a_process_that_is_gone, ("kill",)
+    ),
+    "a new owner does not say look again": Mistake(("update lost",), _a_new_owner_does_not_say_look_again, ("kill",)),
 }
-_STORE: Final = ("clock jump", "outage of the store", "blocked loop")
-if QUEUES_TASKS:
-    MISTAKES |= {
-        "an attempt is not checked": Mistake(("lost attempt",), _an_attempt_is_not_checked, ("pause",)),
-        "a renewal is not guarded": Mistake(("lost lease",), _a_renewal_is_not_guarded, ("pause",)),
-        "the store takes leases away": Mistake(("healthy", "begun twice"), _the_store_takes_leases_away, _STORE),
-        "an end is written in two steps": Mistake(("no end",), _an_end_is_written_in_two_steps, ("kill",)),
-        "a lease is lost at first sight": Mistake(("healthy",), _a_lease_is_lost_at_first_sight, _STORE),
-        "the end of a task is given up": Mistake(
-            ("no end", "healthy"), _the_end_of_a_task_is_given_up, ("outage of the store",)
-        ),
-        "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
-    }
-if find_spec("toolwire.http.legacy.process_watch") is not None:
-    MISTAKES |= {
-        "nobody answers for a process that is gone": Mistake(
-            ("no answer",), _nobody_answers_for_a_process_that_is_gone, ("kill",)
-        ),
-        "a new owner does not say look again": Mistake(
-            ("update lost",), _a_new_owner_does_not_say_look_again, ("kill",)
-        ),
-    }

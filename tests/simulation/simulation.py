@@ -20,7 +20,6 @@ from toolwire.server.subscriptions import Stream
 
 SECONDS: Final = 600.0
 OPERATIONS: Final = 50
-FAULT_COUNT: Final = 5
 #: Operations begin, and faults happen, in the first part. The rest is for the fleet to recover.
 BUSY_UNTIL: Final = 300.0
 #: Bytes that all streams of a replica may hold for clients that do not read.
@@ -29,6 +28,20 @@ MOST_QUEUED: Final = 8 * 1024 * 1024
 TELL_SECONDS: Final = 10.0
 #: For how long two streams of one session may both believe that they are the owner.
 CLAIM_SECONDS: Final = 20.0
+#: The operations that lead to a state, whether they are those of a legacy client, and how many seconds they may wait.
+_LEADING: Final[dict[str, tuple[tuple[str, ...], bool, float]]] = {
+    "call": (("hold",), False, 1.0),
+    "stream": (("count",), True, 1.0),
+    "away": (("count_away",), True, 1.0),
+    "resuming": (("count_away",), True, 1.0),
+    "queued": (("long_task",), False, 0.5),
+    "taken": (("long_task",), False, 0.5),
+    "working": (("long_task",), False, 1.0),
+    "asking": (("once_asking", "again_asking"), False, 1.0),
+    "ending": (("once", "again"), False, 1.0),
+    "orphaned": (("long_task",), False, 1.0),
+    "retried": (("long_again",), False, 1.0),
+}
 
 
 class Simulation:
@@ -43,7 +56,7 @@ class Simulation:
         self.clients += [LegacyClient(self.fleet, f"legacy-{number}", LEGACY[number]) for number in range(3)]
         self.faults = Faults(self.fleet, self.clients, faults)
         self.faults.happened = self._change_something
-        self.faults.crowd = self._make_many_tasks
+        self.faults.bring = self._bring
         self._number = OPERATIONS
         self._two_owners: dict[str, float] = {}
         self._lines = LogLines(self.world)
@@ -67,7 +80,7 @@ class Simulation:
         for number in range(OPERATIONS):
             client = world.random.choice(self.clients)
             world.at(world.random.uniform(1.0, BUSY_UNTIL), self._operation(client, number))
-        self.faults.plan(FAULT_COUNT, 5.0, BUSY_UNTIL - 40.0)
+        self.faults.plan(5.0, BUSY_UNTIL - 40.0)
         world.after(1.0, self._look)
         world.run(SECONDS)
         self._close()
@@ -81,13 +94,14 @@ class Simulation:
             moment = self.world.now + self.world.random.uniform(0.0, latest)
             self.world.at(moment, self._operation(client, self._number, "touch"))
 
-    def _make_many_tasks(self) -> None:
-        """Make more tasks at once than the fleet has slots for."""
-        for _ in range(TASKS_RUNNING * REPLICAS + 2):
+    def _bring(self, state: str) -> None:
+        """Begin what leads to a state of the fleet: for the queue, more tasks at once than there are slots."""
+        kinds, is_legacy, latest = _LEADING.get(state, ((), False, 0.0))
+        for _ in range(TASKS_RUNNING * REPLICAS + 2 if state in ("queued", "taken") else 1 if kinds else 0):
             self._number += 1
-            client = self.world.random.choice(self.clients[:3])
-            moment = self.world.now + self.world.random.uniform(0.0, 0.5)
-            self.world.at(moment, self._operation(client, self._number, "long_task"))
+            client = self.world.random.choice(self.clients[3:] if is_legacy else self.clients[:3])
+            moment = self.world.now + self.world.random.uniform(0.0, latest)
+            self.world.at(moment, self._operation(client, self._number, self.world.random.choice(kinds)))
 
     def _operation(self, client: Client, number: int, kind: str = "") -> Callable[[], None]:
         kind = kind or client.random.choice(client.kinds)

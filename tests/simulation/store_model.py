@@ -459,13 +459,13 @@ class Remote:
     """One of the stores, as a process sees it: each method is an operation of the server."""
 
     def __init__(self, client: StoreClient, part: str) -> None:
-        self._client = client
+        self.client = client
         self._part = part
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        if method.startswith("_") or not hasattr(getattr(self._client.server.stores, self._part), method):
+        if method.startswith("_") or not hasattr(getattr(self.client.server.stores, self._part), method):
             raise AttributeError(method)
-        return lambda *args, **options: self._client.ask(self._part, method, *args, **options)
+        return lambda *args, **options: self.client.ask(self._part, method, *args, **options)
 
 
 class RemoteKV(Remote):
@@ -493,14 +493,17 @@ class RemoteQueue(Remote):
     """The queue, whose leases are renewed by the thread of the store."""
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
-        thread = self._client.thread
+        return self.renewing(self.client.thread, process, lease, lost)
+
+    def renewing(self, thread: Process, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        """Renew a lease in a thread, until it is lost or the function that this returns is called."""
         kept = True
 
         async def renew() -> None:
             while kept:
                 await asyncio.sleep(lease / 3)
                 try:
-                    alive = not kept or await self._client.ask("queue", "renew", process, lease)
+                    alive = not kept or await self.client.ask("queue", "renew", process, lease)
                 except StoreFailed:
                     continue
                 if not alive:

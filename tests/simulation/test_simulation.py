@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.simulation.__main__ import Series
+from tests.simulation.faults import FAULTS, STATES, cycle, schedule
+from tests.simulation.ledger import RULES
 from tests.simulation.mistakes import MISTAKES
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it forks")
@@ -47,10 +51,37 @@ def test_seeds_keep_the_rules() -> None:
     assert "8 seeds" in done.stdout
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_noticed(name: str) -> None:
-    """Within so many seeds; each breaks off at the first violation."""
-    done = simulate("--seeds", "60", "--jobs", "2", "--mistake", name)
+def test_a_mistake_is_noticed() -> None:
+    """`make simulate-mistakes` makes all of them."""
+    done = simulate("--seeds", "60", "--jobs", "2", "--mistake", "sessions do not end")
     assert done.returncode == 1, done.stdout + done.stderr
     found = {line.strip().partition(":")[0] for line in done.stdout.splitlines() if line.startswith("    ")}
-    assert found & set(MISTAKES[name].rules), done.stdout
+    assert "ended session" in found, done.stdout
+
+
+def test_every_mistake_breaks_a_rule() -> None:
+    assert {rule for mistake in MISTAKES.values() for rule in mistake.rules} <= set(RULES)
+    assert {fault for mistake in MISTAKES.values() for fault in mistake.faults} <= set(FAULTS)
+
+
+@pytest.mark.parametrize("kinds", [FAULTS, ("kill",), ("kill", "pause", "stop")])
+@pytest.mark.parametrize("first", [0, 1000])
+def test_the_seeds_of_a_cycle_aim_at_every_pair(first: int, kinds: tuple[str, ...]) -> None:
+    aims = [aim for seed in range(first, first + cycle(kinds)) for aim in schedule(seed, kinds)]
+    pairs = {(fault, state) for fault in kinds for state in STATES}
+    assert {(aim.fault, aim.state) for aim in aims} == pairs
+    exact = [(aim.fault, aim.state) for aim in aims if aim.exact]
+    assert len(exact) == len(pairs) and set(exact) == pairs
+
+
+@pytest.mark.parametrize(
+    ("seeds", "unmet", "passes"),
+    [(cycle(), (), True), (cycle(), ("kill / taken",), False), (cycle() - 1, ("kill / taken", "pause / away"), True)],
+)
+def test_a_pair_that_never_met_is_a_failure_after_a_whole_cycle_only(
+    seeds: int, unmet: tuple[str, ...], passes: bool
+) -> None:
+    series = Series(Namespace(first=-seeds, minutes=0.0, fault=None))
+    series.next = 0
+    series.met.update(pair for fault in FAULTS for state in STATES if (pair := f"{fault} / {state}") not in unmet)
+    assert series.is_covered() is passes

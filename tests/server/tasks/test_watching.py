@@ -466,6 +466,29 @@ async def test_a_task_whose_end_the_store_has_lost_is_run_again_or_has_failed(
         assert replica.ran.count((tool, 2, 2)) == (1 if tool == "again" else 0)
 
 
+async def test_a_handler_whose_task_a_failover_gave_to_another_process_ends(clock: Clock) -> None:
+    """The process hears that messages were lost while it does not reach the store, and has to look again later."""
+    shared = shared_stores(clock)
+    here, there = Replica(shared), Replica(shared)
+    async with here.serving() as a, there.serving() as b, a(principal=ADA) as client, b(principal=ADA):
+        await begin(client, "again", {"number": 1})
+        await here.started.wait()
+        key = next(iter(here.tasks.following.held_keys()))
+        before = await shared.kv.get(key)
+        assert before is not None
+        record = rules.decode(before)
+        record.process = other = await there.tasks.process()
+        after = rules.encode(record)
+        assert await shared.queue.change(key, after, ttl=600.0, expect=before, place=Held(other)) is None
+        here.line.is_cut = True
+        here.tasks.following.missed()
+        await settled()
+        assert here.cancelled == []
+        here.line.is_cut = False
+        await pass_time(clock, 6)
+        assert here.cancelled == [1]
+
+
 async def test_tasks_that_a_process_runs_are_not_taken_for_lost(clock: Clock) -> None:
     replica = Replica(shared_stores(clock))
     async with replica.serving() as join, join(principal=ADA) as client:

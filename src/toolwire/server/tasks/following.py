@@ -24,7 +24,7 @@ from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.running_tasks import Followed, Run
-from toolwire.server.tasks.task_records import Changed, Records, id_in
+from toolwire.server.tasks.task_records import Changed, Records, TasksUnreachable, id_in
 from toolwire.stores import Stores
 
 FILTER: Final = "taskIds"
@@ -69,6 +69,8 @@ class Following:
         self.bells: Bells = Bells(tasks.records.server, kernel.stores, self)
         self._followed: dict[str, Followed] = {}
         self._looking: set[str] = set()
+        # Tasks that could not be looked at: the store did not answer.
+        self._unseen: set[str] = set()
         self._unsent: dict[str, deque[tuple[str, bytes]]] = {}
 
     # --- which tasks ---
@@ -115,6 +117,7 @@ class Following:
         """Forget what belongs to a loop that has ended."""
         self.bells.forget_loop()
         self._looking.clear()
+        self._unseen.clear()
         self._unsent.clear()
 
     # --- changes ---
@@ -143,6 +146,12 @@ class Following:
             if run.is_asking:
                 self._look_soon(run.key)
 
+    def look_at_unseen(self) -> None:
+        """Look once more at the tasks that the store did not show when they were looked at."""
+        unseen, self._unseen = self._unseen, set()
+        for key in unseen:
+            self._look_soon(key)
+
     def changed(self, key: str) -> None:
         """Look at a task that another process has changed, if it is followed here."""
         if key in self._followed:
@@ -170,7 +179,11 @@ class Following:
 
     async def _look(self, key: str) -> None:
         self._looking.discard(key)
-        record = await self._tasks.records.find(key)
+        try:
+            record = await self._tasks.records.find(key)
+        except TasksUnreachable:
+            self._unseen.add(key)
+            return
         self.tell(key, record)
         listeners = self._listeners(id_in(key))
         if record is not None and listeners:

@@ -379,6 +379,7 @@ class Tasks:
     async def _beat(self) -> None:
         await self.process()
         self.following.forget_streams()
+        self.following.look_at_unseen()
         self._beats += 1
         if self._beats % LOOKS_PER_LEASE == 0:
             self.following.look_at_asking()
