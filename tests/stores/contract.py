@@ -98,10 +98,11 @@ class KVContract:
         assert await kv.add("a", 1) == 1
         clock.now += 1e6
         assert await kv.add("a", 1) == 2
-        await kv.put("b", b"text")
-        with pytest.raises(ValueError):
-            await kv.add("b", 1)
-        assert await kv.get("b") == b"text"
+        for no_number in (b"text", b""):
+            await kv.put("b", no_number)
+            with pytest.raises(ValueError):
+                await kv.add("b", 1)
+            assert await kv.get("b") == no_number
         with pytest.raises(StoreFull):
             await kv.add("c", 1)
 

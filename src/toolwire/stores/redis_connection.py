@@ -161,7 +161,11 @@ class RedisConnection:
         return asyncio.timeout(self._timeout)
 
     async def send(self, commands: Sequence[Sequence[Any]]) -> None:
-        await self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+        await self.send_encoded(self._connection.pack_commands(commands))
+
+    async def send_encoded(self, commands: Sequence[bytes]) -> None:
+        """Send commands that are encoded as Redis reads them."""
+        await self._connection.send_packed_command(commands, check_health=False)
 
     async def read(self) -> Any:
         # The library would end the connection for some errors that are the reply to one command only.

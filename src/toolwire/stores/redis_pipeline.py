@@ -260,7 +260,7 @@ class RedisPipeline:
         try:
             async with connection.limit():
                 if calls:
-                    await connection.send(
+                    await connection.send_encoded(
                         [each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls]
                     )
                 for call in calls:

@@ -28,6 +28,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+#: Without a key, the prefix alone leads a cluster to its slot.
+_NO_KEY: Final = (b"",)
+
+
+def _bulk(value: bytes | str | int) -> bytes:
+    data = value if type(value) is bytes else str(value).encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
 
 class Script:
     """A script of Redis.
@@ -36,23 +44,38 @@ class Script:
     `repeatable` script does no harm when it runs twice.
     """
 
-    __slots__ = ("_keys", "repeatable", "sha", "text")
+    __slots__ = ("_declarations", "_keys", "repeatable", "sha", "text")
 
     def __init__(self, *parts: str, keys: Sequence[str] = (), repeatable: bool = False) -> None:
         self.text: str = "\n".join(parts)
         self.sha: str = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         self.repeatable: bool = repeatable
         self._keys = tuple(key.encode() for key in keys)
+        # The keys of every call as they are sent, by prefix.
+        self._declarations: dict[bytes, bytes] = {}
 
-    def by_name(self, prefix: bytes, arguments: Iterable[Any], keys: Sequence[bytes] = ()) -> tuple[Any, ...]:
-        return ("EVALSHA", self.sha, *self._declared(prefix, keys), *arguments)
+    def by_name(self, prefix: bytes, arguments: Sequence[Any], keys: Sequence[bytes] = ()) -> bytes:
+        """Return the call by its digest, as Redis reads it: an array of strings, each behind its length.
+
+        The client library would encode the name and the same keys anew for each call.
+        """
+        declaration = self._declarations.get(prefix)
+        if declaration is None:
+            declaration = b"".join(_bulk(b"%b:%b" % (prefix, key)) for key in self._keys)
+            self._declarations[prefix] = declaration
+        if not self._keys and not keys:
+            keys = _NO_KEY
+        count = len(self._keys) + len(keys)
+        head = b"*%d\r\n$7\r\nEVALSHA\r\n" % (3 + count + len(arguments))
+        added = [b"$%d\r\n%b:%b\r\n" % (len(prefix) + 1 + len(key), prefix, key) for key in keys]
+        return b"".join((head, _bulk(self.sha), _bulk(count), declaration, *added, *map(_bulk, arguments)))
 
     def in_full(self, prefix: bytes, arguments: Iterable[Any], keys: Sequence[bytes] = ()) -> tuple[Any, ...]:
+        """Return the call with the text of the script, as the words of a command."""
         return ("EVAL", self.text, *self._declared(prefix, keys), *arguments)
 
     def _declared(self, prefix: bytes, keys: Sequence[bytes]) -> list[Any]:
-        # Without a key, the prefix alone leads a cluster to its slot.
-        every = (*self._keys, *keys) or (b"",)
+        every = (*self._keys, *keys) or _NO_KEY
         return [len(every), *(b"%b:%b" % (prefix, key) for key in every)]
 
 

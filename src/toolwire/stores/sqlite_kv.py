@@ -46,7 +46,7 @@ class SqliteKV:
 
         def work(connection: sqlite3.Connection) -> int:
             present = self.live(connection, name)
-            total = int(present or 0) + amount
+            total = (0 if present is None else int(present)) + amount
             value = b"%d" % total
             if present is None:
                 connection.execute("DELETE FROM kv WHERE key = ?", (name,))
