@@ -116,6 +116,7 @@ _call = st.one_of(
     st.builds(Call, st.just("orphans"), st.tuples(st.integers(0, 3))),
     st.builds(Call, st.just("waiting"), st.tuples(st.sampled_from([0.0, 3.0]), st.integers(0, 3))),
     st.builds(Call, st.sampled_from(["counts", "stale", "leases"]), st.just(())),
+    st.builds(Call, st.just("places"), st.tuples(st.sampled_from(["", "b", "z"]))),
 )
 _wait = st.builds(Wait, st.sampled_from([0.5, 1.0, 3.0, 10.0]))
 STEPS: st.SearchStrategy[Step] = st.one_of(_change, _change, _change, _take, _call, _call, _wait)
@@ -236,6 +237,44 @@ class QueueContract:
         assert await queue.place("a") == Ready("x", "o")
         clock.now += 1
         assert await queue.place("a") is None
+
+    async def test_places_are_listed_in_the_order_of_the_keys(self, make: Make) -> None:
+        clock = Clock()
+        stores = make(clock=clock)
+        queue = stores.queue
+        await queue.renew("p", 100)
+        await create(queue, "a:1", Ready("x", "o", delay=5))
+        await create(queue, "a:2", Held("p", "x"))
+        await create(queue, "a:3", None)
+        await create(queue, "a:4", Ready("x", "o"), ttl=3)
+        await create(queue, "a:\uffff", Ready("", "\ud800"))
+        await create(queue, "b:1", Ready("x", "o"))
+        await stores.kv.put("a:5", b"no task")
+        clock.now += 3
+        listed = [
+            ("a:1", Ready("x", "o", 2.0)),
+            ("a:2", Held("p", "x")),
+            ("a:3", None),
+            ("a:5", None),
+            ("a:\uffff", Ready("", "\ud800")),
+        ]
+        assert await queue.places("a:") == listed
+        assert await queue.places("a:", limit=2) == listed[:2]
+        assert await queue.places("a:", after="a:2", limit=2) == listed[2:4]
+        assert await queue.places("a:", after="a:4", limit=0) == []
+        assert await queue.places("a:", after="a:\uffff") == []
+        assert await queue.places("c") == []
+        assert await queue.places("a:", after="0") == listed
+
+    async def test_a_long_list_of_places_is_read_in_pages(self, make: Make) -> None:
+        queue = make().queue
+        for number in range(450):
+            await create(queue, f"{number:03}", Ready("x", "o") if number % 2 else None)
+        found: list[tuple[str, Place | None]] = []
+        while page := await queue.places("", after=found[-1][0] if found else "", limit=203):
+            assert len(page) <= 203
+            found += page
+        assert found == [(f"{number:03}", Ready("x", "o") if number % 2 else None) for number in range(450)]
 
     # --- room ---
 
@@ -693,8 +732,11 @@ class QueueContract:
         for key in KEYS:
             assert await stores.queue.place(key) == await model.queue.place(key)
             assert await stores.kv.get(key) == await model.kv.get(key)
-        for name, arguments in (("counts", ()), ("stale", ()), ("leases", ()), ("orphans", (9,)), ("waiting", (0, 9))):
-            step = Call(name, arguments)
+        looks = (
+            *(Call("counts", ()), Call("stale", ()), Call("leases", ()), Call("places", ("",))),
+            *(Call("orphans", (9,)), Call("waiting", (0, 9))),
+        )
+        for step in looks:
             assert await outcome(step, stores.queue, None) == await outcome(step, model.queue, None)
         stores.close()
 

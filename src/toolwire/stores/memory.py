@@ -202,18 +202,19 @@ class MemoryKV:
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         with self._lock:
-            self._sweep(len(self._deadlines))
-            if self._sorted is None:
-                self._sorted = sorted(self._items)
-            found: list[str] = []
-            start = (
-                bisect_right(self._sorted, after) if after and after >= prefix else bisect_left(self._sorted, prefix)
-            )
-            for key in islice(self._sorted, start, start + max(limit, 0)):
-                if not key.startswith(prefix):
-                    break
-                found.append(key)
-            return found
+            return self._keys(prefix, after, limit)
+
+    def _keys(self, prefix: str, after: str, limit: int) -> list[str]:
+        self._sweep(len(self._deadlines))
+        if self._sorted is None:
+            self._sorted = sorted(self._items)
+        found: list[str] = []
+        start = bisect_right(self._sorted, after) if after and after >= prefix else bisect_left(self._sorted, prefix)
+        for key in islice(self._sorted, start, start + max(limit, 0)):
+            if not key.startswith(prefix):
+                break
+            found.append(key)
+        return found
 
     def _store(self, key: str, value: bytes, present: bytes | None) -> None:
         """Store a value in place of one that lives, or of none. It has no deadline yet."""

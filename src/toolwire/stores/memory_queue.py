@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import TypeAlias
 
 from toolwire.protocol.errors import ServerError
@@ -66,6 +67,9 @@ class MemoryQueue:
         self._lock = kv._lock
         self._clock = kv._clock
         self._places: dict[str, _Waiting | Held] = {}
+        # How many tasks of each kind are ready, and held.
+        self._ready_counts: Counter[str] = Counter()
+        self._held_counts: Counter[str] = Counter()
         self._number = 0
         # Kinds and, within each, owners who have tasks that can be taken; the one whose turn it is comes first.
         self._lines: OrderedDict[str, OrderedDict[str, _Line]] = OrderedDict()
@@ -153,16 +157,18 @@ class MemoryQueue:
         with self._lock:
             return self._place(key) if self._kv._live(key) is not None else None
 
+    async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        with self._lock:
+            return [(key, self._place(key)) for key in self._kv._keys(prefix, after, limit)]
+
     async def counts(self) -> Counts:
         with self._lock:
             self._sweep()
             now = self._clock()
-            places = self._places.values()
-            waiting = [each for each in places if isinstance(each, _Waiting)]
             return Counts(
-                ready=dict(Counter(each.kind for each in waiting)),
-                held=dict(Counter(each.kind for each in places if isinstance(each, Held))),
-                delayed=sum(each.since > now for each in waiting),
+                ready=dict(self._ready_counts),
+                held=dict(self._held_counts),
+                delayed=len(self._by_age) - bisect_right(self._by_age, now, key=itemgetter(0)),
                 orphans=sum(len(keys) for process, keys in self._held.items() if process not in self._leases),
                 oldest=max(now - self._by_age[0][0], 0.0) if self._by_age else 0.0,
                 leases=len(self._leases),
@@ -249,13 +255,15 @@ class MemoryQueue:
         if isinstance(place, Ready):
             self._add(key, place)
         elif isinstance(place, Held):
-            self._places[key] = Held(place.process, place.kind or (now.kind if now is not None else ""))
+            held = self._places[key] = Held(place.process, place.kind or (now.kind if now is not None else ""))
+            self._held_counts[held.kind] += 1
             self._held.setdefault(place.process, set()).add(key)
 
     def _add(self, key: str, place: Ready) -> None:
         self._number += 1
         waiting = _Waiting(place.kind, place.owner, self._number, self._clock() + place.delay)
         self._places[key] = waiting
+        self._ready_counts[place.kind] += 1
         insort(self._by_age, (waiting.since, waiting.number, key))
         if place.delay > 0:
             heapq.heappush(self._delays, (waiting.since, waiting.number, key))
@@ -266,11 +274,13 @@ class MemoryQueue:
         """Take a task out of its place; also called by the `KV` for every value that it removes."""
         found = self._places.pop(key, None)
         if isinstance(found, Held):
+            _count_less(self._held_counts, found.kind)
             held = self._held[found.process]
             held.discard(key)
             if not held:
                 del self._held[found.process]
         elif found is not None:
+            _count_less(self._ready_counts, found.kind)
             del self._by_age[bisect_left(self._by_age, (found.since, found.number, key))]
             if found.in_line:
                 self._leave_line(key, found)
@@ -337,3 +347,9 @@ class MemoryQueue:
     def _sweep(self) -> None:
         """Remove everything that has expired."""
         self._kv._sweep(len(self._kv._deadlines))
+
+
+def _count_less(counts: Counter[str], kind: str) -> None:
+    counts[kind] -= 1
+    if not counts[kind]:
+        del counts[kind]

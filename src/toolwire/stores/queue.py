@@ -24,6 +24,8 @@ from toolwire.stores.memory import StoreFull
 MOST_DUE: Final = 1000
 #: How many leases one answer has.
 MOST_LEASES: Final = 1000
+#: How many delayed tasks are counted where counting each of them takes a step.
+MOST_DELAYED: Final = 10_000
 #: How long the names of processes without a lease are remembered, in seconds, and how many of them.
 BURIED_SECONDS: Final = 24 * 3600.0
 MOST_BURIED: Final = 10_000
@@ -77,7 +79,7 @@ class Counts(NamedTuple):
     held: Mapping[str, int]
     """Tasks that a process holds, by kind."""
     delayed: int
-    """Tasks whose delay is not over."""
+    """Tasks whose delay is not over. A store may stop counting at 10,000."""
     orphans: int
     """Tasks held by processes without a lease."""
     oldest: float
@@ -165,7 +167,14 @@ class Queue(Protocol):
     async def place(self, key: str) -> Place | None:
         """Return the place of a task; of one with a delay, with what is left of it."""
 
-    async def counts(self) -> Counts: ...
+    async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        """Return the keys that `KV.keys` returns, each with the place of its task; None for a value without a place.
+
+        No value is read, so that a person can look through a store that is full of results.
+        """
+
+    async def counts(self) -> Counts:
+        """Return numbers that the store keeps: this takes as long for a million tasks as for one."""
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
         """Renew the lease every third of its length, in the thread of the store, until the returned function is called.
@@ -209,6 +218,9 @@ class NoQueue:
         raise _no_queue()
 
     async def place(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def places(self, *given: object, **named: object) -> NoReturn:
         raise _no_queue()
 
     async def counts(self, *given: object, **named: object) -> NoReturn:

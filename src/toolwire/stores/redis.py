@@ -117,7 +117,7 @@ class RedisStores(Stores):
         # The dataclass is frozen.
         object.__setattr__(self, "_link", link)
 
-    async def _hear(self, mark: str) -> None:
+    async def hear(self) -> None:
         # Over the second connection, by which all messages of other processes come.
         assert isinstance(self.bus, RedisBus)
         await self.bus.hear()
@@ -199,11 +199,8 @@ class RedisKV:
         return found == 1
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        first, last = encode_name(prefix), encode_name(after)
-        # Start at the later of the two.
-        is_after = int(last >= first and after != "")
         found: list[str] = await self._link.ask(
-            scripts.LIST, self._now(), first, last, max(limit, 0), is_after, then=_decode_names
+            scripts.LIST, self._now(), *scripts.list_arguments(prefix, after, limit), then=_decode_names
         )
         return found
 

@@ -10,7 +10,7 @@ from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
-from toolwire.stores.redis_scripts import SWEEP
+from toolwire.stores.redis_scripts import SWEEP, list_arguments
 
 
 class RedisQueue:
@@ -108,13 +108,11 @@ class RedisQueue:
         ]
 
     async def place(self, key: str) -> Place | None:
-        found = await self._link.ask(scripts.PLACE, self._now(), encode_name(key))
-        if found is None:
-            return None
-        kind_of_place, first, second, *rest = found
-        if kind_of_place == b"held":
-            return Held(decode_name(first), decode_name(second))
-        return Ready(decode_name(first), decode_name(second), float(rest[0]) / 1000)
+        return _place(await self._link.ask(scripts.PLACE, self._now(), encode_name(key)))
+
+    async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        found = await self._link.ask(scripts.ALL_PLACES, self._now(), *list_arguments(prefix, after, limit))
+        return [(decode_name(name), _place(place)) for name, place in _pairs(found)]
 
     async def counts(self) -> Counts:
         delayed, orphans, oldest, leases, *kinds = await self._link.ask(scripts.COUNTS, self._now())
@@ -168,6 +166,16 @@ def _place_arguments(place: Place | None) -> tuple[str | bytes, ...]:
     if isinstance(place, Ready):
         return "ready", encode_name(place.kind), encode_name(place.owner), _milliseconds(place.delay)
     return "", "", "", "0"
+
+
+def _place(found: Sequence[Any] | None) -> Place | None:
+    """Return a place as a script returns it."""
+    if found is None:
+        return None
+    kind_of_place, first, second, *rest = found
+    if kind_of_place == b"held":
+        return Held(decode_name(first), decode_name(second))
+    return Ready(decode_name(first), decode_name(second), float(rest[0]) / 1000)
 
 
 def _list_arguments(texts: Collection[str]) -> list[int | bytes]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.stores.queue import BURIED_SECONDS, MOST_BURIED, MOST_DUE, MOST_LEASES
-from toolwire.stores.redis_scripts import CLOCK_PART, KV_KEYS, KV_PART, STORE_PART, Script
+from toolwire.stores.redis_scripts import CLOCK_PART, KV_KEYS, KV_PART, LIST_PART, STORE_PART, Script
 
 _QUEUE_KEYS: Final = (
     *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
@@ -404,19 +404,45 @@ return found
     repeatable=True,
 )
 
+_SHOWN: Final = """
+local function shown(name, now)
+    local place = place_of(name)
+    if not place then return false end
+    if place.process then return {'held', place.process, place.kind} end
+    return {'ready', place.kind, place.owner, string.format('%.17g', math.max(place.since - now, 0))}
+end
+"""
+
 # Returns "held", process and kind; or "ready", kind, owner and the rest of its delay.
 PLACE: Final = Script(
     CLOCK_PART,
     _LEASES,
     _PLACES,
+    _SHOWN,
     """
 local now, name = clock(ARGV[1]), ARGV[2]
-local place = is_alive(name, now) and place_of(name)
-if not place then return false end
-if place.process then return {'held', place.process, place.kind} end
-return {'ready', place.kind, place.owner, string.format('%.17g', math.max(place.since - now, 0))}
+return is_alive(name, now) and shown(name, now)
 """,
     keys=("kv-deadlines", "kv-sizes", "queue-places"),
+    repeatable=True,
+)
+
+# Returns a name and what PLACE returns for it, in turns.
+ALL_PLACES: Final = Script(
+    CLOCK_PART,
+    _LEASES,
+    _PLACES,
+    LIST_PART,
+    _SHOWN,
+    """
+local now, found = clock(ARGV[1]), {}
+for _, name in ipairs(listed()) do
+    found[#found + 1] = name
+    found[#found + 1] = shown(name, now)
+end
+return found
+""",
+    keys=("kv-names", "kv-deadlines", "queue-places"),
     repeatable=True,
 )
 
@@ -521,6 +547,6 @@ return found
 )
 
 QUEUE_SCRIPTS: Final = (
-    *(CHANGE, TAKE, READ, ORPHANS, WAITING, PLACE, COUNTS),
+    *(CHANGE, TAKE, READ, ORPHANS, WAITING, PLACE, ALL_PLACES, COUNTS),
     *(RENEW, BURY, STALE, ALL_LEASES),
 )

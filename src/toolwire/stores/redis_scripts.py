@@ -28,6 +28,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from toolwire.stores.names import encode_name
+
 #: Without a key, the prefix alone leads a cluster to its slot.
 _NO_KEY: Final = (b"",)
 
@@ -256,29 +258,36 @@ return 1
     keys=KV_KEYS,
 )
 
-LIST: Final = Script(
-    CLOCK_PART,
-    """
-local names, deadlines = KEYS[1], KEYS[2]
-local now, first, after, limit = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
--- No byte of UTF-8 is 0xff, so this comes after every name that begins like that.
-local from, to = '[' .. first, '(' .. first .. '\\255'
-if ARGV[5] == '1' then from = '(' .. after end
-local found = {}
-while #found < limit do
-    local page = redis.call('ZRANGEBYLEX', names, from, to, 'LIMIT', 0, 200)
-    if #page == 0 then break end
-    local ends = redis.call('ZMSCORE', deadlines, unpack(page))
-    for index, name in ipairs(page) do
-        if #found < limit and not (ends[index] and tonumber(ends[index]) <= now) then found[#found + 1] = name end
+LIST_PART: Final = """
+-- Names of values, from the arguments of LIST.
+local function listed()
+    local names, deadlines = prefix .. ':kv-names', prefix .. ':kv-deadlines'
+    local now, first, after, limit = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+    -- No byte of UTF-8 is 0xff, so this comes after every name that begins like that.
+    local from, to = '[' .. first, '(' .. first .. '\\255'
+    if ARGV[5] == '1' then from = '(' .. after end
+    local found = {}
+    while #found < limit do
+        local page = redis.call('ZRANGEBYLEX', names, from, to, 'LIMIT', 0, 200)
+        if #page == 0 then break end
+        local ends = redis.call('ZMSCORE', deadlines, unpack(page))
+        for index, name in ipairs(page) do
+            if #found < limit and not (ends[index] and tonumber(ends[index]) <= now) then found[#found + 1] = name end
+        end
+        from = '(' .. page[#page]
     end
-    from = '(' .. page[#page]
+    return found
 end
-return found
-""",
-    keys=("kv-names", "kv-deadlines"),
-    repeatable=True,
-)
+"""
+
+LIST: Final = Script(CLOCK_PART, LIST_PART, "return listed()", keys=("kv-names", "kv-deadlines"), repeatable=True)
+
+
+def list_arguments(prefix: str, after: str, limit: int) -> tuple[bytes, bytes, int, int]:
+    """Return the arguments of LIST behind the time. The list starts at the later of `prefix` and `after`."""
+    first, last = encode_name(prefix), encode_name(after)
+    return first, last, max(limit, 0), int(last >= first and after != "")
+
 
 # --- Log ---
 

@@ -84,18 +84,20 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        first, last = encode_name(prefix), encode_name(after)
-
         def work(connection: sqlite3.Connection) -> list[str]:
-            # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
-            found = connection.execute(
-                "SELECT key FROM kv WHERE key >= ? AND key > ? AND key < ? AND (deadline IS NULL OR deadline > ?)"
-                " ORDER BY key LIMIT ?",
-                (first, last, first + b"\xff", self._clock(), max(limit, 0)),
-            )
-            return [decode_name(bytes(key)) for (key,) in found]
+            return [decode_name(name) for name in self.names(connection, prefix, after, limit)]
 
         return await self._file.read(work)
+
+    def names(self, connection: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[bytes]:
+        first = encode_name(prefix)
+        # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
+        found = connection.execute(
+            "SELECT key FROM kv WHERE key >= ? AND key > ? AND key < ? AND (deadline IS NULL OR deadline > ?)"
+            " ORDER BY key LIMIT ?",
+            (first, encode_name(after), first + b"\xff", self._clock(), max(limit, 0)),
+        ).fetchall()
+        return [bytes(name) for (name,) in found]
 
     def store(
         self, connection: sqlite3.Connection, name: bytes, value: bytes, present: bytes | None, ttl: float | None

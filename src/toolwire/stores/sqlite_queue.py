@@ -14,6 +14,7 @@ from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.queue import (
     BURIED_SECONDS,
     MOST_BURIED,
+    MOST_DELAYED,
     MOST_DUE,
     MOST_LEASES,
     Counts,
@@ -190,13 +191,21 @@ class SqliteQueue:
 
         return await self._file.read(work)
 
+    async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        def work(connection: sqlite3.Connection) -> list[tuple[str, Place | None]]:
+            names = self._kv.names(connection, prefix, after, limit)
+            return [(decode_name(name), self._place(connection, name)) for name in names]
+
+        return await self._file.read(work)
+
     async def counts(self) -> Counts:
         def work(connection: sqlite3.Connection) -> Counts:
             now = self._clock()
             sweep(connection, now)
             kinds = connection.execute("SELECT kind, ready, held FROM queue_kinds").fetchall()
             (delayed,) = connection.execute(
-                "SELECT count(*) FROM queue_places WHERE process IS NULL AND since > ?", (now,)
+                "SELECT count(*) FROM (SELECT 1 FROM queue_places WHERE process IS NULL AND since > ? LIMIT ?)",
+                (now, MOST_DELAYED),
             ).fetchone()
             (orphans,) = connection.execute(f"SELECT coalesce(sum(held), 0) {_GONE}").fetchone()
             (oldest,) = connection.execute("SELECT min(since) FROM queue_places WHERE process IS NULL").fetchone()

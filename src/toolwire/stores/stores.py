@@ -44,19 +44,18 @@ class Stores:
 
         A full store can be used: it refuses new state and keeps the rest.
         """
-        mark = os.urandom(8).hex()
         with contextlib.suppress(StoreFull):
-            await self.kv.put(_CHECK, mark.encode(), ttl=_CHECK_KEPT)
+            await self.kv.put(_CHECK, os.urandom(8), ttl=_CHECK_KEPT)
         with contextlib.suppress(StoreFull):
-            await self._hear(mark)
+            await self.hear()
 
-    async def _hear(self, mark: str) -> None:
-        """Publish a message, and return when it is heard."""
-        heard = asyncio.Event()
-        leave = self.bus.subscribe(f"{_CHECK}:{mark}", lambda data: heard.set())
+    async def hear(self) -> None:
+        """Send a message over the bus, and return when it is heard. Raise `StoreFailed`."""
+        topic, heard = f"{_CHECK}:{os.urandom(8).hex()}", asyncio.Event()
+        leave = self.bus.subscribe(topic, lambda data: heard.set())
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                await self.bus.publish(f"{_CHECK}:{mark}", b"")
+                await self.bus.publish(topic, b"")
                 await heard.wait()
         except TimeoutError:
             failed = StoreFailed("The store cannot be used: its messages are not heard")
