@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "lint": ("lint", "find what makes a server's tools hard to use"),
     "doctor": ("doctor", "check how a server behaves, and give advice"),
     "audit": ("audit", "check that an audit log was not changed"),
+    "tasks": ("tasks", "list, show, cancel and retry the tasks of a fleet"),
 }
 
 

@@ -55,15 +55,50 @@ class Hearing(Protocol):
         """Look at everything: messages were lost."""
 
 
-class Bells:
+class Ringer:
+    """Sends bells. `Bells` also hears them."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._process = ""
+        """The process that this is, which needs no bell of its own; empty for a program that runs no tasks."""
+
+    async def ring(self, key: str, *processes: str) -> bool:
+        """Send the bells of a changed record to the waiting requests and to the other processes.
+
+        Return whether they were sent. The log has the reason why not.
+        """
+        try:
+            # The holder gets the first bell: it has to know at once. Waiting requests may read a moment later.
+            for process in dict.fromkeys(processes):
+                if process and process != self._process:
+                    await self._send(process, Message(key))
+            await self._stores.bus.publish(_task_topic(key), b"")
+        except ToolwireError:
+            log.warning("the change of a task could not be announced", exc_info=True)
+            return False
+        return True
+
+    async def ring_ready(self, server: str) -> None:
+        """Say to all processes of a server that a task waits to be taken."""
+        try:
+            await self._stores.bus.publish(_ready_topic(server), b"")
+        except ToolwireError:
+            # Each process looks now and then by itself.
+            log.warning("the change of a task could not be announced", exc_info=True)
+
+    async def _send(self, process: str, message: Message) -> None:
+        await self._stores.bus.publish(_process_topic(process), _encode(message))
+
+
+class Bells(Ringer):
     """The bells of one server, on the loop that it runs on."""
 
     def __init__(self, server: str, stores: Stores, hearing: Hearing) -> None:
+        super().__init__(stores)
         self._server = server
-        self._stores = stores
         self._hearing = hearing
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = ""
         self._own: list[Callable[[], None]] = []
         # The tasks that requests here wait for: a function that ends the subscription, and one event per request.
         self._topics: dict[str, Callable[[], None]] = {}
@@ -178,25 +213,11 @@ class Bells:
 
     # --- ringing ---
 
-    async def ring(self, key: str, *processes: str) -> None:
-        """Send the bells of a changed record to the waiting requests and to the other processes."""
-        try:
-            # The holder gets the first bell: it has to know at once. Waiting requests may read a moment later.
-            for process in dict.fromkeys(processes):
-                if process and process != self._process:
-                    await self._send(process, Message(key))
-            await self._stores.bus.publish(_task_topic(key), b"")
-        except ToolwireError:
-            log.warning("the change of a task could not be announced", exc_info=True)
+    async def ring(self, key: str, *processes: str) -> bool:
+        is_rung = await super().ring(key, *processes)
+        if not is_rung:
             self._rung(key)
-
-    async def ring_ready(self, server: str) -> None:
-        """Say to all processes of a server that a task waits to be taken."""
-        try:
-            await self._stores.bus.publish(_ready_topic(server), b"")
-        except ToolwireError:
-            # Each process looks now and then by itself.
-            log.warning("the change of a task could not be announced", exc_info=True)
+        return is_rung
 
     async def tell(self, process: str, key: str, method: str, params: bytes) -> None:
         """Have another process tell the client that made a task something."""
@@ -204,9 +225,6 @@ class Bells:
             await self._send(process, Message(key, method, Raw(params)))
         except ToolwireError:
             log.warning("the change of a task could not be announced", exc_info=True)
-
-    async def _send(self, process: str, message: Message) -> None:
-        await self._stores.bus.publish(_process_topic(process), _encode(message))
 
 
 def _task_topic(key: str) -> str:

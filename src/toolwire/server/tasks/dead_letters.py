@@ -17,12 +17,19 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.limits import Limits
-from toolwire.server.tasks.task_records import Records, id_in, owner_in, reached, server_of
+from toolwire.server.tasks.task_records import (
+    Records,
+    id_in,
+    longest_pause,
+    owner_in,
+    reached,
+    server_of,
+)
 from toolwire.stores import Stores
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
-_PREFIX: Final = "toolwire:dead-task2:"
+PREFIX: Final = "toolwire:dead-task2:"
 _AT_ONCE: Final = 1000
 
 
@@ -40,17 +47,27 @@ class DeadLetter(Struct, frozen=True):
     ttl_ms: int
     poll_ms: int
     call: StoredCall
+    longest: float = 0.0
+    """How many seconds may pass between two changes of the task, by the limits of its server; 0: not known."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
+def decode(data: bytes) -> DeadLetter | None:
+    """Read a letter; None for one of another version of this library, perhaps."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 class DeadLetters:
     """The dead letters of one server. `server` is its short name, as in the keys of its tasks."""
 
     def __init__(self, server: str, stores: Stores, limits: Limits) -> None:
-        self._prefix = f"{_PREFIX}{server}:"
+        self._prefix = f"{PREFIX}{server}:"
         self._stores = stores
         self._limits = limits
 
@@ -66,8 +83,9 @@ class DeadLetters:
             record.ttl_ms,
             record.poll_ms,
             record.call,
+            longest_pause(self._limits),
         )
-        prefix, kv, most = f"{_PREFIX}{server_of(key)}:", self._stores.kv, self._limits.tasks_dead
+        prefix, kv, most = f"{PREFIX}{server_of(key)}:", self._stores.kv, self._limits.tasks_dead
         if most <= 0:
             return
         try:
@@ -88,10 +106,7 @@ class DeadLetters:
 
     async def find(self, identifier: str) -> DeadLetter | None:
         data = await reached(self._stores.kv.get(self._prefix + identifier))
-        try:
-            return None if data is None else _decode(data)
-        except msgspec.DecodeError:
-            return None  # Of another version of this library, perhaps.
+        return None if data is None else decode(data)
 
     async def send_again(self, identifier: str, records: Records) -> str | None:
         """Make a new task of the same owner out of a letter, and return its id; None when there is no such letter."""

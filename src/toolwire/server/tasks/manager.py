@@ -41,11 +41,12 @@ from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.lease import Lease
 from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.quota import Quota
+from toolwire.server.tasks.replicas import Description
 from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.taking import Taking
-from toolwire.server.tasks.task_records import NoRoom, Records
+from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, short_name
 from toolwire.server.tasks.watching import LOOKS_PER_LEASE, TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
 from toolwire.wire.thread_workers import ThreadWorkers
@@ -89,10 +90,10 @@ class Tasks:
         self._kernel = kernel
         self.limits: Limits = kernel.limits
         self.poll: float = kernel.limits.task_poll
-        # A task that waits to be started, or is out of its time, gets some more to end.
-        self.longest: float = kernel.limits.task + kernel.limits.task_wait + kernel.limits.state
-        self.records: Records = Records(kernel.offer.implementation.name, kernel.stores, self.longest)
-        server = self.records.server
+        self.longest: float = longest_pause(kernel.limits)
+        self._name = kernel.offer.implementation.name
+        server = short_name(self._name)
+        self.records: Records = Records(server, kernel.stores, self.longest)
         self.quota: Quota = Quota(self.records, self.limits)
         self.slots: Slots = Slots(self.limits, self._slot_is_free)
         self.ends: Ends = Ends(kernel.results, self.limits, self.change)
@@ -104,6 +105,8 @@ class Tasks:
         self.acceptance: Acceptance = Acceptance(kernel, self)
         self._taking = Taking(kernel, self, server)
         self._lease = Lease(kernel.stores, self.limits.task_lease, self._lost_lease)
+        # As long as the watchers of other processes need to see that this one is gone.
+        self._description = Description(kernel.stores.kv, 2 * self.limits.task_lease)
         self._watcher = Watcher(self, kernel.stores, self._lease, self.letters, self.limits, self.counts)
         self._workers: ThreadWorkers | None = None
         self._capabilities: Mapping[str, Any] = {}
@@ -377,7 +380,7 @@ class Tasks:
         return name
 
     async def _beat(self) -> None:
-        await self.process()
+        await self._describe(await self.process())
         self.following.forget_streams()
         self.following.look_at_unseen()
         self._beats += 1
@@ -385,6 +388,12 @@ class Tasks:
             self.following.look_at_asking()
         # Some tasks become ready when their delay ends, and a bell may be lost: neither is announced.
         self._taking.look()
+
+    async def _describe(self, process: str) -> None:
+        """Say to people who look at the fleet what this process can run."""
+        has_free_slot = self.slots.free > 0 and not self.is_draining
+        kinds, slots = self._taking.kinds(), self.limits.tasks_running
+        await self._description.give(process, self.records.server, self._name, kinds, slots, has_free_slot)
 
     def _lost_lease(self) -> None:
         self.counts.leases_lost += 1
@@ -434,7 +443,7 @@ class Tasks:
             await asyncio.wait({self._watching})
         await _end([*self._background])
         self.bells.leave()
-        await self._lease.release()
+        await asyncio.gather(self._description.withdraw(), self._lease.release())
         self.forget_loop()
 
     def _working(self) -> list[asyncio.Task[Any]]:

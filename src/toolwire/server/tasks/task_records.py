@@ -19,6 +19,7 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record
+from toolwire.server.limits import Limits
 from toolwire.stores import Held, LeaseLost, Place, QueueFull, Ready, StoreFull, Stores
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -28,7 +29,7 @@ _ATTEMPTS: Final = 64
 #: Records that are read at once.
 AT_ONCE: Final = 200
 #: Records of the version before begin with `toolwire:task:`. Processes of each version leave those of the other alone.
-_PREFIX: Final = "toolwire:task2:"
+PREFIX: Final = "toolwire:task2:"
 
 
 class NoRoom(ProtocolError):
@@ -58,14 +59,27 @@ class Changed(NamedTuple):
     """The record as it was read or written last."""
 
 
+def short_name(server: str) -> str:
+    """Return the short name of a server, which the keys of its tasks have. One store may serve several."""
+    return digest(server)[:16]
+
+
+def longest_pause(limits: Limits) -> float:
+    """Return how many seconds may pass between two changes of a task that is not over.
+
+    A task that waits to be started, or is out of its time, gets some more to end.
+    """
+    return limits.task + limits.task_wait + limits.state
+
+
 def server_of(key: str) -> str:
-    """Return the short name of the server that a task belongs to. One store may serve several."""
-    return key[len(_PREFIX) :].partition(":")[0]
+    """Return the short name of the server that a task belongs to."""
+    return key[len(PREFIX) :].partition(":")[0]
 
 
 def owner_in(key: str) -> str:
     """Return the owner of a task."""
-    return key[len(_PREFIX) :].partition(":")[2].rpartition(":")[0]
+    return key[len(PREFIX) :].partition(":")[2].rpartition(":")[0]
 
 
 def id_in(key: str) -> str:
@@ -82,9 +96,9 @@ class Records:
     """All tasks of one server."""
 
     def __init__(self, server: str, stores: Stores, longest: float) -> None:
-        """Keep records in `stores`; `longest` is how many seconds may pass between two changes of a task that runs."""
-        self.server: str = digest(server)[:16]
-        self.prefix: str = f"{_PREFIX}{self.server}:"
+        """Keep the records of the server with this short name in `stores`; for `longest`, see `longest_pause`."""
+        self.server: str = server
+        self.prefix: str = f"{PREFIX}{server}:"
         self._stores = stores
         self._longest = longest
 
