@@ -347,7 +347,7 @@ class HttpApp:
             page = self._pages[path]
             if self._gate is not None and not page.decides:
                 await self._admit(self._gate, scope, headers)
-            await respond(send, *page.answer(headers))
+            await respond(send, *await page.answer(headers))
             return None
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from toolwire.http1.asgi_types import HeaderList, SendMessage
@@ -26,7 +26,7 @@ class HttpReply(NamedTuple):
 class Page(NamedTuple):
     """A page beside the endpoint."""
 
-    answer: Callable[[Mapping[str, str]], HttpReply]
+    answer: Callable[[Mapping[str, str]], Awaitable[HttpReply]]
     """Makes the answer from the headers of a GET."""
     decides: bool
     """Whether the page itself decides who may see it, instead of the gate."""

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from toolwire.server.ping import Pinging
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.methods import TaskMethods
+    from toolwire.server.tasks.watching import TaskCounts
 
 
 class Kernel:
@@ -139,6 +140,11 @@ class Kernel:
     def needing_client(self) -> list[str]:
         """The extensions that need a client that declares them."""
         return [name for name, each in self.extensions.items() if each.needs_client]
+
+    @property
+    def task_counts(self) -> TaskCounts | None:
+        """Return what happened to tasks since this process started; None where there are no tasks."""
+        return None if self._tasks is None else self._tasks.counts
 
     @property
     def tasks_running(self) -> int:

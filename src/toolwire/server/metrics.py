@@ -6,8 +6,9 @@ import hmac
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from math import inf
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from toolwire.http.responses import TEXT_TYPE, HttpReply, Page
 from toolwire.server.call import Call
@@ -25,7 +26,24 @@ _OTHER: Final = "(other)"
 # This replaces names that not every caller may know.
 _RESTRICTED: Final = "(restricted)"
 
+# A page shows numbers that are at most this many seconds old.
+_FRESH_SECONDS: Final = 1.0
+
 Gauge: TypeAlias = Callable[[], Mapping[str, float]]
+#: Says whether every caller may know a name that a method uses.
+IsPublic: TypeAlias = Callable[[str, str], bool]
+
+
+class _Measure(NamedTuple):
+    """A value that is read when the page is asked for."""
+
+    type: str
+    text: str
+    read: Gauge
+    label: str
+    names_of: str
+    """The method whose names the values of the label are; empty where they are no names."""
+    per_process: bool
 
 
 class _Series:
@@ -60,15 +78,39 @@ class Metrics:
         self._bounds = tuple(sorted(buckets))
         self._series: dict[tuple[str, str], _Series] = {}
         self._refusals: dict[str, int] = {}
-        self._gauges: dict[str, tuple[str, Gauge]] = {}
-        self._public: Callable[[], Callable[[str, str], bool]] | None = None
+        self._measures: dict[str, _Measure] = {}
+        self._readers: list[Callable[[], Awaitable[None]]] = []
+        self._fresh_until = -inf
+        self._public: Callable[[], IsPublic] | None = None
         self.in_flight: int = 0
 
-    def gauge(self, name: str, help: str, read: Gauge) -> None:
-        """Add a value that is read when the page is asked for. `read` returns it by label; the label may be empty."""
-        self._gauges[name] = (help, read)
+    def gauge(
+        self, name: str, help: str, read: Gauge, *, label: str = "kind", names_of: str = "", per_process: bool = True
+    ) -> None:
+        """Add a value that is read when the page is asked for. `read` returns it by label; the label may be empty.
 
-    def name_only(self, public: Callable[[], Callable[[str, str], bool]]) -> None:
+        The values of the label that are names which the method `names_of` uses are hidden like those of requests.
+        A value that is the same in every process has no label for the process.
+        """
+        self._measures[name] = _Measure("gauge", help, read, label, names_of, per_process)
+
+    def counter(self, name: str, help: str, read: Gauge) -> None:
+        """Add a value of this process that only grows; otherwise it is like a gauge."""
+        self._measures[name] = _Measure("counter", help, read, "kind", "", True)
+
+    def read_before(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Await `read` before the page is made, at most once in a second."""
+        self._readers.append(read)
+
+    async def refresh(self) -> None:
+        """Read what has to be waited for, such as the numbers of a store. The page does so by itself."""
+        now = time.monotonic()
+        if now >= self._fresh_until:
+            self._fresh_until = now + _FRESH_SECONDS
+            for read in self._readers:
+                await read()
+
+    def name_only(self, public: Callable[[], IsPublic]) -> None:
         """Set the names that every caller may know. `public()` is called for each page, its result for each name."""
         self._public = public
 
@@ -115,9 +157,10 @@ class Metrics:
         """Return the page with the metrics."""
         return Page(self._answer, decides=self._token is not None)
 
-    def _answer(self, headers: Mapping[str, str]) -> HttpReply:
+    async def _answer(self, headers: Mapping[str, str]) -> HttpReply:
         if self._token is not None and not _same(headers.get("authorization"), self._token):
             return HttpReply(401, b"The metrics need their token", ((b"www-authenticate", b"Bearer"), *TEXT_TYPE))
+        await self.refresh()
         has_permission = self._token is not None
         return HttpReply(
             200,
@@ -127,13 +170,13 @@ class Metrics:
 
     def render(self, *, everything: bool = True) -> str:
         """Return the counts in the format of Prometheus. Without `everything`, names that are not public are hidden."""
-        counted = self._series if everything else self._for_everybody()
-        return "".join(f"{line}\n" for line in self._lines(counted))
+        is_public = None if everything or self._public is None else self._public()
+        return "".join(f"{line}\n" for line in self._lines(is_public))
 
-    def _for_everybody(self) -> dict[tuple[str, str], _Series]:
-        if self._public is None:
+    def _shown_series(self, is_public: IsPublic | None) -> Mapping[tuple[str, str], _Series]:
+        if is_public is None:
             return self._series
-        is_public, shown = self._public(), dict[tuple[str, str], _Series]()
+        shown: dict[tuple[str, str], _Series] = {}
         for (method, name), series in self._series.items():
             if name in ("", _OTHER) or is_public(method, name):
                 shown[method, name] = series
@@ -141,7 +184,8 @@ class Metrics:
                 shown.setdefault((method, _RESTRICTED), _Series(len(self._bounds))).add(series)
         return shown
 
-    def _lines(self, counted: Mapping[tuple[str, str], _Series]) -> Iterator[str]:
+    def _lines(self, is_public: IsPublic | None) -> Iterator[str]:
+        counted = self._shown_series(is_public)
         process = {"process": str(os.getpid())}
         yield from _head("toolwire_requests_total", "counter", "Requests, by how they ended.")
         for (method, name), series in counted.items():
@@ -156,10 +200,11 @@ class Metrics:
             yield _sample("toolwire_refusals_total", {"reason": reason} | process, count)
         yield from _head("toolwire_requests_in_flight", "gauge", "Requests that are being handled.")
         yield _sample("toolwire_requests_in_flight", process, self.in_flight)
-        for name, (text, read) in self._gauges.items():
-            yield from _head(f"toolwire_{name}", "gauge", text)
-            for kind, value in read().items():
-                yield _sample(f"toolwire_{name}", ({"kind": kind} if kind else {}) | process, value)
+        for name, measure in self._measures.items():
+            yield from _head(f"toolwire_{name}", measure.type, measure.text)
+            for label, value in _shown_values(measure, is_public).items():
+                labels = ({measure.label: label} if label else {}) | (process if measure.per_process else {})
+                yield _sample(f"toolwire_{name}", labels, value)
 
     def _histogram(self, series: _Series, labels: dict[str, str]) -> Iterator[str]:
         total = 0
@@ -168,6 +213,17 @@ class Metrics:
             yield _sample("toolwire_request_seconds_bucket", labels | {"le": bound}, total)
         yield _sample("toolwire_request_seconds_sum", labels, series.seconds)
         yield _sample("toolwire_request_seconds_count", labels, total)
+
+
+def _shown_values(measure: _Measure, is_public: IsPublic | None) -> Mapping[str, float]:
+    values = measure.read()
+    if is_public is None or not measure.names_of:
+        return values
+    shown: dict[str, float] = {}
+    for name, value in values.items():
+        known = name if not name or is_public(measure.names_of, name) else _RESTRICTED
+        shown[known] = shown.get(known, 0) + value
+    return shown
 
 
 def _same(authorization: str | None, expected: bytes) -> bool:

@@ -26,6 +26,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in ("manager", "task_records", "methods", "running_tasks", "following", "dead_letters"):
+    for module in ("manager", "task_records", "methods", "running_tasks", "following", "dead_letters", "fleet_tasks"):
         monkeypatch.setattr(f"toolwire.server.tasks.{module}.time", made)
     return made

@@ -9,6 +9,7 @@ from toolwire.audit import AuditLog
 from toolwire.protocol.errors import ServerError
 from toolwire.server.metrics import Metrics
 from toolwire.server.observe.audit import ObservedServer, observe_calls
+from toolwire.server.observe.fleet_metrics import FleetMetrics
 
 if TYPE_CHECKING:
     from toolwire.http.asgi import HttpApp
@@ -37,6 +38,7 @@ def _measure(server: ObservedServer, metrics: Metrics) -> None:
     metrics.gauge("listen_streams", "Streams of subscriptions that are open.", lambda: {"": len(kernel.hub.streams)})
     metrics.gauge("tasks", "Tasks that run in this process.", lambda: {"": kernel.tasks_running})
     metrics.gauge("waiting", "Calls that wait for a thread or for a slot.", lambda: _waiting(server))
+    FleetMetrics(server).add_to(metrics)
 
 
 def _public(server: ObservedServer) -> Callable[[str, str], bool]:

@@ -25,7 +25,16 @@ from toolwire.server.tasks import dead_letters, task_records
 from toolwire.server.tasks.bells import Ringer
 from toolwire.server.tasks.dead_letters import DeadLetter, DeadLetters
 from toolwire.server.tasks.replicas import Replica, all_replicas
-from toolwire.server.tasks.task_records import AT_ONCE, Records, id_in, kind_of, longest_pause, owner_in, server_of
+from toolwire.server.tasks.task_records import (
+    AT_ONCE,
+    Records,
+    by_tool,
+    id_in,
+    kind_of,
+    longest_pause,
+    owner_in,
+    server_of,
+)
 from toolwire.stores import Counts, Held, Place, Ready, Stores
 
 #: The states of tasks that have a place in the queue. They are shown unless others are asked for.
@@ -215,9 +224,8 @@ class FleetTasks:
         """Return the numbers of the fleet. This reads no tasks."""
         counts = await self._stores.queue.counts()
         if self._server:
-            counts = counts._replace(
-                ready=of_server(self._server, counts.ready), held=of_server(self._server, counts.held)
-            )
+            ready, held = by_tool(self._server, counts.ready), by_tool(self._server, counts.held)
+            counts = counts._replace(ready=ready, held=held)
         return Fleet(counts, await self.replicas(), len(await self._letter_keys()))
 
     async def why_it_waits(self, task: FleetTask) -> str:
@@ -310,12 +318,6 @@ class FleetTasks:
 
     def _records(self, server: str, longest: float = 0.0) -> Records:
         return Records(server, self._stores, longest or longest_pause(Limits()))
-
-
-def of_server(server: str, counted_kinds: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of the kinds of one server, by tool."""
-    start = kind_of(server, "")
-    return {kind.removeprefix(start): number for kind, number in counted_kinds.items() if kind.startswith(start)}
 
 
 def holder_name(process: str, replicas: Mapping[str, Replica]) -> str:

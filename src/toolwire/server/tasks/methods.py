@@ -33,6 +33,7 @@ from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import Tasks
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.task_records import TasksUnreachable
+from toolwire.server.tasks.watching import TaskCounts
 
 _PAGE: Final = 100
 _LONGEST_ID: Final = 200
@@ -61,6 +62,10 @@ class TaskMethods:
             "tasks/update": self._update,
             "tasks/cancel": self._cancel_softly,
         }
+
+    @property
+    def counts(self) -> TaskCounts:
+        return self._tasks.counts
 
     @property
     def running(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -90,6 +90,12 @@ def id_in(key: str) -> str:
 def kind_of(server: str, tool: str) -> str:
     """Return the kind of task that the calls of a tool are, in the queue."""
     return f"{server}:{tool}"
+
+
+def by_tool(server: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts of kinds as those of the tools of one server."""
+    start = kind_of(server, "")
+    return {kind.removeprefix(start): number for kind, number in counts.items() if kind.startswith(start)}
 
 
 class Records:
