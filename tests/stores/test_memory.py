@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.counted_steps import steps_of
 from tests.stores.contract import BusContract, Clock, Heard, KVContract, LogContract, Make, memo
 from tests.stores.queue_contract import QueueContract
 
-from toolwire.stores import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog, Stores
+from toolwire.stores import KV, Bus, Held, Log, MemoryBus, MemoryKV, MemoryLog, MemoryQueue, Ready, Stores
 
 __all__ = ["memo"]
 
@@ -112,3 +114,19 @@ async def test_the_subscribers_of_a_loop_that_is_closed_are_forgotten() -> None:
     assert "t" in bus._topics
     await bus.publish("t", b"3")
     assert "t" not in bus._topics
+
+
+def test_counting_the_tasks_takes_as_long_for_many_as_for_few() -> None:
+    def at_once(work: Coroutine[Any, Any, Any]) -> None:
+        with contextlib.suppress(StopIteration):
+            work.send(None)
+
+    def steps(tasks: int) -> int:
+        queue = MemoryQueue.of(MemoryKV())
+        at_once(queue.renew("p", 100))
+        for number in range(tasks):
+            place = (Ready("x", "o"), Ready("x", "o", 50.0), Held("p", "y"))[number % 3]
+            at_once(queue.change(str(number), b"1", ttl=100, expect=None, place=place))
+        return steps_of(lambda: at_once(queue.counts()))
+
+    assert steps(30) == steps(3000)
