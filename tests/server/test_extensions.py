@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.httpwire import HttpLine, connect_http
+from tests.server.reaching import CARRY, WAYS, reach, settled, told_by
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect, modern_meta
 
 from toolwire import Context, Limits, Server, types
@@ -16,8 +14,6 @@ from toolwire.protocol.errors import ServerError
 
 NAME = "org.example/jobs"
 DECLARED = {"extensions": {NAME: {}}}
-#: The revisions whose capabilities carry extensions.
-CARRY = ("2025-11-25", MODERN)
 
 
 class JobParams(types.RequestParams, kw_only=True):
@@ -151,29 +147,7 @@ async def test_a_notification_of_an_extension_on_the_current_revision() -> None:
 
 # --- Revisions, clients and transports -------------------------------------------------------------------------------
 
-WAYS = ("memory", "stdio", "http", "stateless")
 DOES_NOT_CARRY = ("2024-11-05", "2025-03-26", "2025-06-18")
-
-
-@asynccontextmanager
-async def reach(
-    server: Server, way: str, revision: str, capabilities: dict[str, Any] | None = None
-) -> AsyncIterator[WireClient]:
-    """A client of the server; `stateless` is HTTP without sessions, `http` is HTTP with them."""
-    if way == "http":
-        async with connect_http(server.http_app(), revision, capabilities) as client:
-            yield client
-    elif way == "stateless":
-        line = HttpLine(server.http_app(stateless=True))
-        client = WireClient(line)
-        try:
-            await client.open(revision, capabilities)
-            yield client
-        finally:
-            await line.close()
-    else:
-        async with connect(server, revision, capabilities, over=way) as client:  # type: ignore[arg-type]
-            yield client
 
 
 def one_sided(seen: list[Any], *, needs_client: bool = False, **options: Any) -> Server:
@@ -195,8 +169,7 @@ def one_sided(seen: list[Any], *, needs_client: bool = False, **options: Any) ->
 
 async def declared_to(client: WireClient) -> dict[str, Any]:
     """The extensions that the server declares to the client."""
-    told = client.initialized if client.revision != MODERN else await client.result("server/discover")
-    extensions: dict[str, Any] = told["capabilities"].get("extensions", {})
+    extensions: dict[str, Any] = (await told_by(client))["capabilities"].get("extensions", {})
     return extensions
 
 
@@ -206,9 +179,7 @@ async def send_done(client: WireClient, job: str) -> None:
     if client.revision == MODERN:
         params["_meta"] = modern_meta(client.capabilities)
     client.notify("notifications/jobs/done", params)
-    await client.result("server/discover" if client.revision == MODERN else "ping")
-    if isinstance(client.channel, HttpLine):
-        await client.channel.answers[-2].finished()
+    await settled(client)
 
 
 @pytest.mark.covers("EXT-2", "EXT-6")
@@ -401,8 +372,7 @@ async def test_an_extension_declares_the_families_that_it_needs(revision: str) -
     server = Server("s")
     server.extension(NAME, needs_client=False, families=["resources"])
     async with connect(server, revision) as client:
-        told = client.initialized if revision != MODERN else await client.result("server/discover")
-        assert told["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
+        assert (await told_by(client))["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
         assert (await client.result("resources/list"))["resources"] == []
 
 
@@ -416,7 +386,7 @@ def publishing() -> Server:
     def accept(asked: Any) -> Any:
         return [each for each in asked if each in known] if isinstance(asked, list) else None
 
-    server.kernel.extensions[NAME].listen_filter("jobIds", accept)
+    server.catalog.extensions[NAME].listen_filter("jobIds", accept)
     return server
 
 
@@ -452,7 +422,7 @@ async def test_a_filter_of_an_extension_the_client_lacks_is_left_out() -> None:
 
 async def test_a_filter_that_fails_is_a_masked_error() -> None:
     server = extended()
-    server.kernel.extensions[NAME].listen_filter("jobIds", lambda asked: asked["nope"])
+    server.catalog.extensions[NAME].listen_filter("jobIds", lambda asked: asked["nope"])
     async with connect(server, MODERN, DECLARED) as client:
         error = await client.error("subscriptions/listen", {"notifications": {"jobIds": []}})
     assert error["code"] == -32603

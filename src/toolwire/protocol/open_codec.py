@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, inspect
 from toolwire.protocol.surrogates import encode_readable
 
 T = TypeVar("T")
+W = TypeVar("W", bound="Wire")
 
 
 class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", dict=True):
@@ -90,6 +91,11 @@ def decode(type_: Any, data: bytes | str | Raw) -> Any:
             raise
         value = decoder.decode(msgspec.json.encode(stand_in))
     return _restore(value, tree)
+
+
+def with_unknown(value: W, data: bytes | str | Raw) -> W:
+    """Give a value that was read by the plain decoder the members of its JSON that its type does not know."""
+    return cast("W", _restore(value, msgspec.json.decode(data)))
 
 
 def encode(value: Any) -> bytes:

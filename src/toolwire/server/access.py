@@ -264,6 +264,8 @@ class Access:
                 return ()  # So many are refused in any case, so they are not looked up.
             each = [self.readable(uri, view) for uri in uris]
             return [one for one in each if one is not None]
+        else:
+            found = self._catalog.extension_method(method, view.sees)
         return () if found is None else (found,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused
@@ -73,7 +73,9 @@ def find_target(access: Access, catalog: Catalog, call: Call) -> CallTarget | No
             is_prompt = isinstance(params.ref, t.PromptReference)
             name = params.ref.name if is_prompt else params.ref.uri
             return CallTarget(method, name, params, access.referred(is_prompt, name, view))
-    return None
+    # A method of an extension: the target is the method itself.
+    found = catalog.extension_method(method, sees)
+    return None if found is None else CallTarget(method, method, params, found)
 
 
 def _arguments(params: Any, variables: dict[str, str], name: str) -> dict[str, Any]:
@@ -82,7 +84,10 @@ def _arguments(params: Any, variables: dict[str, str], name: str) -> dict[str, A
         return {"uri": params.uri, **variables}
     if isinstance(params, t.CompleteRequestParams):
         return {params.argument.name: params.argument.value}
-    raw = params.arguments
+    raw = getattr(params, "arguments", None)
+    if not isinstance(raw, Raw | UnsetType):
+        # The params of an extension's method are its arguments.
+        return {member: value for member, value in params.to_dict().items() if member != "_meta"}
     if raw is UNSET:
         return {}
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -15,6 +15,7 @@ from toolwire.server.call import OwnServer
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 from toolwire.server.components.restriction import Effective, TagRule
+from toolwire.server.extensions import Extension, ExtensionMethod
 from toolwire.server.middleware import Middleware
 from toolwire.server.subscriptions import Hub
 
@@ -26,7 +27,8 @@ C = TypeVar("C", bound=Component)
 
 # The families of the protocol: templates change with resources (1.10.7: they have no notification of their own).
 FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
-
+# What listeners are told of when an extension changes: clients have no notification of it.
+_EXTENSIONS: Final = "extensions"
 
 #: Permission sets whose lists are kept in order.
 MAX_ORDERS: Final = 1024
@@ -112,6 +114,22 @@ class Seen(Protocol):
     def sees(self, found: Found[Any]) -> bool: ...
 
 
+class Claim(NamedTuple):
+    """A name that an extension of a server has, and no other extension can have."""
+
+    kind: str
+    name: str
+    extension: Extension
+    owner: Owner
+
+
+class _Extended(NamedTuple):
+    """The extensions that a server offers, and every way to their methods, the nearest first."""
+
+    extensions: dict[str, Extension]
+    methods: dict[str, list[Found[ExtensionMethod]]]
+
+
 class Catalog:
     """The components of one server. Reading never waits; changing, from any thread, tells the listeners."""
 
@@ -122,6 +140,7 @@ class Catalog:
         self.templates: dict[str, ResourceTemplate] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completion] = {}
+        self.extensions: dict[str, Extension] = {}
         self.mounts: list[Mount] = []
         self._hosts: list[Catalog] = []
         self.listeners: list[Callable[[str], None]] = []
@@ -130,6 +149,7 @@ class Catalog:
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
+        self._extended: tuple[int, _Extended] | None = None
 
     # --- changing ---
 
@@ -174,6 +194,9 @@ class Catalog:
     def mount(self, prefix: str, catalog: Catalog) -> None:
         if catalog is self or self in catalog.family():
             raise ServerError("A server cannot be mounted inside itself")
+        for host in (self, *self.hosts()):
+            for claim in catalog.claims():
+                host.check_claim(claim)
         self.mounts.append(Mount(prefix, catalog))
         catalog._hosts.append(self)
         self.guarded = self.guarded or catalog.guarded
@@ -193,9 +216,70 @@ class Catalog:
         for catalog in touched:
             catalog.version += 1
             catalog.guarded = catalog.guarded or self.guarded
+        family = FAMILY.get(kind, kind)
         for catalog in touched:
             for listener in tuple(catalog.listeners):
-                listener(FAMILY[kind])
+                listener(family)
+
+    # --- extensions ---
+
+    def add_extension(self, extension: Extension) -> None:
+        self.claim(extension, "extension", extension.identifier)
+        self.extensions[extension.identifier] = extension
+        self.changed(_EXTENSIONS)
+
+    def claim(self, extension: Extension, kind: str, name: str) -> None:
+        """Raise `ServerError` when an extension of this server cannot have a name, because another one has it."""
+        for host in (self, *self.hosts()):
+            host.check_claim(Claim(kind, name, extension, self.owner))
+
+    def extended(self, method: ExtensionMethod) -> None:
+        """Take note that an extension of this server has a new method."""
+        self.guarded = self.guarded or method.policy is not None
+        self.changed(_EXTENSIONS)
+
+    def claims(self) -> Iterator[Claim]:
+        """Yield the names that the extensions of this server and of those mounted in it have."""
+        for catalog in (self, *self.family()):
+            for extension in catalog.extensions.values():
+                for kind, name in extension.claims():
+                    yield Claim(kind, name, extension, catalog.owner)
+
+    def check_claim(self, claim: Claim) -> None:
+        """Raise `ServerError` when another extension that is offered here has the name."""
+        for held in self.claims():
+            if (held.kind, held.name) == (claim.kind, claim.name) and held.extension is not claim.extension:
+                if held.owner is claim.owner:
+                    raise ServerError(f"{claim.owner.name!r} has the {claim.kind} {claim.name} already")
+                both = f"{held.owner.name!r} and {claim.owner.name!r}"
+                raise ServerError(
+                    f"{both} both have the {claim.kind} {claim.name}: take it from one of them, or mount only one"
+                )
+
+    def all_extensions(self) -> Mapping[str, Extension]:
+        """Return the extensions of this server and of those mounted in it, by their identifiers."""
+        return self._all_extended().extensions
+
+    def extension_method(self, name: str, sees: Sees | None = None) -> Found[ExtensionMethod] | None:
+        """Return a method of an extension; None where there is none, or where the caller does not see it."""
+        ways = self._all_extended().methods.get(name, ())
+        return next((found for found in ways if sees is None or sees(found)), None)
+
+    def _all_extended(self) -> _Extended:
+        version, known = self.version, self._extended
+        if known is None or known[0] != version:
+            found = _Extended({}, {})
+            self._collect(found, ())
+            known = self._extended = (version, found)
+        return known[1]
+
+    def _collect(self, found: _Extended, way: Way) -> None:
+        for extension in self.extensions.values():
+            found.extensions[extension.identifier] = extension
+            for method in extension.methods.values():
+                found.methods.setdefault(method.key, []).append(Found(method, self.owner, way))
+        for mount in self.mounts:
+            mount.catalog._collect(found, (*way, mount))
 
     # --- finding ---
 
@@ -289,6 +373,9 @@ class Catalog:
         for kind in FAMILY:
             for component in tuple(self._kind(kind).values()):
                 yield Found(component, self.owner, way)
+        for extension in tuple(self.extensions.values()):
+            for method in tuple(extension.methods.values()):
+                yield Found(method, self.owner, way)
         for mount in tuple(self.mounts):
             yield from mount.catalog.each((*way, mount))
 

@@ -7,11 +7,11 @@ them, too (2026-07-28 basic/versioning, extension negotiation); others work for 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
@@ -20,7 +20,12 @@ from toolwire.protocol.revisions import CARRY_EXTENSIONS, REVISIONS
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.types.capabilities import is_extension_identifier
 from toolwire.server.call import Call
+from toolwire.server.components import Component
+from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import context_of
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,6 +45,14 @@ class ListenFilter(NamedTuple):
     """Whether clients of the legacy era get all of its notifications."""
 
 
+class Host(Protocol):
+    """The catalogue of the server that has an extension."""
+
+    def claim(self, extension: Extension, kind: str, name: str) -> None: ...
+
+    def extended(self, method: ExtensionMethod) -> None: ...
+
+
 class Extension:
     """One extension of a server."""
 
@@ -51,6 +64,7 @@ class Extension:
         needs_client: bool,
         revisions: Iterable[str],
         families: Iterable[str],
+        catalog: Host,
     ) -> None:
         if not is_extension_identifier(identifier):
             raise ServerError(
@@ -64,48 +78,81 @@ class Extension:
         self.revisions: frozenset[str] = _revisions(revisions)
         self.families: frozenset[str] = _families(families)
         self.rows: dict[str, Method] = {}
-        self.handlers: dict[str, Callable[..., Any]] = {}
+        self.methods: dict[str, ExtensionMethod] = {}
+        self.notifications: dict[str, Callable[[Any], Any]] = {}
         self.filters: dict[str, ListenFilter] = {}
         self.result_types: set[str] = set()
+        self._catalog = catalog
 
     @property
     def capability(self) -> str:
         """The path of the extension in the capabilities of either side."""
         return f"extensions.{self.identifier}"
 
-    def method(self, name: str, *, params: type[t.RequestParams] = OpenParams) -> Callable[[F], F]:
+    def method(
+        self,
+        name: str,
+        *,
+        params: type[t.RequestParams] = OpenParams,
+        policy: Policy | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
+    ) -> Callable[[F], F]:
         """Register an async handler `(params, ctx)` for a request; `params` is a subclass of `types.RequestParams`.
 
-        Without a type, the handler finds all members in `params.extra`.
+        `params.extra` has the members that the type lacks; without a type, all of them. The other options are those of
+        any component.
         """
-        return self._register(name, "request", params)
+        row = self._row(name, "request", params)
+
+        def register(handler: F) -> F:
+            method = ExtensionMethod(
+                self, name, params, handler, policy=policy, scopes=scopes, visible_to=visible_to, tags=tags
+            )
+            self._claim("method", name)
+            self.rows[name], self.methods[name] = row, method
+            self._catalog.extended(method)
+            return handler
+
+        return register
 
     def notification(self, name: str, *, params: type[t.NotificationParams] = t.NotificationParams) -> Callable[[F], F]:
         """Register a plain handler `(params)` for a notification of the client."""
-        register = self._register(name, "notification", params)
-        return lambda handler: register(plain_callback(handler, f"The notification {name}"))
+        row = self._row(name, "notification", params)
 
-    def _register(self, name: str, kind: Any, params: Any) -> Callable[[F], F]:
+        def register(handler: F) -> F:
+            plain = plain_callback(handler, f"The notification {name}")
+            self._claim("method", name)
+            self.rows[name], self.notifications[name] = row, plain
+            return handler
+
+        return register
+
+    def _row(self, name: str, kind: Any, params: Any) -> Method:
         if any(name in methods(revision) for revision in REVISIONS):
             raise ServerError(f"{name!r} is a method of the protocol; an extension has names of its own")
         if not (isinstance(params, type) and issubclass(params, t.Wire)):
             raise ServerError("The params of an extension's method are a subclass of types.RequestParams")
+        return Method(
+            name=name,
+            kind=kind,
+            sender="client",
+            params=params,
+            result=t.Result,
+            capability=self.capability,
+            client_capability=self.capability if self.needs_client else None,
+            revisions=self.revisions,
+        )
 
-        def register(handler: F) -> F:
-            self.rows[name] = Method(
-                name=name,
-                kind=kind,
-                sender="client",
-                params=params,
-                result=t.Result,
-                capability=self.capability,
-                client_capability=self.capability if self.needs_client else None,
-                revisions=self.revisions,
-            )
-            self.handlers[name] = handler
-            return handler
+    def _claim(self, kind: str, name: str) -> None:
+        self._catalog.claim(self, kind, name)
 
-        return register
+    def claims(self) -> Iterator[tuple[str, str]]:
+        """Yield the names that no other extension of the server can have, each with its kind."""
+        yield "extension", self.identifier
+        yield from (("method", name) for name in tuple(self.rows))
+        yield from (("listen filter", name) for name in tuple(self.filters))
 
     def listen_filter(self, name: str, accept: Callable[[Any], Any], *, legacy: bool = False) -> None:
         """Add a member to the filter of `subscriptions/listen`.
@@ -115,6 +162,7 @@ class Extension:
         `legacy=True` they get everything that is published under the name, on the stream of their session; otherwise
         they get nothing of it.
         """
+        self._claim("listen filter", name)
         self.filters[name] = ListenFilter(accept, legacy)
 
     def result_type(self, name: str) -> None:
@@ -129,27 +177,56 @@ class Extension:
             not self.needs_client or t.has_capability(declared, self.capability)
         )
 
+
+class ExtensionMethod(Component):
+    """A method of an extension. Policies, restrictions and middleware hold for it as for any component."""
+
+    kind = "extensions"
+    noun = "method"
+
+    def __init__(
+        self,
+        extension: Extension,
+        name: str,
+        params: type[t.RequestParams],
+        handler: Callable[..., Any],
+        **options: Any,
+    ) -> None:
+        self.key = name
+        self.params = params
+        self._extension = extension
+        self._handler = handler
+        super().__init__(None, **options)
+
+    @property
+    def argument_names(self) -> Collection[str]:
+        return [name for name in self.params.__struct_encode_fields__ if name != "_meta"]
+
+    def _check_policy(self, policy: Policy) -> None:
+        if self.params is not OpenParams:  # Its params may have any name.
+            super()._check_policy(policy)
+
+    def definition(self, revision: str) -> dict[str, Any]:
+        return {"name": self.key, "extension": self._extension.identifier}
+
     async def handle(self, call: Call) -> Any:
-        request = call.request
-        if not isinstance(request.raw, UnsetType):
-            # The params were read without the members that their type does not know.
-            request.params = t.decode(request.row.params, request.raw)
-        result = await self.handlers[call.method](call.params, context_of(call))
+        """Run the handler, and make a result of what it returns."""
+        result = await self._handler(call.params, context_of(call))
         if result is None:
             return t.Result()
         if isinstance(result, t.Result):
-            self._check_type(call, result.result_type)
+            self._check_type(result.result_type)
             return result
         members = result if isinstance(result, dict) else _members(result, call.revision)
         if not isinstance(members, dict):
-            raise TypeError(f"{call.method} returned {type(result).__name__}; a result is an object")
-        self._check_type(call, members.get("resultType", "complete"))
+            raise TypeError(f"{self.key} returned {type(result).__name__}; a result is an object")
+        self._check_type(members.get("resultType", "complete"))
         return members
 
-    def _check_type(self, call: Call, kind: Any) -> None:
-        if kind not in ("complete", UNSET) and kind not in self.result_types:
+    def _check_type(self, kind: Any) -> None:
+        if kind not in ("complete", UNSET) and kind not in self._extension.result_types:
             # RPC-7: a client that does not expect a result type takes it for an invalid answer.
-            raise TypeError(f"{call.method} answered with the result type {kind!r}, which was not registered")
+            raise TypeError(f"{self.key} answered with the result type {kind!r}, which was not registered")
 
 
 def _revisions(revisions: Iterable[str]) -> frozenset[str]:

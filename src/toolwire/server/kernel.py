@@ -16,7 +16,6 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
-    METHOD_NOT_FOUND,
     InsufficientScope,
     ProtocolError,
     ResourceNotFound,
@@ -31,7 +30,6 @@ from toolwire.server.call_target import CallTarget, find_target, target_of_read
 from toolwire.server.catalog import Catalog, Owner
 from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.context import Progress
-from toolwire.server.extensions import Extension
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.input_requests import Asking
@@ -89,11 +87,8 @@ class Kernel:
         self.catalog = catalog
         self.limits = limits
         self.stores = stores
-        self.extensions: dict[str, Extension] = {}
         self.lowlevel: LowLevel = LowLevel(server)
-        self.offer: ServerOffer = ServerOffer(
-            catalog, self.extensions, self.lowlevel, implementation, instructions, capabilities
-        )
+        self.offer: ServerOffer = ServerOffer(catalog, self.lowlevel, implementation, instructions, capabilities)
         self.access: Access = Access(catalog, effective, limits.uris)
         self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
         self.failures: Failures = Failures(self.questions, limits.tool, debug)
@@ -117,6 +112,7 @@ class Kernel:
         self._chain: Operation | None = None
         self._entry: Operation | None = None
         self._operations: dict[str, Operation] = self.methods.operations
+        self._extended: Operation = self.methods.call_extension
 
     @property
     def tasks(self) -> TaskMethods:
@@ -139,7 +135,7 @@ class Kernel:
     @property
     def needing_client(self) -> list[str]:
         """The extensions that need a client that declares them."""
-        return [name for name, each in self.extensions.items() if each.needs_client]
+        return [name for name, each in self.catalog.all_extensions().items() if each.needs_client]
 
     @property
     def task_counts(self) -> TaskCounts | None:
@@ -230,7 +226,9 @@ class Kernel:
         self._chain = chain
         is_watched = chain is not None or self._observers
         self._entry = with_observers(self._observers, self._admitted) if is_watched else None
-        self._operations = around_mounted(self.catalog, self.methods.operations, self._guarded)
+        self._operations, self._extended = around_mounted(
+            self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
+        )
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         call = Call(self, request, outlet)
@@ -272,22 +270,13 @@ class Kernel:
     async def _operate(self, call: Call) -> Any:
         return await self._operations.get(call.method, self._extended)(call)
 
-    async def _extended(self, call: Call) -> Any:
-        for extension in self.extensions.values():
-            if call.method in extension.handlers:
-                try:
-                    return await self.failures.in_time(call, extension.handle(call), call.method)
-                except Exception as error:
-                    return await self.failures.answer(call, error, call.method)
-        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
-
     # --- connections ---
 
     def notified(self, notice: Notice, session: Session) -> None:
         if notice.method == "notifications/progress":
             session.progressed(notice.params)
-        for extension in self.extensions.values():
-            handler = extension.handlers.get(notice.method)
+        for extension in self.catalog.all_extensions().values():
+            handler = extension.notifications.get(notice.method)
             if handler is not None:
                 handler(notice.params)
         for callback in self.notice_callbacks.get(notice.method, ()):

@@ -22,7 +22,6 @@ from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completion import matching
 from toolwire.server.components import Cache, Resource
-from toolwire.server.extensions import Extension
 from toolwire.server.failures import Failures, as_revision_has_it
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.limits import Limits
@@ -44,7 +43,6 @@ class MethodParts(Protocol):
 
     catalog: Catalog
     limits: Limits
-    extensions: dict[str, Extension]
     lowlevel: LowLevel
     offer: ServerOffer
     access: Access
@@ -256,12 +254,25 @@ class Methods:
             self._parts.hub,
             self._parts.limits,
             self._parts.offer.capabilities(MODERN),
-            self._parts.extensions,
+            self._catalog.all_extensions(),
             more=await self._parts.tasks.listened(call, tasks)
             if tasks is not UNSET and self._parts.offer.has_tasks()
             else {},
             hears=lambda uri: self._access.hears(request, outlet, uri),
         )
+
+    # --- extensions ---
+
+    async def call_extension(self, call: Call) -> Any:
+        """Serve a method that is not one of the protocol."""
+        found = self._catalog.extension_method(call.method, self._sees(call))
+        if found is None:
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {call.method[:200]}")
+        call.owner = found.owner
+        try:
+            return await self._failures.in_time(call, found.component.handle(call), call.method, guarded=True)
+        except Exception as error:
+            return await self._failures.answer(call, error, call.method)
 
     # --- lists ---
 

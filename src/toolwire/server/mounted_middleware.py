@@ -20,18 +20,25 @@ Guarded: TypeAlias = Callable[[Call, Operation], Awaitable[Any]]
 _METHODS: Final = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 
-def around_mounted(catalog: Catalog, operations: Mapping[str, Operation], guarded: Guarded) -> dict[str, Operation]:
+def around_mounted(
+    catalog: Catalog, operations: Mapping[str, Operation], extended: Operation, guarded: Guarded
+) -> tuple[dict[str, Operation], Operation]:
     """Return the operations of a server, within the middleware of mounted servers if there is any.
 
-    `guarded` runs a chain of middleware, and makes the answer if the chain raises or asks a question.
+    `extended` serves the methods of extensions. `guarded` runs a chain of middleware, and makes the answer if the chain
+    raises or asks a question.
     """
     if not any(each.owner.kernel.middleware for each in catalog.family()):
-        return dict(operations)
-    return {**operations, **{method: _Around(operations[method], guarded) for method in _METHODS}}
+        return dict(operations), extended
+    around = {method: _Around(operations[method], guarded) for method in _METHODS}
+    return {**operations, **around}, _Around(extended, guarded)
 
 
 class _Around:
-    """One operation. A call of a mounted server's component passes the middleware of every server on the way to it."""
+    """One operation. A call of a mounted server's component passes the middleware of every server on the way to it.
+
+    A method of an extension counts as a component.
+    """
 
     def __init__(self, operation: Operation, guarded: Guarded) -> None:
         self._operation = operation

@@ -13,7 +13,6 @@ from toolwire.protocol.methods import Method
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.shaping import shape
 from toolwire.server.catalog import Catalog
-from toolwire.server.extensions import Extension
 from toolwire.server.lowlevel import LowLevel
 
 
@@ -23,14 +22,12 @@ class ServerOffer:
     def __init__(
         self,
         catalog: Catalog,
-        extensions: Mapping[str, Extension],
         lowlevel: LowLevel,
         implementation: t.Implementation,
         instructions: str | None,
         capabilities: Mapping[str, Any] | None,
     ) -> None:
         self._catalog = catalog
-        self._extensions = extensions
         self._lowlevel = lowlevel
         self.implementation = implementation
         self.instructions: str | UnsetType = instructions or UNSET
@@ -51,6 +48,9 @@ class ServerOffer:
             self._families.add("resources")
         if self._catalog.has("prompts"):
             self._families.add("prompts")
+        offered = self._catalog.all_extensions()
+        for each in offered.values():
+            self._families.update(each.families)
         if "tools" in self._families:
             declared["tools"] = {"listChanged": True}
         if "resources" in self._families:
@@ -59,7 +59,7 @@ class ServerOffer:
             declared["prompts"] = {"listChanged": True}
         if self._catalog.has_completions():
             declared["completions"] = {}
-        extensions = {name: each.settings for name, each in self._extensions.items() if revision in each.revisions}
+        extensions = {name: each.settings for name, each in offered.items() if revision in each.revisions}
         if self.has_tasks():
             # Each dialect of tasks is declared only on the revisions that know it.
             declared["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -105,7 +105,7 @@ class ServerOffer:
         self._catalog.version += 1
 
     def extension_method(self, method: str) -> Method | None:
-        rows = (extension.rows.get(method) for extension in self._extensions.values())
+        rows = (extension.rows.get(method) for extension in self._catalog.all_extensions().values())
         return next((row for row in rows if row is not None), None)
 
 

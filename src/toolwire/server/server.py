@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Change, FrozenParams
+from toolwire.protocol.changes import LIST_CHANGED, Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
@@ -168,13 +168,14 @@ class Server(Registering, Serving):
     # --- what belongs to it beside components ---
 
     def mount(self, other: Server, prefix: str | None = None) -> Server:
-        """Offer another server's components, with all changes. The names of tools and prompts start with `prefix_`."""
+        """Offer another server's components and extensions, with all changes.
+
+        The names of tools and prompts start with `prefix_`.
+        """
         if not isinstance(other, Server):
             raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
         if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
             raise other._unmountable("low-level handlers")
-        if other.kernel.extensions:
-            raise other._unmountable("extensions")
         self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
         other._compose_hosts()
         return self
@@ -206,14 +207,15 @@ class Server(Registering, Serving):
         `revisions` are those on which the extension is declared and its methods exist. `families` are families of
         components (`tools`, `resources`, `prompts`) that are declared with it, also while they are empty.
         """
-        self._check_unmounted("extensions")
-        if identifier in self.kernel.extensions:
-            raise ServerError(f"{self.name!r} has the extension {identifier} already")
         extension = Extension(
-            identifier, settings or {}, needs_client=needs_client, revisions=revisions, families=families
+            identifier,
+            settings or {},
+            needs_client=needs_client,
+            revisions=revisions,
+            families=families,
+            catalog=self.catalog,
         )
-        self.kernel.extensions[identifier] = extension
-        self.kernel.offer.add_families(extension.families)
+        self.catalog.add_extension(extension)
         return extension
 
     def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
@@ -314,7 +316,8 @@ class Server(Registering, Serving):
     def _changed(self, family: str) -> None:
         if self.catalog.guarded:
             self._enforce()
-        self.kernel.hub.tell(Change(family))
+        if family in LIST_CHANGED:
+            self.kernel.hub.tell(Change(family))
 
     def _enforce(self) -> None:
         """Apply policies from now on, because the first policy was given."""
@@ -344,11 +347,12 @@ class Server(Registering, Serving):
 
         Clients of the legacy era get it if the filter was made with `legacy=True`.
         """
-        extension = next((each for each in self.kernel.extensions.values() if filter in each.filters), None)
+        extension = next((each for each in self.catalog.all_extensions().values() if filter in each.filters), None)
         change = Change(filter, key, method, FrozenParams(params))
         if extension is not None and extension.filters[filter].legacy:
             change = replace(change, extension=extension.identifier, needs_client=extension.needs_client)
-        self.kernel.hub.tell(change)
+        for catalog in (self.catalog, *self.catalog.hosts()):
+            catalog.owner.kernel.hub.tell(change)
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None, *, session: str | None = None) -> None:
         """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request.

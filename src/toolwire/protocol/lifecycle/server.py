@@ -35,6 +35,7 @@ from toolwire.protocol.lifecycle.terms import (
     without_nulls,
 )
 from toolwire.protocol.methods import Method, methods
+from toolwire.protocol.open_codec import with_unknown
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, is_modern, negotiate_version
 from toolwire.protocol.shaping import shape
 
@@ -132,7 +133,8 @@ class ServerLifecycle:
         row = self._extension_row(method, "notification", self.revision or MODERN)
         if row is None or not _is_allowed(row, self._declared_with(raw)):
             return None
-        return _notice(row, raw)
+        known = _notice(row, raw)
+        return None if known is None else (row, _with_unknown(known[1], raw))
 
     def _extension_row(self, method: str, kind: str, revision: str) -> Method | None:
         """The row of a method that an extension has on this revision, which the server declares there (DIS-1)."""
@@ -159,17 +161,18 @@ class ServerLifecycle:
         if method == "initialize":
             # 1.3.1: the handshake happens once.
             raise ProtocolError(INVALID_REQUEST, "This connection is already initialized")
-        row = self._table.get(method)
+        row, read = self._table.get(method), _read
         if row is None or row.kind != "request" or row.sender == "server":
             row = self._extension_row(method, "request", revision)
             if row is not None:
                 _require(row, self.capabilities)
+                read = _read_open
         elif not is_declared(self.offer.capabilities(revision), row):
             row = None
         if row is None:
             self._refuse_modern(request)
             raise _not_found(method)
-        params = _read(row, request)
+        params = read(row, request)
         meta = params.meta
         if meta is UNSET:
             token: str | int | UnsetType = UNSET
@@ -203,7 +206,7 @@ class ServerLifecycle:
             if row is None:
                 raise _not_found(method)
             _require(row, capabilities)
-            params = _read(row, request)
+            params = _read_open(row, request)
             self.era = "modern"
             return Incoming(
                 request.id,
@@ -286,6 +289,15 @@ def _read(row: Method, request: Request) -> Any:
     except (msgspec.DecodeError, RecursionError, ValueError):
         request.params = without_nulls(row.params, request.params)
         return decode_params(row, request.params)
+
+
+def _read_open(row: Method, request: Request) -> Any:
+    """The same for a method of an extension, whose params keep the members that their type does not know."""
+    return _with_unknown(_read(row, request), request.params)
+
+
+def _with_unknown(params: t.Wire, raw: Raw | UnsetType) -> t.Wire:
+    return params if raw is UNSET else with_unknown(params, raw)
 
 
 def _notice(row: Method, raw: Raw | UnsetType) -> tuple[Method, Any] | None:

@@ -273,6 +273,6 @@ async def _approval(policy: Policy, call: Call, judged: JudgedCall) -> None:
 
 
 def _check_size(result: Any, limit: int, name: str) -> None:
-    size = len(result) if isinstance(result, Raw) else len(t.encode(result)) if isinstance(result, t.Wire) else 0
+    size = len(result) if isinstance(result, Raw) else len(t.encode(result)) if isinstance(result, t.Wire | dict) else 0
     if size > limit:
         raise CallRefused(f"The answer of {name} has {size} bytes and may have {limit}. Ask for less.", reason="result")
