@@ -43,6 +43,7 @@ LAYERS = {
     "printable": 1,
     "redaction": 0,
     "tokens": 0,
+    "hostile_text": 0,
     "wire": 2,
     "http": 2,
     "auth": 2,
@@ -67,7 +68,7 @@ LAYERS = {
 STRANGERS = {("server", "client"), ("client", "server")}
 
 # The one way upwards: parts of `Server` and `Client` that live in a package above them.
-UPWARDS: dict[str, str] = {}
+UPWARDS: dict[str, str] = {"verified_body": "toolwire.skills.verified_body.verified_body"}
 
 # protocol/ is pure: no tasks, no sockets, no clock, no randomness.
 IMPURE = {"asyncio", "random", "secrets", "select", "selectors", "socket", "ssl", "subprocess", "time", "uuid"}

@@ -14,7 +14,19 @@ from tests.blocks import ROOT
 REFERENCE = ROOT / "docs" / "reference"
 DIRECTIVE = re.compile(r"^::: ([\w.]+)\n((?: {4}.*\n?)*)", re.MULTILINE)
 # docs/stability.md names these modules as stable.
-SUBMODULES = ("audit", "auth", "client", "errors", "logs", "messages", "stores", "testing", "transports", "types")
+SUBMODULES = (
+    "audit",
+    "auth",
+    "client",
+    "client.skills",
+    "errors",
+    "logs",
+    "messages",
+    "stores",
+    "testing",
+    "transports",
+    "types",
+)
 STABLE = ("toolwire", *(f"toolwire.{name}" for name in SUBMODULES))
 
 

@@ -10,7 +10,9 @@ from importlib import import_module
 from typing import Any, Final
 
 #: The name of a part -> the module and the name in it.
-PARTS: Final[dict[str, tuple[str, str]]] = {}
+PARTS: Final[dict[str, tuple[str, str]]] = {
+    "verified_body": ("toolwire.skills.verified_body", "verified_body"),
+}
 
 
 def load_part(name: str) -> Any:

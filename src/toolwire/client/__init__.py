@@ -10,6 +10,7 @@ from toolwire.client.errors import BudgetExceeded, Denied, InvalidResponse, Reje
 from toolwire.client.handlers import Accept, Cancel, Decline, Elicitation, Sampling
 from toolwire.client.listen import Change, Subscription
 from toolwire.client.pins import Pins
+from toolwire.client.skill_approval import SkillRequest
 from toolwire.client.tasks import TaskCancelled, TaskHandle, TaskState
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Rejected",
     "ResourceNotFound",
     "Sampling",
+    "SkillRequest",
     "Subscription",
     "TaskCancelled",
     "TaskHandle",

@@ -24,6 +24,7 @@ from toolwire.client.listen import subscribe
 from toolwire.client.pins import Pins
 from toolwire.client.reconnect import Connector, Opener, name_card
 from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
+from toolwire.client.skill_approval import ApproveSkill
 from toolwire.client.stub import make_stub
 from toolwire.client.target import Target
 from toolwire.client.targets import TargetLike, TargetOptions, is_config, resolve
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
     from toolwire.client.safety import Safety
+    from toolwire.client.skills import OriginSkills, Skills
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -93,6 +95,8 @@ class Client(Extending):
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
       False, a text that says why not, or other arguments to call it with.
+    * `approve_skill`: sees each skill before it is loaded, and returns True, False, or a text that says why not. `pins`
+      keeps what was approved, bound to the digests of the files.
     * `budget`, `pins`, `audit`: how much may be called (`Budget`), that tools stay what they were (`Pins`), and a
       record of every call (`toolwire.audit.AuditLog`).
     * `tracing`: True, or a `TracerProvider` of OpenTelemetry: a span for each request, whose trace the server can join.
@@ -121,6 +125,7 @@ class Client(Extending):
         timeout: float | None = 60.0,
         approve: Approve | None = None,
         budget: Budget | None = None,
+        approve_skill: ApproveSkill | None = None,
         pins: Pins | None = None,
         audit: AuditLog | None = None,
         tracing: Any = None,
@@ -145,7 +150,7 @@ class Client(Extending):
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
         icons = tuple(icons)
         options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env or None)
-        self._members: list[Client] = []
+        self._members: dict[str, Client] = {}
         # The client of the group that this one is a member of.
         self._company: Client | None = None
         if is_config(target):
@@ -162,6 +167,7 @@ class Client(Extending):
                     extensions=extensions,
                     on_log=on_log,
                     timeout=timeout,
+                    approve_skill=approve_skill,
                     pins=pins,
                     probe_timeout=probe_timeout,
                     revision=revision,
@@ -175,7 +181,7 @@ class Client(Extending):
                 )
 
             self._target, self._members = configured(target, member, inherit_env=inherit_env)
-            for each in self._members:
+            for each in self._members.values():
                 each._company = self
             if self._members:
                 # Each member has the pins, and each speaks a revision of its own.
@@ -207,6 +213,9 @@ class Client(Extending):
         self._subscribed: dict[str, None] = {}
         # The connection on which a change of the tools was announced, until the tools are listed again.
         self._outdated: ClientConnection | None = None
+        self._approve_skill = approve_skill
+        self._pins = pins
+        self._skills: Skills | None = None
         self._safety: Safety | None = None
         if any(each is not None for each in (approve, budget, pins, audit)):
             # Imported here because most clients have none of these options.
@@ -539,6 +548,8 @@ class Client(Extending):
     def _changed(self, notification: str | None, uri: str | None) -> None:
         if self._company is not None:
             self._company._changed(notification, uri)
+        if self._skills is not None and (notification is None or notification.startswith("notifications/resources/")):
+            self._skills.forget()
         if self._cache is not None:
             if notification is None:
                 self._cache.clear()
@@ -565,6 +576,24 @@ class Client(Extending):
             return
         await self._list_quietly(None)
 
+    # --- skills ---
+
+    @property
+    def skills(self) -> Skills:
+        """The skills of the server, or of each server of a configuration (SEP-2640)."""
+        if self._skills is None:
+            # Imported here because most clients use no skills.
+            from toolwire.client.skills import Skills
+
+            members = self._members or {self._target.label: self}
+            self._skills = Skills({name: member._own_skills(name) for name, member in members.items()})
+        return self._skills
+
+    def _own_skills(self, label: str) -> OriginSkills:
+        from toolwire.client.skills import OriginSkills
+
+        return OriginSkills(self, label, self._target.address, self._approve_skill, self._pins)
+
     # --- logging and roots ---
 
     async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
@@ -585,7 +614,7 @@ class Client(Extending):
         if self._answers.roots is None:
             raise NotSupported("The client was made without roots=, so it did not declare them")
         self._answers.roots = as_roots(roots)
-        for member in self._members:
+        for member in self._members.values():
             await member.set_roots(roots)
         connection = self._connector.connection
         if connection is not None and not connection.modern:

@@ -144,13 +144,13 @@ def configured(
     member: Callable[[Target], MemberT],
     *,
     inherit_env: bool = False,
-) -> tuple[Target, list[MemberT]]:
-    """Return the target of a configuration: the one server in it, or a group with a `member` for each."""
+) -> tuple[Target, dict[str, MemberT]]:
+    """Return the target of a configuration: the one server in it, or a group with a `member` for each, by name."""
     targets = read_config(source, inherit_env=inherit_env)
     if len(targets) == 1:
-        return next(iter(targets.values())), []
+        return next(iter(targets.values())), {}
     members = {prefix: member(targets[name]) for name, prefix in prefixes(targets).items()}
-    return GroupTarget(Group(members)), list(members.values())
+    return GroupTarget(Group(members)), members
 
 
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:

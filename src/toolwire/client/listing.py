@@ -70,7 +70,7 @@ class Lists(Requests):
         self, method: str, read: Read[Page], timeout: float | None, entries: Callable[[Page], list[Any]]
     ) -> AsyncIterator[list[Any]]:
         """Yield the entries of every page. Only an absent cursor ends a list, "" is a cursor like any other (PAG-1)."""
-        bounds = _Bounds(method)
+        bounds = ListBounds(method)
         cursor: str | None = None
         while True:
             page = await self._ask(method, _page(cursor), bounds.measuring(read), timeout=timeout)
@@ -89,21 +89,25 @@ def _page(cursor: str | None) -> t.PaginatedRequestParams:
     return t.PaginatedRequestParams(cursor=UNSET if cursor is None else cursor)
 
 
-class _Bounds:
+class ListBounds:
     """A count of the pages, entries and bytes of one list."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, max_bytes: int | None = None) -> None:
         self._method = method
+        self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._pages = self._entries = self._bytes = 0
         self._cursors: set[str] = set()
 
     def measuring(self, read: Read[R]) -> Read[R]:
         def measured(raw: Raw) -> R:
-            self._bytes += memoryview(raw).nbytes
-            self._check(self._bytes, MAX_BYTES, "bytes")
+            self.add_bytes(memoryview(raw).nbytes)
             return read(raw)
 
         return measured
+
+    def add_bytes(self, size: int) -> None:
+        self._bytes += size
+        self._check(self._bytes, self._max_bytes, "bytes")
 
     def count(self, entries: int) -> None:
         self._pages += 1

@@ -1,13 +1,14 @@
-"""Pins: the definitions of tools as they were when first seen, and what has changed since.
+"""Pins: the definitions of tools as they were when first seen, and what has changed since; and approved skills.
 
 A server can change what a tool does, or what its description tells the model, after somebody has looked at it and
-agreed. With pins, a tool that has changed is not called until the change is accepted.
+agreed. With pins, a tool that has changed is not called until the change is accepted. The approval of a skill is kept
+with the digests of its files, and is void as soon as the server shows others.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from toolwire.protocol import types as t
 Definitions = dict[str, dict[str, Any]]
 
 _SHOWN: Final = 200
+# The section of the file that holds approved skills. No server has this address.
+_SKILLS: Final = "#skills"
 
 
 class Change(Struct, frozen=True):
@@ -51,11 +54,20 @@ class Report(Struct, frozen=True):
         return "\n".join([*lines, *map(str, self.changed)])
 
 
+class SkillPin(Struct, frozen=True):
+    """The digests of the files of a skill, by URI, as they were approved; void once the server has shown others."""
+
+    digests: dict[str, str]
+    void: bool = False
+
+
 class Pins:
     """The pinned tools of servers. `Pins("pins.json")` keeps them in a file. One object may serve several clients.
 
     The first list of a server is pinned. From then on `on_change` is told of every difference, and tools that are new
     or changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always refused.
+
+    The same file has a section for the skills that were approved.
     """
 
     def __init__(
@@ -64,6 +76,7 @@ class Pins:
         self._path = None if path is None else Path(path)
         self._on_change = on_change
         self._pinned: dict[str, Definitions] = self._load()
+        self._skills: dict[str, dict[str, SkillPin]] = self._take_skills()
         self._listed: dict[str, Definitions] = {}
         self._reports: dict[str, Report] = {}
         self._ambiguous: dict[str, dict[str, Change]] = {}
@@ -119,11 +132,43 @@ class Pins:
         self._reports[server] = self._difference(server)
         self._save()
 
+    # --- skills ---
+
+    def skill(self, server: str, uri: str) -> SkillPin | None:
+        """Return what was approved of a skill. The key is the server and the URI: other servers may have the same."""
+        return self._skills.get(server, {}).get(uri)
+
+    def approve_skill(self, server: str, uri: str, digests: Mapping[str, str]) -> None:
+        """Keep the approval of a skill with these files."""
+        self._skills.setdefault(server, {})[uri] = SkillPin(dict(digests))
+        self._save()
+
+    def skills_seen(self, server: str, digests: Mapping[str, Mapping[str, str]]) -> None:
+        """Make the approval of each skill void whose files differ from these, also if they should become as before.
+
+        SEP-2640, content-bound approval: a different set of files, from any later entry, revokes the approval.
+        """
+        pinned = self._skills.get(server, {})
+        changed = [
+            uri for uri, pin in pinned.items() if uri in digests and not pin.void and pin.digests != digests[uri]
+        ]
+        for uri in changed:
+            pinned[uri] = SkillPin(pinned[uri].digests, void=True)
+        if changed:
+            self._save()
+
+    def revoke_skill(self, server: str, uri: str) -> None:
+        """Forget the approval of a skill."""
+        if self._skills.get(server, {}).pop(uri, None) is not None:
+            self._save()
+
     def _difference(self, server: str) -> Report:
         """Compare what is pinned with what was listed last."""
         report = _compare(server, self._pinned[server], self._listed.get(server, {}))
         ambiguous = tuple(self._ambiguous.get(server, {}).values())
         return msgspec.structs.replace(report, changed=(*report.changed, *ambiguous)) if ambiguous else report
+
+    # --- the file ---
 
     def _load(self) -> dict[str, Definitions]:
         if self._path is None or not self._path.exists():
@@ -134,6 +179,12 @@ class Pins:
             # A broken file is not an empty file: otherwise breaking the file would accept every tool again.
             raise ValueError(f"{self._path} is not a file of pins") from None
 
+    def _take_skills(self) -> dict[str, dict[str, SkillPin]]:
+        try:
+            return msgspec.convert(self._pinned.pop(_SKILLS, {}), dict[str, dict[str, SkillPin]])
+        except msgspec.ValidationError:
+            raise ValueError(f"{self._path} is not a file of pins") from None
+
     def _save(self) -> None:
         """Write the whole file or nothing, for the owner alone."""
         if self._path is None:
@@ -141,7 +192,9 @@ class Pins:
         # Imported here because most clients write no pins.
         import tempfile
 
-        content = msgspec.json.format(msgspec.json.encode(self._pinned, order="sorted"), indent=1)
+        # A file without skills is as it was before there were any.
+        sections = {**self._pinned, _SKILLS: self._skills} if self._skills else self._pinned
+        content = msgspec.json.format(msgspec.json.encode(sections, order="sorted"), indent=1)
         descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:

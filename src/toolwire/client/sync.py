@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from toolwire.client.client import Client as AsyncClient
 from toolwire.client.extensions import RequestOptions
@@ -29,6 +29,9 @@ from toolwire.client.tasks import TaskHandle, TaskState, WaitOptions
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
+
+if TYPE_CHECKING:
+    from toolwire.client.skills.blocking import BlockingSkills
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -181,6 +184,14 @@ class Client:
     ) -> Any: ...
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
         return self._wait(self._client.call_tool(name, arguments, **options))
+
+    @property
+    def skills(self) -> BlockingSkills:
+        """The skills of the server, or of each server of a configuration (SEP-2640)."""
+        # Imported here because most clients use no skills.
+        from toolwire.client.skills.blocking import BlockingSkills
+
+        return BlockingSkills(self._client.skills, self._wait)
 
     def stub(self, protocol: Callable[..., S]) -> S:
         """Return an object with the methods of `protocol` (a class), each of which calls the tool of its name and

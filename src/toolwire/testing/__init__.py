@@ -8,7 +8,7 @@ async with testing.connect(server, revision="2025-11-25") as (client, wire):
 
 * Connecting: `connect`, and `replaced` for the dependencies of handlers.
 * Fuzzing: `fuzz`.
-* Security: `permissions`, `issuer`, `attack`, `exhaust`.
+* Security: `permissions`, `issuer`, `attack`, `exhaust`; `TamperedSkills` for tests of a host.
 * Performance: `load`, `time_out`, `no_leaks`; `clock` and `elapse` let time pass.
 * Error reporting: `both_sides`.
 
@@ -27,6 +27,7 @@ from toolwire.testing.leaks import no_leaks
 from toolwire.testing.loading import Load, Refusal, exhaust, load
 from toolwire.testing.outcomes import BothSides, Outcome, both_sides
 from toolwire.testing.overrides import replaced
+from toolwire.testing.tampered_skills import SkillTampering, TamperedSkills
 from toolwire.testing.timeouts import TimedOut, time_out
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "Permissions",
     "Refusal",
     "Serves",
+    "SkillTampering",
+    "TamperedSkills",
     "TimedOut",
     "Wire",
     "attack",

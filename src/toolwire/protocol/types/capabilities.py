@@ -14,7 +14,6 @@ __all__ = [
     "ClientCapabilities",
     "ServerCapabilities",
     "has_capability",
-    "is_extension_identifier",
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolwire.skills.hostile_text import hostile_text
+from toolwire.hostile_text import hostile_text
 
 
 @pytest.mark.parametrize(
