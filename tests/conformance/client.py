@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwire.client import Client
+from toolwire.client.skills import SkillRejected
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
@@ -133,6 +134,27 @@ async def keep_schemas(url: str) -> None:
         tools = {tool.name: tool for tool in await client.list_tools()}
         schema = tools["json_schema_2020_12_tool"].input_schema
         await client.call_tool("json_schema_echo", {"schema": schema})
+
+
+@scenario("sep-2640-client-no-prefetch")
+async def list_skills(url: str) -> None:
+    async with connect(url) as client:
+        listed = await client.skills.list()
+        assert [skill.name for skill in listed] == ["pdf-processing"]
+
+
+@scenario(*(f"sep-2640-client-verify-{reason}" for reason in ("digest", "size", "frontmatter")))
+async def refuse_skill(url: str) -> None:
+    """The skill is refused when its SKILL.md is read. Otherwise its other file would be read, and the suite sees it."""
+    async with connect(url) as client:
+        for listed in await client.skills.list():
+            try:
+                skill = await client.skills.load(listed)
+            except SkillRejected as error:
+                assert SCENARIO.endswith(error.reason), error
+            else:
+                await skill.read("references/FORMS.md")
+                raise AssertionError("this should have been refused")
 
 
 async def sign_in(url: str) -> None:
