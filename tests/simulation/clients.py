@@ -37,7 +37,7 @@ NAMED_BY: Final = {
 }
 OVER: Final = ("completed", "failed", "cancelled")
 #: Requests that the network may deliver twice: they change nothing, or the same.
-REPEATABLE: Final = ("tasks/get", "tasks/cancel", "resources/read", "resources/subscribe")
+REPEATABLE: Final = ("tools/list", "tasks/get", "tasks/cancel", "resources/read", "resources/subscribe")
 #: Statuses that say: try again.
 BUSY: Final = (429, 502, 503)
 
@@ -83,7 +83,10 @@ class Client:
         self.open: dict[Exchange, None] = {}
         self.known: dict[str, int] = {}
         """The version of each resource that it has read."""
+        self.tools: set[str] = set()
+        """The tools of the list that it has read last."""
         self._last = 0
+        self._listed = 0.0
 
     # --- operations ---
 
@@ -173,6 +176,21 @@ class Client:
             except (Broken, Refused, Failed):
                 await asyncio.sleep(self.random.uniform(0.5, 2.0))
 
+    def list_again(self, wanted: Callable[[], bool]) -> None:
+        """Read the list of tools, which may have changed; try for as long as anybody wants it."""
+        self.run(self._list(wanted))
+
+    async def _list(self, wanted: Callable[[], bool]) -> None:
+        while wanted():
+            try:
+                asked = self.world.now
+                result = await self.request("tools/list", {})
+                if asked >= self._listed:
+                    self._listed, self.tools = asked, {tool["name"] for tool in result["tools"]}
+                return
+            except (Broken, Refused, Failed):
+                await asyncio.sleep(self.random.uniform(0.5, 2.0))
+
     # --- tasks, in the words of either era ---
 
     def became(self, work: Work, identifier: str) -> None:
@@ -248,6 +266,12 @@ class Client:
 
     async def do_long_again(self, work: Work) -> None:
         await self._task(work, "again", asks=False, lengths=(40.0,))
+
+    async def do_added(self, work: Work) -> None:
+        await self._task(work, "added", asks=False, lengths=(1.0, 20.0))
+
+    async def do_retired(self, work: Work) -> None:
+        await self._task(work, "retired", asks=False, lengths=(1.0, 20.0))
 
     async def do_cancelled(self, work: Work) -> None:
         await self._task(work, self.random.choice(("once", "again")), asks=False, gives_up=True)
@@ -369,7 +393,7 @@ class ModernClient(Client):
     async def _listen(self, number: int) -> None:
         """Keep a listen stream open. One that breaks says nothing of what follows, so everything is read again."""
         while True:
-            wanted = {"resourceSubscriptions": list(URIS)}
+            wanted = {"resourceSubscriptions": list(URIS), "toolsListChanged": True}
             _, exchange = self._post("subscriptions/listen", {"notifications": wanted})
             try:
                 async for message in self._messages(exchange):
@@ -387,6 +411,9 @@ class ModernClient(Client):
             replica = exchange.replica
             self.ledger.enter("listening", (self.name, number), None if replica is None else replica.process)
             self.read_again(ALL, lambda: True)
+            self.list_again(lambda: True)
+        elif message.get("method") == "notifications/tools/list_changed":
+            self.list_again(lambda: True)
         elif message.get("method") == "notifications/resources/updated":
             self.read_again(message["params"]["uri"], lambda: True)
 
@@ -700,6 +727,7 @@ class LegacyClient(Client):
         if not place.last_event_id:
             # A new stream says nothing of what was before.
             self.read_again(ALL, lambda: self.session is place.session, () if place.subscribed else URIS)
+            self.list_again(lambda: self.session is place.session)
             place.subscribed = True
         place.seen.connected()
         async for event in exchange.events():
@@ -712,6 +740,8 @@ class LegacyClient(Client):
                 message = json.loads(event.data)
                 if message.get("method") == "notifications/resources/updated":
                     self.read_again(message["params"]["uri"], lambda: self.session is place.session)
+                elif message.get("method") == "notifications/tools/list_changed":
+                    self.list_again(lambda: self.session is place.session)
 
 
 class Place:

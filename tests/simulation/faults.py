@@ -32,6 +32,7 @@ FAULTS: Final = (
     "blocked loop",
     "kill",
     "stop",
+    "upgrade",
     "clock jump",
     "slow clients",
 )
@@ -51,9 +52,10 @@ STATES: Final = (
     "retried",
     "starting",
     "draining",
+    "upgrading",
 )
-_OF_FLEET: Final = ("orphaned", "starting", "draining", "queued", "retried")
-_OF_PROCESS: Final = ("lost answers of the store", "pause", "blocked loop", "kill", "stop")
+_OF_FLEET: Final = ("orphaned", "starting", "draining", "upgrading", "queued", "retried")
+_OF_PROCESS: Final = ("lost answers of the store", "pause", "blocked loop", "kill", "stop", "upgrade")
 #: States that last some milliseconds.
 _SHORT: Final = ("starting", "taken", "ending")
 #: The fault that brings a state about, and the state that this fault is aimed at.
@@ -62,6 +64,7 @@ _CAUSES: Final = {
     "retried": ("kill", "working"),
     "starting": ("kill", "listening"),
     "draining": ("stop", "listening"),
+    "upgrading": ("upgrade", "listening"),
 }
 #: How many faults one seed has.
 FAULT_COUNT: Final = 5
@@ -232,8 +235,10 @@ class Faults:
                 self._kill(target, 0 if exact else self._random.choice((1, 2, 5, 20, 100)))
             case "stop":
                 self._scale(0.0 if is_cause else 0.5)
-                self.fleet.ledger.troubles.append((target.process, self.world.now, math.inf))
                 target.stop()
+            case "upgrade":
+                self.fleet.upgrade(target)
+                self.bring("upgrading")
 
     def _kill(self, target: Replica, steps: int) -> None:
         """Kill a replica at any await: now, or after some more steps of its process."""

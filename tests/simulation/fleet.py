@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from toolwire.http.asgi import HttpApp
 REPLICAS: Final = 3
 #: Few tasks run at once, so that others wait for a slot where the library lets them.
 TASKS_RUNNING: Final = 3
+#: How long a task waits to be started; for one whose tool no process has, a minute more.
+TASK_WAIT: Final = 60.0
 #: Resources that clients subscribe to. They are many, so that a later change does not hide that one was not told.
 URIS: Final = tuple(f"counter://{number}" for number in range(12))
 #: The versions of all of them.
@@ -38,10 +41,13 @@ class Replica:
     def __init__(self, fleet: Fleet, number: int, generation: int) -> None:
         self.fleet = fleet
         self.number = number
+        self.version = fleet.version
         # A replica that is started again is on the same machine as before.
         self.process = Process(fleet.world, f"replica-{number}.{generation}", f"machine-{number}")
         self.client = StoreClient(fleet.store, self.process)
         self.accepts = False
+        self.stopped = math.inf
+        """When it was told to stop."""
         self.app: HttpApp | None = None
         self.server: Server | None = None
         self._requests: dict[asyncio.Task[None], None] = {}
@@ -139,7 +145,10 @@ class Replica:
         if self.accepts:
             self.fleet.world.note(f"{self.process.name} is told to stop")
             self.accepts = False
+            self.stopped = self.fleet.world.now
             self.fleet.ledger.enter("draining", self, self.process)
+            # Others take over what it cannot end in time.
+            self.fleet.ledger.troubles.append((self.process, self.stopped, math.inf))
             self.fleet.world.send(self.fleet.world.now, self.process, self._stopping.set)
 
 
@@ -160,7 +169,29 @@ class Fleet:
         self.network = Network(world, self.replicas)
         self.wanted = REPLICAS
         """How many replicas there should be."""
+        self.version = 1
+        """The version of replicas that start now. Each has another list of tools."""
+        self.lists_told = False
+        """Whether the last replica of an older version has left in order, and so has told of its list of tools."""
         self._generations = 0
+
+    def upgrade(self, first: Replica) -> None:
+        """Replace the replicas one after the other by those of a new version."""
+        self.version += 1
+        self.lists_told = False
+        self.world.note(f"the fleet is upgraded to version {self.version}")
+        self.ledger.enter("upgrading", self)
+        first.stop()
+        self.world.after(1.0, self._go_on_upgrading)
+
+    def _go_on_upgrading(self) -> None:
+        old = [each for each in self.replicas if each.version < self.version]
+        if not old:
+            self.ledger.leave("upgrading", self)
+            return
+        if all(each.accepts for each in self.replicas) and len(self.replicas) >= self.wanted:
+            old[0].stop()
+        self.world.after(1.0, self._go_on_upgrading)
 
     def start(self, number: int) -> Replica:
         self._generations += 1
@@ -175,6 +206,8 @@ class Fleet:
             return
         self.replicas.remove(replica)
         replica.accepts = False
+        if replica.version < self.version and not any(each.version < self.version for each in self.replicas):
+            self.lists_told = not replica.process.dead and self.store.served_since(replica.stopped)
         ledger = self.ledger
         for state in ("starting", "draining"):
             ledger.leave(state, replica)
@@ -201,7 +234,9 @@ def make_server(replica: Replica) -> Server:
     """Make the server, with tools for everything that the rules are about."""
     fleet, process = replica.fleet, replica.process
     ledger, world = fleet.ledger, fleet.world
-    limits = Limits(task_window=0.1, tasks_running=TASKS_RUNNING, share=1.0, drain=DRAIN, task_ttl=300.0)
+    limits = Limits(
+        task_window=0.1, tasks_running=TASKS_RUNNING, share=1.0, drain=DRAIN, task_ttl=300.0, task_wait=TASK_WAIT
+    )
     server = Server("simulated", stores=replica.client.stores(), secret=SECRET, limits=limits)
 
     def answer(nonce: str, ctx: Context) -> str:
@@ -278,10 +313,33 @@ def make_server(replica: Replica) -> Server:
         """Work as a task that may run again."""
         return await work(nonce, seconds, steps, asks, ctx, once=False)
 
+    @server.tool(name=tool_of_version(replica.version))
+    async def version() -> int:
+        """Return the version of this replica."""
+        return replica.version
+
+    if replica.version == 1:
+
+        @server.tool(task="optional", annotations={"idempotentHint": True})
+        async def retired(nonce: str, seconds: float, steps: int, asks: bool, ctx: Context) -> str:
+            """Work as a task that the next version does not have."""
+            return await work(nonce, seconds, steps, asks, ctx, once=False)
+    else:
+
+        @server.tool(task="optional", annotations={"idempotentHint": True})
+        async def added(nonce: str, seconds: float, steps: int, asks: bool, ctx: Context) -> str:
+            """Work as a task that the first version does not have."""
+            return await work(nonce, seconds, steps, asks, ctx, once=False)
+
     versions = fleet.ledger.versions
     for uri in (*URIS, ALL):
         _resource(server, uri, versions)
     return server
+
+
+def tool_of_version(version: int) -> str:
+    """Return the name of the tool that only one version has."""
+    return f"version_{version}"
 
 
 def _resource(server: Server, uri: str, versions: dict[str, int]) -> None:

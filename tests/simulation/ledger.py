@@ -34,6 +34,8 @@ RULES: Final = {
     "event lost": "no event of a resumable stream is left out",
     "event doubled": "no event of a resumable stream comes twice",
     "update lost": "a client that subscribed learns of every new version, or is told to look again",
+    "list lost": "a client that listens learns of another list of tools",
+    "lacking tool": "a task waits for a process that has its tool",
     "wrong caller": "an answer, a question and a message reach the client that they are for",
     "ended session": "a session that was ended stays ended",
     "owner": "one stream is the owner of a session",
@@ -172,6 +174,8 @@ class Ledger:
         excused = self.lost_since(work.at) or "full" in message or "no room" in message
         if status == "cancelled" and not work.cancelled:
             self.broken("end", f"{work.nonce} is cancelled, and nobody cancelled it")
+        elif "Unknown tool" in message or (work.kind == "added" and "that has the tool" in message):
+            self.broken("lacking tool", f"{work.nonce} {work.kind} failed: {message}")
         elif status == "failed" and last is not None and self.is_healthy(last.process, last.at) and not excused:
             text = f"{work.nonce} failed ({message}), and {last.process.name} that ran it is healthy"
             self.broken("healthy", text)

@@ -158,6 +158,27 @@ def _nobody_looks_for_orphans() -> None:
     Watcher._adopt_orphans = adopt  # type: ignore[method-assign]
 
 
+def _a_process_takes_tasks_of_tools_that_it_lacks() -> None:
+    from toolwire.server.tasks.taking import Taking
+    from toolwire.server.tasks.task_records import kind_of
+
+    kinds = Taking.kinds
+
+    def all_kinds(self: Any) -> list[str]:
+        return sorted({*kinds(self), *(kind_of(self._server, name) for name in ("added", "retired"))})
+
+    Taking.kinds = all_kinds  # type: ignore[method-assign]
+
+
+def _nobody_says_which_lists_it_has() -> None:
+    from toolwire.server.bus_relay import BusRelay
+
+    async def nothing(self: Any) -> None:
+        pass
+
+    BusRelay.announce_lists = nothing  # type: ignore[method-assign]
+
+
 def _nobody_answers_for_a_process_that_is_gone() -> None:
     from toolwire.http.legacy.get_stream import ResumedStream
 
@@ -187,6 +208,10 @@ MISTAKES: Final = {
         ("no end", "healthy"), _the_end_of_a_task_is_given_up, ("outage of the store",)
     ),
     "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
+    "a process takes tasks of tools that it lacks": Mistake(
+        ("lacking tool",), _a_process_takes_tasks_of_tools_that_it_lacks, ("upgrade",)
+    ),
+    "nobody says which lists it has": Mistake(("list lost",), _nobody_says_which_lists_it_has, ("upgrade",)),
     "nobody answers for a process that is gone": Mistake(
         ("no answer",), _nobody_answers_for_a_process_that_is_gone, ("kill",)
     ),

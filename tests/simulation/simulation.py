@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.simulation import seams
 from tests.simulation.clients import LEGACY, Client, LegacyClient, ModernClient
 from tests.simulation.faults import FAULTS, Faults
-from tests.simulation.fleet import REPLICAS, TASKS_RUNNING, URIS, Fleet, LogLines
+from tests.simulation.fleet import REPLICAS, TASKS_RUNNING, URIS, Fleet, LogLines, tool_of_version
 from tests.simulation.ledger import Ledger
 from tests.simulation.world import World
 
@@ -41,6 +41,7 @@ _LEADING: Final[dict[str, tuple[tuple[str, ...], bool, float]]] = {
     "ending": (("once", "again"), False, 1.0),
     "orphaned": (("long_task",), False, 1.0),
     "retried": (("long_again",), False, 1.0),
+    "upgrading": (("added", "added", "retired"), False, 40.0),
 }
 
 
@@ -97,7 +98,8 @@ class Simulation:
     def _bring(self, state: str) -> None:
         """Begin what leads to a state of the fleet: for the queue, more tasks at once than there are slots."""
         kinds, is_legacy, latest = _LEADING.get(state, ((), False, 0.0))
-        for _ in range(TASKS_RUNNING * REPLICAS + 2 if state in ("queued", "taken") else 1 if kinds else 0):
+        many = TASKS_RUNNING * REPLICAS + 2
+        for _ in range({"queued": many, "taken": many, "upgrading": 8}.get(state, 1) if kinds else 0):
             self._number += 1
             client = self.world.random.choice(self.clients[3:] if is_legacy else self.clients[:3])
             moment = self.world.now + self.world.random.uniform(0.0, latest)
@@ -152,6 +154,7 @@ class Simulation:
         for client in self.clients:
             if client.known:
                 self._check_updates(client)
+                self._check_tools(client)
         for replica in self.fleet.replicas:
             pending = replica.process.pending()
             if pending > 100:
@@ -169,6 +172,11 @@ class Simulation:
             if known < newest:
                 text = f"{client.name} knows version {known} of {uri}, and was not told of {newest}"
                 self.ledger.broken("update lost", text)
+
+    def _check_tools(self, client: Client) -> None:
+        """A client that listens knows the newest list of tools, if the last process with another left in order."""
+        if self.fleet.lists_told and tool_of_version(self.fleet.version) not in client.tools:
+            self.ledger.broken("list lost", f"{client.name} knows the tools {', '.join(sorted(client.tools))}")
 
     def report(self) -> dict[str, Any]:
         return {

@@ -62,6 +62,7 @@ class StoreServer:
         self.clients: list[StoreClient] = []
         self.slow_until = 0.0
         self._outages = 0
+        self._came_back = self._emptied = 0.0
         self.observer: Observer | None = None
         self._full: dict[str, Any] = {}
         self._last = int(self.process.wall() * 1e6)
@@ -131,6 +132,10 @@ class StoreServer:
     def away(self) -> bool:
         return self._outages > 0
 
+    def served_since(self, moment: float) -> bool:
+        """Return whether it has taken and answered everything in time since a moment."""
+        return not self.away and not self._full and moment > max(self._came_back, self.slow_until, self._emptied)
+
     def go_away(self, seconds: float) -> None:
         """Answer nobody for some time, and lose the answers that are on their way."""
         self._outages += 1
@@ -140,6 +145,7 @@ class StoreServer:
 
     def _come_back(self) -> None:
         self._outages -= 1
+        self._came_back = self.world.now
         for client in self.clients if not self.away else ():
             client.reconnect_soon()
 
@@ -154,6 +160,7 @@ class StoreServer:
         self.world.after(seconds, self._empty)
 
     def _empty(self) -> None:
+        self._emptied = self.world.now
         for name, value in self._full.items():
             setattr(self.stores.kv, name, value)
         self._full = {}
