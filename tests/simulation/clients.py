@@ -273,8 +273,11 @@ class Client:
     async def do_retired(self, work: Work) -> None:
         await self._task(work, "retired", asks=False, lengths=(1.0, 20.0))
 
+    async def do_threaded(self, work: Work) -> None:
+        await self._task(work, "threaded", asks=self.random.random() < 0.3)
+
     async def do_cancelled(self, work: Work) -> None:
-        await self._task(work, self.random.choice(("once", "again")), asks=False, gives_up=True)
+        await self._task(work, self.random.choice(("once", "again", "threaded")), asks=False, gives_up=True)
 
     async def _task(
         self,
@@ -303,8 +306,8 @@ class ModernClient(Client):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        tasks = ("once", "once", "again", "again", "once_asking", "again_asking", "cancelled")
-        return ("echo", "hold", "ask", "touch", *tasks)
+        tasks = ("once", "once", "again", "again", "once_asking", "again_asking", "threaded", "cancelled")
+        return ("echo", "hold", "hold_thread", "ask", "touch", *tasks)
 
     def _post(self, method: str, params: Message) -> tuple[int, Exchange]:
         meta = {
@@ -365,6 +368,9 @@ class ModernClient(Client):
 
     async def do_hold(self, work: Work) -> None:
         await self._call(work, "hold", seconds=self.random.uniform(0.5, 20.0))
+
+    async def do_hold_thread(self, work: Work) -> None:
+        await self._call(work, "hold_thread", seconds=self.random.uniform(0.5, 20.0))
 
     async def do_touch(self, work: Work) -> None:
         await self._call(work, "touch", uri=self.ledger.next_uri(URIS))
@@ -454,8 +460,9 @@ class LegacyClient(Client):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        common = ("echo", "count", "count", "count_away", "count_away", "hold", "flood", "touch", "touch", "over")
-        tasks = ("once", "again", "once_asking", "again_asking", "cancelled", "once", "again")
+        counting = ("count", "count", "count_away", "count_away")
+        common = ("echo", *counting, "hold", "hold_thread", "flood", "touch", "touch", "over")
+        tasks = ("once", "again", "once_asking", "again_asking", "threaded", "cancelled", "once", "again")
         asking = () if self.revision == "2025-03-26" else ("ask",)  # 2025-06-18 brought forms.
         return (*common, *asking, *tasks) if self.has_tasks else (*common, *asking)
 
@@ -490,11 +497,11 @@ class LegacyClient(Client):
         self.open.pop(exchange, None)
         self.session = {"mcp-session-id": exchange.answered["mcp-session-id"], "mcp-protocol-version": self.revision}
         self.generation += 1
-        await self._notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        await self._notify({"jsonrpc": "2.0", "method": "notifications/initialized"}, self.session)
 
-    async def _notify(self, message: Message) -> None:
+    async def _notify(self, message: Message, session: dict[str, str]) -> None:
         """Post a notification or an answer."""
-        headers = {"content-type": "application/json", "accept": BOTH, **self.session}
+        headers = {"content-type": "application/json", "accept": BOTH, **session}
         exchange = self.send("POST", headers, message, repeatable=True)
         try:
             await self.accepted(exchange)
@@ -548,7 +555,7 @@ class LegacyClient(Client):
             try:
                 replica = exchange.replica
                 self.ledger.enter(state, key, None if replica is None else replica.process)
-                await self._read_events(exchange, answer, leaves)
+                await self._read_events(exchange, answer, session, leaves)
             except Broken:
                 pass
             finally:
@@ -582,7 +589,7 @@ class LegacyClient(Client):
                 if refused.status not in BUSY:
                     raise
 
-    async def _read_events(self, exchange: Exchange, answer: Answer, leaves: bool) -> None:
+    async def _read_events(self, exchange: Exchange, answer: Answer, session: dict[str, str], leaves: bool) -> None:
         answer.seen.connected()
         async for event in exchange.events():
             answer.take(event)
@@ -592,7 +599,7 @@ class LegacyClient(Client):
                 continue
             message = json.loads(event.data)
             if "method" in message and "id" in message:
-                self.run(self._answer_question(message))
+                self.run(self._answer_question(message, session))
             elif "method" in message:
                 answer.notified(message)
             else:
@@ -601,21 +608,24 @@ class LegacyClient(Client):
             if leaves and answer.last_event_id:
                 return
 
-    async def _answer_question(self, question: Message) -> None:
-        """Answer an elicitation, at whichever replica, until it is taken or the session is over."""
+    async def _answer_question(self, question: Message, session: dict[str, str]) -> None:
+        """Answer an elicitation, at whichever replica, until it is taken or the server refuses it for good."""
         await asyncio.sleep(self.random.uniform(0.0, 5.0))
         nonce: str = question["params"]["message"].removeprefix("name of ").removesuffix("?")
         work = self.ledger.work.get(nonce)
         if work is None or work.client != self.name:
             self.ledger.broken("wrong caller", f"{self.name} was asked {question['params']['message']!r}")
         result = {"action": "accept", "content": {"value": f"name of {nonce}"}}
-        session = self.session
-        while self.session is session:
+        while True:
             try:
-                await self._notify({"jsonrpc": "2.0", "id": question["id"], "result": result})
+                await self._notify({"jsonrpc": "2.0", "id": question["id"], "result": result}, session)
                 return
-            except (Broken, Refused):
-                await asyncio.sleep(self.random.uniform(1.0, 4.0))
+            except Refused as refused:
+                if refused.status not in BUSY:
+                    return
+            except Broken:
+                pass
+            await asyncio.sleep(self.random.uniform(1.0, 4.0))
 
     # --- operations ---
 
@@ -643,6 +653,9 @@ class LegacyClient(Client):
 
     async def do_ask(self, work: Work) -> None:
         await self._call(work, "ask")
+
+    async def do_hold_thread(self, work: Work) -> None:
+        await self._call(work, "hold_thread", seconds=self.random.uniform(0.5, 20.0))
 
     async def do_touch(self, work: Work) -> None:
         await self._call(work, "touch", uri=self.ledger.next_uri(URIS))

@@ -224,8 +224,8 @@ class Faults:
                 target.client.lost_answers += self._random.randint(1, 4)
             case "pause":
                 seconds = self._random.choice((1.0, 6.0, 20.0, 45.0, 70.0))
-                target.process.hold(seconds)
-                target.client.thread.hold(seconds)
+                for each in (target.process, target.client.thread, *target.process.threads):
+                    each.hold(seconds)
                 if seconds >= LONG_PAUSE:
                     self.fleet.ledger.troubles.append((target.process, self.world.now, self.world.now + seconds))
             case "blocked loop":

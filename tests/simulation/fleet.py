@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import math
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ from tests.simulation.network import Exchange, Network
 from tests.simulation.store_model import StoreClient, StoreServer
 from tests.simulation.world import Process, World
 
-from toolwire import Context, Limits, Server
+from toolwire import Context, Limits, Server, SyncContext
 from toolwire.http.asgi import HttpApp
+from toolwire.server.context import Elicited
 
 REPLICAS: Final = 3
 #: Few tasks run at once, so that others wait for a slot where the library lets them.
@@ -243,6 +245,10 @@ def make_server(replica: Replica) -> Server:
         principal = ctx.principal
         return f"{nonce} for {'nobody' if principal is None else principal.subject}"
 
+    def check_name(nonce: str, given: Elicited[str]) -> None:
+        if given.data is not None and given.data != f"name of {nonce}":
+            ledger.broken("wrong caller", f"{nonce} was answered {given.data!r}")
+
     @server.tool
     async def echo(nonce: str, ctx: Context) -> str:
         """Answer at once."""
@@ -254,6 +260,13 @@ def make_server(replica: Replica) -> Server:
         """Answer after some seconds."""
         with _running(ledger, nonce, process, "call"):
             await asyncio.sleep(seconds)
+        return answer(nonce, ctx)
+
+    @server.tool
+    def hold_thread(nonce: str, seconds: float, ctx: SyncContext) -> str:
+        """Answer after some seconds, from a thread."""
+        with _running(ledger, nonce, process, "call"):
+            _sleep(seconds, ctx)
         return answer(nonce, ctx)
 
     @server.tool
@@ -279,8 +292,7 @@ def make_server(replica: Replica) -> Server:
         """Ask the client for its name."""
         with _running(ledger, nonce, process, "call"):
             given = await ctx.elicit(f"name of {nonce}?", str, timeout=60)
-        if given.data is not None and given.data != f"name of {nonce}":
-            ledger.broken("wrong caller", f"{nonce} was answered {given.data!r}")
+        check_name(nonce, given)
         return answer(nonce, ctx)
 
     @server.tool
@@ -298,9 +310,7 @@ def make_server(replica: Replica) -> Server:
                 await ctx.progress(number, steps, f"step {number}")
                 await asyncio.sleep(seconds / steps)
             if asks:
-                given = await ctx.elicit(f"name of {nonce}?", str, key="name", timeout=240)
-                if given.data is not None and given.data != f"name of {nonce}":
-                    ledger.broken("wrong caller", f"{nonce} was answered {given.data!r}")
+                check_name(nonce, await ctx.elicit(f"name of {nonce}?", str, key="name", timeout=240))
         return answer(nonce, ctx)
 
     @server.tool(task="required")
@@ -317,6 +327,17 @@ def make_server(replica: Replica) -> Server:
     async def version() -> int:
         """Return the version of this replica."""
         return replica.version
+
+    @server.tool(task="optional", annotations={"idempotentHint": True})
+    def threaded(nonce: str, seconds: float, steps: int, asks: bool, ctx: SyncContext) -> str:
+        """Work in a thread, as a task that may run again."""
+        with _running(ledger, nonce, process, "working"):
+            for number in range(steps):
+                ctx.progress(number, steps, f"step {number}")
+                _sleep(seconds / steps, ctx)
+            if asks:
+                check_name(nonce, ctx.elicit(f"name of {nonce}?", str, key="name", timeout=240))
+        return answer(nonce, ctx)
 
     if replica.version == 1:
 
@@ -335,6 +356,13 @@ def make_server(replica: Replica) -> Server:
     for uri in (*URIS, ALL):
         _resource(server, uri, versions)
     return server
+
+
+def _sleep(seconds: float, ctx: SyncContext) -> None:
+    """Sleep in a thread, and look now and then whether anybody still wants the call. Nobody can stop a thread."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not ctx.cancelled:
+        time.sleep(min(left, 5.0))
 
 
 def tool_of_version(version: int) -> str:

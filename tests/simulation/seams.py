@@ -1,21 +1,23 @@
 """The seams through which simulated processes get their time, their randomness, their threads and their numbers.
 
-They are those of the standard library: `time`, `os`, `random` and `threading`. `install` replaces them before
+They are those of the standard library: `time`, `os`, `random`, `threading` and `queue`. `install` replaces them before
 Toolwire is imported, so that its default arguments (`clock=time.time`) have them, too. The library needs no switch, and
-its path of a request costs what it did. A process of the simulation that starts a thread, or sleeps, is an error: both
-go by the real clock.
+its path of a request costs what it did. A thread that a process starts is one of the simulation, which may sleep and
+wait for a queue. The thread of an event loop that does so is an error.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import random
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 
 class Host(Protocol):
@@ -33,6 +35,9 @@ class Host(Protocol):
     def monotonic(self) -> float: ...
 
     def random_bytes(self, count: int) -> bytes: ...
+
+    def start_thread(self, work: Callable[[], None]) -> None:
+        """Run a function in a thread of this process."""
 
 
 #: The functions of `time` that are replaced.
@@ -54,7 +59,7 @@ def install() -> None:
     for name in CLOCKS:
         _real[name] = getattr(time, name)
     _real["urandom"], _real["start"] = os.urandom, threading.Thread.start
-    _real["getpid"], _real["kill"] = os.getpid, os.kill
+    _real["getpid"], _real["kill"], _real["queue"] = os.getpid, os.kill, queue.SimpleQueue
     replaced: dict[str, Callable[..., Any]] = {
         "time": lambda: _real["time"]() if current is None else current.wall(),
         "monotonic": lambda: _real["monotonic"]() if current is None else current.monotonic(),
@@ -68,6 +73,45 @@ def install() -> None:
     os.urandom, os.getpid, os.kill = _urandom, _getpid, _kill
     random._urandom = _urandom  # type: ignore[attr-defined]  # What `secrets` reads from.
     threading.Thread.start = _start  # type: ignore[method-assign]
+    queue.SimpleQueue = lambda: _real["queue"]() if current is None else WaitingQueue()  # type: ignore[assignment,misc]
+
+
+class WaitingThread(Host, Protocol):
+    """A simulated thread, which is not that of an event loop."""
+
+    def wait(self) -> None:
+        """Let the simulation go on until something wakes this thread."""
+
+    def wake(self) -> None: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+def _waiting_thread() -> WaitingThread:
+    """Return the thread that runs now, which is about to wait."""
+    if not hasattr(current, "wait"):
+        raise RuntimeError("a simulated process blocks its event loop")
+    return cast(WaitingThread, current)
+
+
+class WaitingQueue:
+    """A queue between simulated threads, in place of `queue.SimpleQueue`."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._waiting: deque[WaitingThread] = deque()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        if self._waiting:
+            self._waiting.popleft().wake()
+
+    def get(self) -> Any:
+        while not self._items:
+            thread = _waiting_thread()
+            self._waiting.append(thread)
+            thread.wait()
+        return self._items.popleft()
 
 
 def name_machines() -> None:
@@ -113,12 +157,19 @@ def _kill(pid: int, signal: int) -> None:
 
 
 def _sleep(seconds: float) -> None:
-    if current is not None:
-        raise RuntimeError("a simulated process blocks its event loop")
-    _real["sleep"](seconds)
+    if current is None:
+        _real["sleep"](seconds)
+    else:
+        _waiting_thread().sleep(seconds)
 
 
 def _start(thread: threading.Thread) -> None:
-    if current is not None:
-        raise RuntimeError("a simulated process started a thread")
-    _real["start"](thread)
+    if current is None:
+        _real["start"](thread)
+    else:
+        current.start_thread(thread.run)
+
+
+def start_real_thread(work: Callable[[], None]) -> None:
+    """Start a thread of the machine, which does not keep the process of the simulation alive."""
+    _real.get("start", threading.Thread.start)(threading.Thread(target=work, daemon=True))

@@ -102,7 +102,7 @@ def test_a_process_that_runs_without_end_is_found() -> None:
 SEAMS = """
 from tests.simulation import seams
 seams.install()
-import os, secrets, threading, time
+import os, queue, secrets, threading, time
 from tests.simulation.world import EPOCH, Process, World
 from toolwire.http.legacy.sessions import Sessions
 
@@ -114,11 +114,24 @@ with world.inside(process):
     assert time.time() == EPOCH + 65.0, time.time()
     assert Sessions.__init__.__kwdefaults__["clock"]() == EPOCH + 65.0
     print(os.urandom(4).hex(), secrets.token_hex(4), Sessions.__init__.__kwdefaults__["random"](4).hex())
-    for real in (threading.Thread(target=print).start, lambda: time.sleep(1)):
+    handed, killed = queue.SimpleQueue(), Process(world, "two")
+    for blocks in (handed.get, lambda: time.sleep(1)):
         try:
-            real()
+            blocks()
         except RuntimeError as error:
             print(error)
+
+    def work():
+        item = handed.get()
+        time.sleep(30)
+        print(item, "after", world.now, time.time() - EPOCH)
+
+    threading.Thread(target=work).start()
+    process.loop.call_later(10, handed.put, "handed over")
+with world.inside(killed):
+    threading.Thread(target=lambda: (time.sleep(30), print("never"))).start()
+world.at(20.0, killed.kill)
+world.run(100.0)
 assert abs(time.time() - EPOCH) > 1000, "outside of the simulation the time is the real one"
 """
 
@@ -136,7 +149,11 @@ except RuntimeError as error:
 def test_time_randomness_and_threads_of_a_process_are_those_of_the_simulation() -> None:
     runs = [_python("-c", SEAMS) for _ in range(2)]
     assert runs[0] == runs[1]
-    assert "a simulated process started a thread\na simulated process blocks its event loop\n" in runs[0]
+    assert runs[0].splitlines()[1:] == [
+        "a simulated process blocks its event loop",
+        "a simulated process blocks its event loop",
+        "handed over after 45.0 105.0",
+    ]
 
 
 def test_the_seams_come_before_the_library() -> None:

@@ -14,6 +14,7 @@ import heapq
 import math
 import random
 import sys
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -81,6 +82,8 @@ class Process:
         self.tasks: list[SimTask] = []
         """Every task that is not done, and some that are. Those of a killed process are kept: a coroutine that is
         collected runs its `finally`."""
+        self.threads: list[Thread] = []
+        """The threads that it has started, besides the one of its loop."""
         self._tidy_at = 64
         self._random = random.Random(f"{world.seed}/{name}")
         world.processes.append(self)
@@ -105,6 +108,10 @@ class Process:
         """Run a coroutine in this process."""
         return self.loop.create_task(work)
 
+    def start_thread(self, work: Callable[[], None]) -> None:
+        """Run a function in a thread of this process."""
+        self.threads.append(Thread(self, work))
+
     def pending(self) -> int:
         """Return how many tasks are not done."""
         self._tidy()
@@ -127,7 +134,56 @@ class Process:
     def kill(self) -> None:
         """End it as SIGKILL does: no `finally`, no answer, no farewell."""
         self.died = min(self.died, self.world.now)
+        for thread in self.threads:
+            thread.kill()
         # Its tasks, timers and callbacks stay where they are, so that nothing collects and closes them.
+
+
+class Thread(Process):
+    """A thread of a process: a real one, which runs only while the world waits for it.
+
+    It runs until it waits for time to pass or for something in a queue. All of that is one step of the world. So a seed
+    decides when a thread goes on, and nothing else runs meanwhile. A thread of a killed process never goes on.
+    """
+
+    def __init__(self, owner: Process, work: Callable[[], None]) -> None:
+        super().__init__(owner.world, f"{owner.name}/{len(owner.threads) + 1}")
+        self.owner = owner
+        self.pid, self.machine = owner.pid, owner.machine
+        self._work = work
+        self._may_go_on, self._waits = threading.Semaphore(0), threading.Semaphore(0)
+        seams.start_real_thread(self._live)
+        self.wake()
+
+    def wall(self) -> float:
+        return self.owner.wall()
+
+    def start_thread(self, work: Callable[[], None]) -> None:
+        self.owner.start_thread(work)
+
+    def wake(self) -> None:
+        """Let it go on soon."""
+        self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._may_go_on.release()
+        self._waits.acquire()
+
+    def _live(self) -> None:
+        self._may_go_on.acquire()
+        self._work()
+        self._waits.release()
+
+    # --- in the thread ---
+
+    def wait(self) -> None:
+        """Let the world go on until something wakes this thread."""
+        self._waits.release()
+        self._may_go_on.acquire()
+
+    def sleep(self, seconds: float) -> None:
+        self.world.send(self.world.now + seconds, self, self._go_on)
+        self.wait()
 
 
 class StoreProcess(Process):
