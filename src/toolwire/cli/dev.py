@@ -72,7 +72,11 @@ class Development:
         staged = StagedFile(reloader, self._report)
         self.stage: Stage = staged.stage
         self.inspector: Inspector = Inspector(
-            _AsCaller(self.stage, principal), label=reloader.label, url=url, saved=saved_requests(reloader.label)
+            _AsCaller(self.stage, principal),
+            label=reloader.label,
+            url=url,
+            saved=saved_requests(reloader.label),
+            stores=lambda: self.stage.stores,
         )
         self._broken = staged.failed is not None
         self._report(staged.failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from toolwire.auth import FileStorage
 from toolwire.cli import client_files, options, targets
 from toolwire.cli.errors import FAILED, UsageError
+from toolwire.cli.tasks import is_missing_file, open_store
 from toolwire.http.serving import url_of
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
@@ -17,6 +19,8 @@ from toolwire.inspector.saved_requests import SavedRequests
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
+from toolwire.stores import Stores
+from toolwire.stores.by_address import STORES_VARIABLE
 from toolwire.wire import stdio
 
 if TYPE_CHECKING:
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser, log_level="warning")
+    parser.add_argument(
+        "--stores",
+        metavar="ADDRESS",
+        help="the store of the server, to show the tasks of its fleet: a SQLite file, or redis://host:6379/0 "
+        f"(default: {STORES_VARIABLE}; put an address with a password there)",
+    )
     add_page_arguments(parser, "--port")
 
 
@@ -37,23 +47,44 @@ def main(arguments: Namespace) -> int:
     if arguments.revision is not None and arguments.revision not in REVISIONS:
         raise UsageError(f"{arguments.revision!r} is not a revision: use one of {', '.join(REVISIONS)}")
     place = targets.chosen(arguments)
+    stores = _stores(arguments.stores)
     targets.install_logs(arguments, default="warning")
     try:
         sockets = serving.listen(arguments.port)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return FAILED
-    app = InspectorApp(_inspector(arguments, place, url_of(sockets, serving.HOST, CALLBACK)))
+    app = InspectorApp(_inspector(arguments, place, url_of(sockets, serving.HOST, CALLBACK), stores))
     address = serving.address(app, sockets)
-    run(serving.serve(app, sockets, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
+    try:
+        run(serving.serve(app, sockets, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
+    finally:
+        if stores is not None:
+            stores.close()
     return 0
 
 
-def _inspector(arguments: Namespace, place: targets.Place, callback: str) -> Inspector:
+def _stores(address: str | None) -> Stores | None:
+    """Return the store of the server; None where nobody names one."""
+    if address is not None:
+        return open_store(address)
+    address = os.environ.get(STORES_VARIABLE)
+    # The variable is for every command: it may name a file that another server makes later.
+    return open_store(address) if address and not is_missing_file(address) else None
+
+
+def _inspector(arguments: Namespace, place: targets.Place, callback: str, stores: Stores | None) -> Inspector:
     about = _at_url(arguments, place, callback) if targets.is_url(place.target) else _started(arguments, place)
     saved = saved_requests(arguments.target)
     try:
-        return Inspector(place.target, label=arguments.target, revision=arguments.revision, saved=saved, **about)
+        return Inspector(
+            place.target,
+            label=arguments.target,
+            revision=arguments.revision,
+            saved=saved,
+            stores=None if stores is None else lambda: stores,
+            **about,
+        )
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
 

@@ -81,7 +81,10 @@ def main(arguments: Namespace) -> int:
     if arguments.action == "list" and arguments.dead and arguments.state:
         raise UsageError("--dead lists dead letters, which have no other state: leave out --state")
     logs.install(arguments.log_level or "critical")
-    stores = _open(arguments.stores)
+    address = arguments.stores or os.environ.get(STORES_VARIABLE)
+    if not address:
+        raise UsageError(f"name the store of the fleet with --stores ADDRESS, or in the variable {STORES_VARIABLE}")
+    stores = open_store(address)
     action: _Action = {"list": _list, "show": _show, "cancel": _cancel, "retry": _retry}[arguments.action]
     try:
         return asyncio.run(_run(arguments, stores, action))
@@ -93,12 +96,13 @@ def main(arguments: Namespace) -> int:
         return FAILED
 
 
-def _open(address: str | None) -> Stores:
-    address = address or os.environ.get(STORES_VARIABLE)
-    if not address:
-        raise UsageError(f"name the store of the fleet with --stores ADDRESS, or in the variable {STORES_VARIABLE}")
-    # A file that is missing would be made, and would have no tasks.
-    if "://" not in address and not Path(address).is_file():
+def is_missing_file(address: str) -> bool:
+    return "://" not in address and not Path(address).is_file()
+
+
+def open_store(address: str) -> Stores:
+    """Return the store of a fleet. A file that is missing is refused: it would be made, and would have no tasks."""
+    if is_missing_file(address):
         raise UsageError(f"there is no file {address!r}; a store is a SQLite file or an address like redis://host:6379")
     try:
         return open_stores(address)

@@ -75,6 +75,10 @@ class InspectorApp:
             "saved": self._saved,
             "save": self._save,
             "unsave": self._unsave,
+            "tasks": self._tasks,
+            "task": self._task,
+            "cancelTask": self._cancel_task,
+            "sendAgain": self._send_again,
         }
 
     @property
@@ -334,6 +338,19 @@ class InspectorApp:
     async def _unsave(self, asked: Asked) -> Any:
         await self.inspector.saved.remove(dict(asked))
         return await self._tell_saved()
+
+    async def _tasks(self, asked: Asked) -> Any:
+        """List the tasks of the fleet."""
+        return await self.inspector.fleet.shown(str(asked["which"]))
+
+    async def _task(self, asked: Asked) -> Any:
+        return await self.inspector.fleet.task(str(asked["id"]), with_values=asked.get("arguments") is True)
+
+    async def _cancel_task(self, asked: Asked) -> Any:
+        return await self.inspector.fleet.cancel(str(asked["id"]))
+
+    async def _send_again(self, asked: Asked) -> Any:
+        return await self.inspector.fleet.send_again(str(asked["id"]))
 
     async def _tell_saved(self) -> Any:
         """Tell every page that is open, not only the one that saved."""

@@ -19,6 +19,7 @@ from toolwire.inspector.catalogue import KINDS, ServerCatalogue
 from toolwire.inspector.credentials import ConnectionCredentials, OAuthClient
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
+from toolwire.inspector.fleet_view import FleetView
 from toolwire.inspector.input_requests import InputRequests
 from toolwire.inspector.reproduce import as_entry
 from toolwire.inspector.saved_requests import SavedRequests
@@ -28,6 +29,7 @@ from toolwire.inspector.wire_log import WireEntry, WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
+from toolwire.stores import Stores
 
 MAX_NOTES: Final = 500
 MAX_SUBSCRIPTIONS: Final = 200
@@ -47,6 +49,7 @@ class Inspector:
     `label` names the target for people. `url` is the address of its endpoint and `command` what started it, where there
     is one, for those who want to send a message by hand. `callback` is where a browser comes back to after signing in,
     for servers that want that. `saved` keeps the requests that somebody saves; by default they end with the inspector.
+    `stores` returns the stores of the server, where they are known: the page then shows the tasks of its fleet.
     `options` go to `Client`.
     """
 
@@ -60,6 +63,7 @@ class Inspector:
         revision: str | None = None,
         callback: str | None = None,
         saved: SavedRequests | None = None,
+        stores: Callable[[], Stores] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.label = label
@@ -73,6 +77,7 @@ class Inspector:
         self.saved: SavedRequests = SavedRequests() if saved is None else saved
         self.calls: PageCalls = PageCalls(self.events)
         self.catalogue: ServerCatalogue = ServerCatalogue()
+        self._fleet = None if stores is None else FleetView(stores, self._server_name)
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self.reload: dict[str, Any] | None = None
@@ -194,6 +199,17 @@ class Inspector:
         self._state, self._problem, self._refused = state, problem, refused
         self.events.tell("connection", connection=self.connection())
 
+    @property
+    def fleet(self) -> FleetView:
+        """The tasks of the fleet; `ToolwireError` when the stores of the server are not known."""
+        if self._fleet is None:
+            raise ToolwireError("The store of this server is not known: give its address with --stores")
+        return self._fleet
+
+    def _server_name(self) -> str:
+        server = self.client.server
+        return "" if server is None else server.name
+
     # --- the state for the page ---
 
     @property
@@ -213,6 +229,7 @@ class Inspector:
             "roots": self.roots,
             "subscriptions": sorted(self._subscriptions),
             "refused": self._refused,
+            "hasFleet": self._fleet is not None,
             "credentials": self.credentials.shown() if self.is_at_url else None,
             "timeout": self._options.get("timeout", DEFAULT_SECONDS),
         }

@@ -1,7 +1,9 @@
-// The drawer below the page: messages on the wire, events, calls, saved requests, and the steps of the sign-in.
+// The drawer below the page: messages on the wire, events, calls, tasks of the fleet, saved requests, and the steps of
+// the sign-in.
 
 import { exported } from "./api.js";
 import { bytes, clock, duration, h, icon, iconButton, replace, save, tabList, toast } from "./dom.js";
+import { fleetPanel } from "./fleet.js";
 import { savedPanel } from "./saved.js";
 import { signInPanel } from "./sign_in.js";
 import { on, select, state } from "./store.js";
@@ -13,12 +15,20 @@ const TABS = [
   ["wire", "Wire", "wire"],
   ["notes", "Events", "bell"],
   ["calls", "Calls", "play"],
+  ["fleet", "Tasks", "task"],
   ["saved", "Saved", "bookmark"],
   ["signIn", "Sign-in", "key"],
 ];
 
 export function drawer(element) {
-  const panels = { wire: wire(), notes: notes(), calls: calls(), saved: savedPanel(), signIn: signInPanel() };
+  const panels = {
+    wire: wire(),
+    notes: notes(),
+    calls: calls(),
+    fleet: fleetPanel(),
+    saved: savedPanel(),
+    signIn: signInPanel(),
+  };
   let open = matchMedia("(min-width: 761px) and (min-height: 620px)").matches;
   let current = "wire";
   const tabs = tabList("Messages", "drawer", TABS, (name) => show(name, !(open && name === current)));
@@ -39,7 +49,10 @@ export function drawer(element) {
     replace(toggle, icon(open ? "down" : "up"));
     draw();
     replace(body, open ? panels[name].element : null);
-    if (open) panels[name].show();
+    if (open) {
+      panels[name].show();
+      panels[name].opened?.();
+    }
   }
 
   function draw() {
@@ -47,6 +60,8 @@ export function drawer(element) {
       wire: state.messages.length,
       notes: state.notes.length,
       calls: state.calls.size,
+      // Only where the store of the server is known.
+      fleet: state.connection.hasFleet ? state.fleet.queued + state.fleet.running : null,
       saved: state.saved.length,
       // Only where a person may have to sign in.
       signIn: state.connection.credentials?.client ? state.signIn.length : null,
@@ -59,7 +74,7 @@ export function drawer(element) {
     show(name, true);
     document.getElementById(`drawer-${name}`).focus();
   });
-  for (const part of ["messages", "notes", "calls", "saved", "signIn", "connection"]) {
+  for (const part of ["messages", "notes", "calls", "fleet", "saved", "signIn", "connection"]) {
     on(part, () => {
       draw();
       if (open) panels[current].show();

@@ -10,6 +10,7 @@ export const state = {
   reload: null,
   signIn: [],
   saved: [],
+  fleet: { tasks: [], tools: [], queued: 0, running: 0, letters: 0, replicas: 0, isCut: false },
   lost: null,
   selected: null,
 };
