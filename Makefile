@@ -18,8 +18,9 @@ PARTS    ?=
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
-# fleet: which scenes ("short" for two minutes of them, all if none is named).
+# fleet: which scenes ("short" for two minutes of them, all if none is named), and for how long replicas are killed.
 SCENES   ?=
+SECONDS  ?= 100
 # mutation-rows: which rows (all if none is named).
 ROWS     ?=
 
@@ -120,8 +121,8 @@ simulate-mistakes: $(READY) ## make mistakes on purpose and see that the simulat
 kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
-fleet: $(READY) ## run three replicas on Redis behind nginx through outages and failovers (SCENES=short for two minutes; Linux)
-	$(BIN)/python -m tests.fleet $(SCENES)
+fleet: $(READY) ## run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for two minutes; Linux)
+	FLEET_SECONDS=$(SECONDS) $(BIN)/python -m tests.fleet $(SCENES)
 
 mutation: $(READY) ## break the core 200 times and see whether the tests notice
 	$(BIN)/python -m pip install --quiet --group mutation

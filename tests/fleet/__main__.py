@@ -2,7 +2,7 @@
 
     python -m tests.fleet                     all scenes, about ten minutes
     python -m tests.fleet short               two minutes of them
-    python -m tests.fleet outage-40 clocks    some scenes
+    python -m tests.fleet outage-40 kills     some scenes
 
 Each scene has three replicas of `tests/fleet/server.py`, a Redis and an nginx of its own. The exit status is 1 if
 anything was lost or doubled. The logs of the processes are in `.fleet/SCENE/`, that of the clients in `.fleet/`.

@@ -15,6 +15,8 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
 from tests.fleet.replicas import FleetError
 
+#: How long replicas are killed, in the scene that does nothing else.
+KILLS_SECONDS = float(os.environ.get("FLEET_SECONDS") or 100)
 #: How many tasks run when a replica is taken over.
 MANY = int(os.environ.get("FLEET_TASKS") or 50_000)
 
@@ -86,6 +88,23 @@ async def outage(
 # --- replicas are gone, or seem to be ---
 
 
+async def killed(fleet: Fleet) -> None:
+    """Kill a replica every ten seconds, and start it again."""
+    fleet.start_load()
+    legacy = fleet.traffic.clients[LEGACY]
+    until = time.monotonic() + KILLS_SECONDS
+    while time.monotonic() < until:
+        for victim in fleet.replicas:
+            began = time.monotonic()
+            await fleet.place(3.0, each=2, replicas=[victim])
+            for _ in range(6):
+                fleet.traffic.begin_call(legacy, LEGACY, count=10, pause=0.4)
+            await asyncio.sleep(1.0)
+            await fleet.kill(victim)
+            await victim.start()
+            await fleet.load(max(0.0, 10.0 - (time.monotonic() - began)))
+
+
 async def wrong_clocks(fleet: Fleet) -> None:
     """Run tasks longer than any lease while the clocks disagree; the ttl of some is short."""
     fleet.start_load()
@@ -131,6 +150,25 @@ async def scaled_in(fleet: Fleet) -> None:
     await fleet.place(2.0, each=3, replicas=[victim])
     await fleet.stop(victim)
     await fleet.load(8)
+
+
+async def upgraded(fleet: Fleet) -> None:
+    """Replace one replica after the other by a version that has another tool. The first is killed once meanwhile."""
+    fleet.start_load()
+    first, *_ = fleet.replicas
+    fleet.ledger.new_tools = frozenset({"added"})
+    for replica in fleet.replicas:
+        await fleet.load(3)
+        await fleet.stop(replica)
+        await replica.start(FLEET_VERSION="2")
+        if replica is first:
+            tasks = fleet.traffic.begin("added", 4.0, await fleet.at(first), 6)
+            await fleet.begun(tasks)
+            # No other replica has the tool, so the tasks have to wait for the next one that has it.
+            await fleet.kill(first)
+            await fleet.load(12)
+            await first.start()
+    await fleet.load(5)
 
 
 # --- Redis as people run it ---
@@ -242,12 +280,14 @@ SCENES: dict[str, Scene] = {
     "outage-5": Scene("Redis frozen for 5 s", partial(outage, seconds=5, take_away=paused), 40),
     "outage-40": Scene("Redis restarted after 40 s", partial(outage, seconds=40, take_away=restarted), 80),
     "outage-120": Scene("Redis cut off for 120 s", partial(outage, seconds=120, take_away=cut_off), 170),
+    "kills": Scene("a replica killed every ten seconds", killed, KILLS_SECONDS + 90, kills=True),
     "clocks": Scene("clocks 60 s apart", wrong_clocks, 75, clocks=(0.0, 60.0, -60.0)),
     "blocked": Scene("a loop blocked for 45 s", blocked, 80),
     "frozen": Scene("a replica frozen until it is taken over", frozen, 120, kills=True),
     "failover": Scene("standby promoted, READONLY at the old primary", failed_over, 55),
     "primary-killed": Scene("primary killed, standby promoted", primary_killed, 50),
     "full": Scene("Redis full for 40 s", filled, 80),
+    "upgrade": Scene("a rolling upgrade that adds a tool", upgraded, 110, kills=True),
     "scale-in": Scene("one replica of three stopped for good", scaled_in, 60),
     "slots": Scene("five times as many tasks as slots", few_slots, 35, environment={"FLEET_SLOTS": "3"}),
     "takeover": Scene(
