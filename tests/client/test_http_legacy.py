@@ -447,6 +447,26 @@ async def test_a_stream_that_can_not_be_taken_up_again() -> None:
             await client.call_tool("x")
 
 
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+async def test_a_stream_is_taken_up_again_when_the_server_has_room_for_it(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+
+    def get(request: Request) -> Reply:
+        if "last-event-id" not in request.headers:
+            return Reply(405, {})
+        resumed.append(request)
+        if len(resumed) < 3:
+            return Reply(status, {})
+        return stream(event(rpc(id=script.of("tools/call")[0].id, result={"content": text("at last")}), id="b"))
+
+    resumed: list[Request] = []
+    script = legacy(GET=get, tools_call=lambda request: stream(event(b"", id="a", retry=1)))
+    async with script.client() as client:
+        assert (await client.call_tool("x")).text == "at last"
+
+
 async def test_a_stream_without_ids_is_lost() -> None:
     script = legacy(tools_call=lambda request: stream(b": hello\n\n"))
     async with script.client() as client:

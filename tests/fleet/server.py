@@ -16,17 +16,23 @@ from pathlib import Path
 from toolwire import Context, Limits, Server
 from toolwire.auth import Anonymous, ApiKeys
 from toolwire.stores.redis import RedisStores
+from toolwire.wire import process_identity
 
 FOLDER = Path(os.environ["FLEET_FOLDER"])
 REPLICA = os.environ["FLEET_REPLICA"]
 #: How many seconds the clock of this replica is ahead. The library reads the clock by `time.time()`, so this seam moves
 #: all that it knows of the time of day. libfaketime is no alternative: it spins in a process with threads.
 CLOCK = float(os.environ.get("FLEET_CLOCK", "0"))
+#: Whether no replica sees the processes of the others, as on machines of their own.
+APART = bool(os.environ.get("FLEET_APART"))
 IDEMPOTENT = {"idempotentHint": True}
 
 if CLOCK:
     right_time = time.time
     time.time = lambda: right_time() + CLOCK
+
+if APART:
+    process_identity.own_machine = lambda: f"{REPLICA}-{os.getpid()}"
 
 server = Server(
     "fleet",

@@ -126,7 +126,7 @@ def _an_end_is_written_in_two_steps() -> None:
 
 
 def _a_lease_is_lost_at_first_sight() -> None:
-    from toolwire.server.tasks.watching import Sightings
+    from toolwire.wire.process_lease import Sightings
 
     Sightings.lost = lambda self, began, ended, stale: list(stale)  # type: ignore[method-assign]
 

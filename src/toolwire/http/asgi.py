@@ -203,7 +203,7 @@ class HttpApp:
         await self._endpoint.start()
         try:
             if self.sessions is not None:
-                self.sessions.leave()  # These belong to an event loop that is gone.
+                self.sessions.forget_loop()  # These belong to an event loop that is gone.
             if self._stateless is None:
                 self.sessions = Sessions(self._endpoint, self._limits, self._exchanges)
                 await self.sessions.open()

@@ -30,6 +30,6 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     session_age: float = 12 * 3600.0
     """Seconds after which every session is over."""
     streams: int = 8
-    """Streams that one session may have open by GET in this process."""
+    """Streams of its own that one session may have open by GET in this process. Resumed answers are not counted."""
     drain: float = 5.0
     """Seconds that running calls get to finish when the application stops."""

@@ -1,11 +1,15 @@
-"""A process is gone when it was silent for the whole time, and in no other case."""
+"""A process whose lease was lost is gone, for every process that looks, and in no other case."""
 
 from __future__ import annotations
 
 import pytest
 
-from toolwire.http.legacy import process_watch
-from toolwire.http.legacy.process_watch import SILENT_SECONDS, ProcessWatch
+from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
+from toolwire.stores import MemoryKV, StoreFailed
+from toolwire.stores.memory_queue import MemoryQueue
+from toolwire.wire import process_identity
+
+SOMEBODY = "machine/1/2/there"
 
 
 class Clock:
@@ -16,88 +20,88 @@ class Clock:
         return self.now
 
 
+class Queue(MemoryQueue):
+    """A queue that can be away."""
+
+    is_away = False
+
+    async def stale(self) -> list[tuple[str, int]]:
+        if self.is_away:
+            raise StoreFailed("The store is away.")
+        return await super().stale()
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def watch(clock: Clock) -> ProcessWatch:
-    return ProcessWatch(clock)
+def queue(clock: Clock) -> Queue:
+    """The store has the same clock here as the process that looks."""
+    return Queue(MemoryKV(clock=clock))
 
 
-def ask(watch: ProcessWatch) -> bool:
-    """Ask, and hear the question at once."""
-    return watch.asked("there", watch.silence("there"))
+async def looks(watch: ProcessWatch, clock: Clock, seconds: float) -> list[bool]:
+    """Look for some time, as often as a process does; return what each look found."""
+    found = []
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now += watch.interval
+        found.append(await watch.gone({SOMEBODY}) == {SOMEBODY})
+    return found
 
 
-def test_a_process_that_never_answers_is_gone_after_the_whole_time(watch: ProcessWatch, clock: Clock) -> None:
-    for _ in range(4):
-        assert not ask(watch)
-        clock.now += SILENT_SECONDS / 4
-    assert not watch.is_gone("there")
-    assert ask(watch)
-    assert watch.is_gone("there")
-    assert not watch.is_gone("elsewhere")
+async def test_a_process_that_renews_no_more_is_gone(queue: Queue, clock: Clock) -> None:
+    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    watch = ProcessWatch(queue, clock)
+    # The lease itself, and the same time once more by the clock of the process that looks.
+    assert await looks(watch, clock, 2 * LEASE_SECONDS) == [False] * 5 + [True]
+    # Any other process knows it at once, and for good.
+    assert await ProcessWatch(queue, clock).gone({SOMEBODY, "other"}) == {SOMEBODY, "other"}
+    assert not await queue.renew(SOMEBODY, LEASE_SECONDS)
 
 
-def test_an_answer_ends_the_silence_however_late_it_comes(watch: ProcessWatch, clock: Clock) -> None:
+async def test_a_process_that_renews_is_there(queue: Queue, clock: Clock) -> None:
+    watch = ProcessWatch(queue, clock)
     for _ in range(10):
-        assert not ask(watch)
-        clock.now += SILENT_SECONDS - 1
-        watch.heard("there")
-    # The last question was sent when the time was over. The answer comes before it on the topic.
-    assert not ask(watch)
-    clock.now += SILENT_SECONDS
-    silence = watch.silence("there")
-    assert silence is not None
-    watch.heard("there")
-    assert not watch.asked("there", silence)
-    # Another question began another silence meanwhile.
-    assert not watch.asked("there", None)
-    clock.now += 1
-    assert not watch.asked("there", silence)
+        await queue.renew(SOMEBODY, LEASE_SECONDS)
+        assert not any(await looks(watch, clock, 1.5 * LEASE_SECONDS))
 
 
-def test_a_question_that_was_sent_too_early_decides_nothing(watch: ProcessWatch, clock: Clock) -> None:
-    assert not ask(watch)
-    early = watch.silence("there")
-    clock.now += 10 * SILENT_SECONDS  # This process stood still, or was cut off from the bus.
-    assert not watch.asked("there", early)
-    assert ask(watch)
+async def test_a_process_that_looks_for_a_short_time_only_is_enough_for_the_next(queue: Queue, clock: Clock) -> None:
+    """Processes that live for twenty seconds each find a lease lost that ran out before they were started."""
+    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    first = ProcessWatch(queue, clock)
+    assert not any(await looks(first, clock, 20.0))
+    assert (await looks(ProcessWatch(queue, clock), clock, 20.0))[-1]
 
 
-def test_questions_of_other_processes_begin_a_silence_and_do_not_end_it(watch: ProcessWatch, clock: Clock) -> None:
-    for _ in range(10):
-        assert not watch.asked("there", None)
-        clock.now += SILENT_SECONDS
-    assert ask(watch)
+async def test_while_the_store_is_away_nobody_is_gone(queue: Queue, clock: Clock) -> None:
+    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    watch = ProcessWatch(queue, clock)
+    assert not any(await looks(watch, clock, 2 * LEASE_SECONDS - watch.interval))
+    queue.is_away = True
+    with pytest.raises(StoreFailed):
+        await looks(watch, clock, 60.0)
+    queue.is_away = False
+    assert not any(await looks(watch, clock, LEASE_SECONDS))
+    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    assert not any(await looks(watch, clock, LEASE_SECONDS))
 
 
-def test_lost_messages_begin_anew(watch: ProcessWatch, clock: Clock) -> None:
-    assert not ask(watch)
-    clock.now += SILENT_SECONDS
-    silence = watch.silence("there")
-    watch.lost()
-    assert not watch.asked("there", silence)
-    assert not ask(watch)
+async def test_leases_that_no_stream_waits_for_are_left_alone(queue: Queue, clock: Clock) -> None:
+    await queue.renew("task runner", LEASE_SECONDS)
+    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    watch = ProcessWatch(queue, clock)
+    await looks(watch, clock, 3 * LEASE_SECONDS)
+    assert [name for name, _ in await queue.leases()] == ["task runner"]
 
 
-def test_a_process_that_was_taken_for_gone_and_speaks_is_there(watch: ProcessWatch, clock: Clock) -> None:
-    ask(watch)
-    clock.now += SILENT_SECONDS
-    assert ask(watch)
-    watch.heard("there")
-    assert not watch.is_gone("there")
-    assert not ask(watch)
-
-
-def test_processes_that_are_remembered_have_a_bound(
-    watch: ProcessWatch, clock: Clock, monkeypatch: pytest.MonkeyPatch
+async def test_a_process_of_this_machine_that_has_ended_is_gone_at_once(
+    queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_watch, "MAX_PROCESSES", 3)
-    names = [str(number) for number in range(5)]
-    for name in names:
-        watch.asked(name, None)
-    clock.now += SILENT_SECONDS
-    assert [name for name in names if watch.silence(name) is not None] == ["2", "3", "4"]
+    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew("machine/3/4/lives", LEASE_SECONDS)
+    monkeypatch.setattr(process_identity, "is_gone", lambda identity: identity == "machine/1/2")
+    assert await ProcessWatch(queue, clock).gone({SOMEBODY, "machine/3/4/lives"}) == {SOMEBODY}

@@ -20,8 +20,7 @@ from tests.http.legacy.session_server import (
 
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import get_stream
-from toolwire.http.legacy.get_stream import ResumedStream, SessionStream
-from toolwire.http.legacy.process_watch import SILENT_SECONDS
+from toolwire.http.legacy.get_stream import SessionStream
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.stores import MemoryBus, StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
@@ -198,22 +197,13 @@ async def test_a_session_whose_owner_crashed_is_claimed_by_another_process(repli
 # --- calls whose process is gone ---
 
 
-async def next_round(app: HttpApp, stream: ResumedStream) -> None:
-    """Let a stream ask for its writer, and wait until its process has heard that it asked."""
-    asked = asyncio.Event()
-    assert app.sessions is not None
-    leave = app.sessions.streams._link.on("asked", lambda data: asked.set())
-    stream._heartbeat()
-    await asked.wait()
-    leave()
-    await caught_up(app)
+async def lose_lease(replicas: Replicas, streams: SessionStreams) -> None:
+    """Take the lease of a process away, as a process does that has seen it unrenewed for long enough."""
+    await replicas.servers[1].stores.queue.release(await streams.lease())
 
 
-def stand_still(streams: SessionStreams) -> list[float]:
-    """Give a process a clock that the test moves."""
-    now = [1000.0]
-    streams._watch._clock = lambda: now[0]
-    return now
+async def look(streams: SessionStreams) -> None:
+    await streams._look_at_writers(streams._resumed())
 
 
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
@@ -226,15 +216,14 @@ async def test_a_call_whose_process_is_gone_is_answered_with_an_error(
     await gate.reached.wait()
     alive, crashing = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
     await call.disconnect()
+    lease = await crashing.lease()
     crash(crashing)
-    now = stand_still(alive)
     resumed = await there.get({"last-event-id": call.last_event_id})
-    (stream,) = alive._resumed()
-    for _ in range(5):
-        await next_round(replicas.apps[1], stream)
+    for _ in range(3):
+        await look(alive)
         assert not resumed.ended
-        now[0] += SILENT_SECONDS / 5
-    stream._heartbeat()
+    await replicas.servers[1].stores.queue.release(lease)
+    await look(alive)
     await resumed.finished()
     [answer] = resumed.messages
     assert (answer["id"], answer["error"]["code"]) == ("lost", -32603)
@@ -248,8 +237,45 @@ async def test_a_call_whose_process_is_gone_is_answered_with_an_error(
     assert [each for each in again.messages if "id" in each] == [answer]
     nothing_more = await there.start_get({"last-event-id": resumed.last_event_id}).finished()
     assert (nothing_more.status, nothing_more.messages) == (200, [])
-    # The next one is known to be lost at once.
-    assert alive._watch.is_gone(crashing.process)
+
+
+@pytest.mark.parametrize("calls", [1, 20])
+async def test_a_client_that_resumes_after_the_end_of_a_process_need_not_wait(
+    replicas: Replicas, gate: Gate, calls: int
+) -> None:
+    """Whatever became of the processes that it asked before. All its calls are resumed, however many they are."""
+    here, there = await two(replicas)
+    broken = [here.start_call("hold", id=number) for number in range(calls)]
+    for call in broken:
+        await call.message("notifications/message")
+        await call.disconnect()
+    crashing = replicas.apps[0].sessions.streams
+    await lose_lease(replicas, crashing)
+    crash(crashing)
+    resumed = [there.start_get({"last-event-id": call.last_event_id}) for call in broken]
+    for number, stream in enumerate(resumed):
+        await stream.finished()
+        [answer] = stream.messages
+        assert (answer["id"], answer["error"]["code"]) == (number, -32603)
+    gate.opened.set()
+
+
+async def test_as_many_calls_can_be_resumed_as_can_run(replicas: Replicas, gate: Gate) -> None:
+    here, there = await two(replicas)
+    calls = [here.start_call("hold", id=number) for number in range(20)]
+    for call in calls:
+        await call.message("notifications/message")
+        await call.disconnect()
+    resumed = [await there.get({"last-event-id": call.last_event_id}) for call in calls]
+    assert {stream.status for stream in resumed} == {200}
+    # The streams of the session's own have a number of their own.
+    own = [await there.get() for _ in range(8)]
+    assert {stream.status for stream in own} == {200}
+    assert (await there.get()).status == 429
+    gate.opened.set()
+    for stream in resumed:
+        await stream.finished()
+        assert text_of(stream.messages[-1]) == "held"
 
 
 async def test_each_call_of_a_batch_is_answered_once(replicas: Replicas, gate: Gate) -> None:
@@ -264,9 +290,9 @@ async def test_each_call_of_a_batch_is_answered_once(replicas: Replicas, gate: G
     )
     await batch.message(id=3)
     await batch.disconnect()
-    alive, crashing = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
+    crashing = replicas.apps[0].sessions.streams
+    await lose_lease(replicas, crashing)
     crash(crashing)
-    alive._watch._gone[crashing.process] = None
     resumed = await there.start_get({"last-event-id": batch.last_event_id}).finished()
     [answers] = resumed.messages
     assert sorted(str(each["id"]) for each in answers) == ["1", "2"]
@@ -274,39 +300,58 @@ async def test_each_call_of_a_batch_is_answered_once(replicas: Replicas, gate: G
     gate.opened.set()
 
 
-async def test_a_process_that_answers_late_is_waited_for(replicas: Replicas, gate: Gate) -> None:
+@pytest.mark.parametrize("is_resumed", [True, False])
+async def test_a_process_that_lost_its_lease_and_lives_is_waited_for(
+    replicas: Replicas, gate: Gate, is_resumed: bool
+) -> None:
+    """It was cut off from the store. As soon as it knows of that, its streams name another lease."""
     here, there = await two(replicas)
     call = here.start_call("hold", id=7)
     await call.message("notifications/message")
     await gate.reached.wait()
     await call.disconnect()
-    alive, slow = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
-    now = stand_still(alive)
-    resumed = await there.get({"last-event-id": call.last_event_id})
-    (stream,) = alive._resumed()
-    blocked: list[bytes] = []
-    answers = slow._on_writer_asked
-    handlers = replicas.servers[0]._link._handlers["writer?"]
-    handlers[:] = [blocked.append]
-    answered = asyncio.Event()
-    replicas.servers[1]._link.on("writer", lambda data: answered.set())
-    for number in range(6):  # Its event loop stands still, and so it says nothing.
-        await next_round(replicas.apps[1], stream)
-        while len(blocked) <= number:
-            await asyncio.sleep(0)
-        now[0] += SILENT_SECONDS / 6 - 0.1
-    answers(blocked[-1])
-    await answered.wait()
-    handlers[:] = [answers]
+    alive, cut_off = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
+    lease = await cut_off.lease()
+    resumed = await there.get({"last-event-id": call.last_event_id}) if is_resumed else None
+    await lose_lease(replicas, cut_off)
+    cut_off._lease._lost(lease)  # The thread of the store says so, sooner or later.
+    (post,) = cut_off._posts.values()
+    while post._lease == lease or post._is_disowned:
+        await asyncio.sleep(0)
+    if resumed is None:
+        resumed = await there.get({"last-event-id": call.last_event_id})
     for _ in range(3):
-        answered.clear()
-        stream._heartbeat()
-        await answered.wait()
-        now[0] += SILENT_SECONDS
+        await look(alive)
+        await caught_up(replicas.apps[1])
     assert not resumed.ended
     gate.opened.set()
     await resumed.finished()
     assert text_of(resumed.messages[-1]) == "held"
+
+
+class OtherKV:
+    """A store of another kind, without a queue."""
+
+    def __init__(self, kv: Any) -> None:
+        self._kv = kv
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kv, name)
+
+
+async def test_stores_without_a_queue_keep_streams_without_leases(gate: Gate) -> None:
+    memory = Stores.memory()
+    stores = Stores(OtherKV(memory.kv), memory.log, memory.bus)  # type: ignore[arg-type]
+    replicas = Replicas(gate, [stores, stores])
+    async with serving(*replicas.apps) as replicas.clients:
+        here, there = await two(replicas)
+        call = here.start_call("hold", id=7)
+        await call.message("notifications/message")
+        await call.disconnect()
+        resumed = await there.get({"last-event-id": call.last_event_id})
+        gate.opened.set()
+        await resumed.finished()
+        assert text_of(resumed.messages[-1]) == "held"
 
 
 @pytest.mark.parametrize("where", [0, 1])

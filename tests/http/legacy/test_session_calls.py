@@ -329,7 +329,7 @@ async def test_the_log_always_knows_who_writes_a_stream(revision: str, count: in
         events = app.sessions.streams.events
         ((session, name),) = app.sessions.streams._posts
         header = header_of(await events.kept(session, name))
-        assert header == StreamHeader(app.sessions.calls.name, ["one"])
+        assert header == StreamHeader(app.sessions.calls.name, ["one"], await app.sessions.streams.lease())
         go_on.set()
         await call.finished()
 

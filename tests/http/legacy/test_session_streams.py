@@ -287,3 +287,38 @@ async def test_subscriptions_made_at_once_are_all_remembered(gate: Gate) -> None
         for number in range(8):
             server.notify_updated(f"note://{number}")
         await stream.until(lambda: len(stream.messages) == 8)
+
+
+# --- the lease of the process ---
+
+
+async def test_a_process_has_a_lease_while_it_may_have_streams_in_the_log() -> None:
+    stores = Stores.memory()
+    async with serving(make_server(stores=stores).http_app()) as [client]:
+        await client.initialize()
+        await client.call("add", {"a": 1, "b": 2})
+        assert await stores.queue.leases() == []  # The answer was no stream.
+        for _ in range(2):
+            await client.start_call("report").finished()
+            assert len(await stores.queue.leases()) == 1
+    assert await stores.queue.leases() == []
+
+
+def test_the_lease_of_a_loop_that_ended_is_not_renewed() -> None:
+    now = [1000.0]
+    kv = MemoryKV(clock=lambda: now[0])
+    stores = Stores(kv, MemoryLog(), MemoryBus())
+    app = make_server(stores=stores).http_app()
+
+    async def report() -> list[tuple[str, int]]:
+        client = SessionClient(app)
+        await client.initialize()
+        await client.start_call("report").finished()
+        await client.close()
+        return await stores.queue.leases()
+
+    [(first, _)] = asyncio.run(report())
+    leases = [name for name, _ in asyncio.run(report())]
+    assert first in leases and len(leases) == 2
+    now[0] += 60.0
+    assert [name for name, _ in asyncio.run(stores.queue.stale())] == [first]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +30,6 @@ from toolwire import Context, Policy, Server
 from toolwire.auth import Principal
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.server.policy import Call
-from toolwire.server.tasks import process_identity
 from toolwire.stores.sqlite import SqliteStores
 
 ADA = Principal("ada", provider="tests", scopes=frozenset({"work"}))
@@ -341,30 +337,6 @@ async def test_a_process_that_stops_leaves_no_lease_behind(file: Path) -> None:
     stores = SqliteStores(file)
     assert await stores.queue.leases() == []
     stores.close()
-
-
-# --- who lives -------------------------------------------------------------------------------------------------------
-
-
-def test_this_process_lives() -> None:
-    assert not process_identity.is_gone(process_identity.own_identity())
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs the process numbers of POSIX systems")
-def test_a_process_that_ended_is_gone() -> None:
-    code = "from toolwire.server.tasks.process_identity import own_identity; print(own_identity())"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert process_identity.is_gone(ended.stdout.strip())
-
-
-@pytest.mark.parametrize(
-    ("change", "gone"),
-    [(lambda machine, pid, started: ("elsewhere", "999999999", started), False)]
-    + ([(lambda machine, pid, started: (machine, pid, "1"), True)] if sys.platform == "linux" else []),
-)
-def test_what_the_parts_of_an_identity_say(change: Callable[..., tuple[str, ...]], gone: bool) -> None:
-    parts = change(*process_identity.own_identity().split("/"))
-    assert process_identity.is_gone("/".join(parts)) == gone
 
 
 async def test_nothing_is_left_running(file: Path) -> None:

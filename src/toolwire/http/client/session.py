@@ -325,7 +325,8 @@ class HttpSession(Session):
             if response.status == 200 and response.media_type == EVENT_STREAM:
                 return response
             response.close()
-            if response.status < 500:
+            # 429 passes, as all statuses from 500 on do.
+            if response.status < 500 and response.status != 429:
                 if response.status == 404 and SESSION in headers:
                     self._session_gone()
                 # 3.4.4.9: the answer cannot come any more, so the request ends.

@@ -66,6 +66,8 @@ class StreamHeader(Struct):
 
     process: str
     requests: list[RequestId]
+    lease: str = ""
+    """The lease of the process; empty where the stores have no leases."""
 
 
 class Resume(Struct):

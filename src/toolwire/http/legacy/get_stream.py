@@ -294,6 +294,10 @@ class ResumedStream(GetStream):
         self._why_ended = why
         self.wake()
 
+    def waits_for(self, process: str) -> bool:
+        """Return whether the rest of the stream has to come from another process than this one."""
+        return self.header is not None and self.header.process != process and not self._ended
+
     def _heartbeat(self) -> None:
         super()._heartbeat()
         if self.header is not None:
@@ -309,10 +313,15 @@ class ResumedStream(GetStream):
         """Log an error as the answer to each request that has none: one event, so that it is there wholly or not."""
         events = self.streams.events
         kept = await events.kept(self.token.id, self.name)
-        if self.header is None or (kept and kept[-1].is_end):
+        header = header_of(kept) or self.header
+        if header is None or (kept and kept[-1].is_end):
+            return
+        if self.header is not None and header.lease != self.header.lease:
+            # The process lives. It had lost its lease, and has another one.
+            self.header, self._why_ended = header, ""
             return
         log.warning("a stream is ended with an error: %s", why)
-        errors = [encode_error(request, INTERNAL_ERROR, why) for request in unanswered(self.header, kept)]
+        errors = [encode_error(request, INTERNAL_ERROR, why) for request in unanswered(header, kept)]
         answer = encode_batch(errors) if len(errors) > 1 else b"".join(errors)
         await events.append(self.token.id, self.name, LAST if errors else END, answer)
         events.retire(self.token.id, self.name, KEPT_FOR_RETURN)

@@ -55,6 +55,9 @@ class PostStreams(Protocol):
     process: str
     """The name of this process, which no other has."""
 
+    async def lease(self) -> str:
+        """Return the name of the lease of this process; empty where the stores have no leases."""
+
     def woken(self, session: str, stream: str, carrier: str) -> None:
         """Tell the process that carries a stream, if there is one, that there are new events in the log."""
 
@@ -95,6 +98,8 @@ class PostStream:
         self._queued = 0
         self._position: Position | None = None
         self._header = b""
+        self._lease = ""  # The lease that is in the header.
+        self._is_disowned = False  # Whether that lease was lost.
         self._since_header = (HEADER_EVERY, 0)  # The events since the last header in the log, and their bytes.
         self._has_event_id = False  # Whether the client has an event id to come back with.
         self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
@@ -179,6 +184,12 @@ class PostStream:
         self.detach()
         if self._writer is not None:
             self._streams.woken(self.session, self.name, self._carrier)
+
+    def disown(self) -> None:
+        """Log another header as soon as possible: the lease that the header names was lost."""
+        self._is_disowned = self._has_event_id
+        if self._wake is not None:
+            self._wake.set()
 
     # --- messages of calls ---
 
@@ -273,7 +284,7 @@ class PostStream:
         if not self.attached:
             return
         first = b""
-        if supports(self._revision, "sse_priming") and await self._keep(PRIMING, self._make_header()):
+        if supports(self._revision, "sse_priming") and await self._keep(PRIMING, b""):
             # 2025-11-25 basic/transports: an event with an id and no data, so that the client can come back.
             retry = DEFAULT_RETRY if self._retry is None else self._retry
             first = encode_event(b"", id=event_id(self.name, self._position), retry=retry)
@@ -289,6 +300,8 @@ class PostStream:
         while True:
             self._wake.clear()
             finished = self.expected == 0
+            if self._is_disowned:
+                self._is_disowned = not await self._keep(PRIMING, b"")
             if self._queue or finished:
                 await self._flush(finished)
             if finished:
@@ -362,13 +375,13 @@ class PostStream:
 
     async def _keep(self, kind: bytes, data: bytes) -> bool:
         """Log an event; return False when the log cannot take it, so that only a connected client gets the event."""
-        header = self._make_header()
-        if len(header) > MAX_HEADER:
-            return False
         try:
+            header = await self._make_header()
+            if len(header) > MAX_HEADER:
+                return False
             if kind == MESSAGE and self._is_header_due(len(data)):
                 await self._append(PRIMING, header)
-            self._position = await self._append(kind, data)
+            self._position = await self._append(kind, header if kind == PRIMING else data)
         except (StoreFailed, StoreFull) as error:
             log.error("an event could not be kept for a client that comes back: %s", error)
             if kind in (LAST, END):
@@ -392,9 +405,12 @@ class PostStream:
         self._count(MESSAGE, message)
         return True
 
-    def _make_header(self) -> bytes:
-        if not self._header:
-            self._header = encode_header(StreamHeader(self._streams.process, self._requests))
+    async def _make_header(self) -> bytes:
+        lease = await self._streams.lease()
+        if not self._header or lease != self._lease:
+            self._lease = lease
+            self._header = encode_header(StreamHeader(self._streams.process, self._requests, lease))
+            self._since_header = (HEADER_EVERY, 0)
         return self._header
 
     def _is_header_due(self, size: int) -> bool:

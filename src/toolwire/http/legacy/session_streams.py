@@ -19,16 +19,19 @@ from toolwire.backoff import Backoff
 from toolwire.http.legacy.event_log import LONGEST_PAUSE, EventLog, Resume, stream_name
 from toolwire.http.legacy.get_stream import GetStream, ResumedStream, SessionStream
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
-from toolwire.http.legacy.process_watch import ProcessWatch
+from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
 from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Logged, Published
+from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
-from toolwire.stores import Log, StoreFailed, StoreFull
+from toolwire.stores import StoreFailed, StoreFull, Stores
+from toolwire.stores.queue import NO_QUEUE
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.deadlines import in_time
+from toolwire.wire.process_lease import Lease
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -78,14 +81,11 @@ class _WriterAsked(Struct):
     stream: str
     by: str
     """The process that asks."""
-    silent_since: float | None
-    """For the process that asks: when the silence began that is too long, if it is."""
 
 
 class _WriterKnown(Struct):
     """The answer to a question for the writer of a stream."""
 
-    process: str
     session: str
     stream: str
     writes: bool
@@ -111,12 +111,16 @@ class SessionStreams:
     """All streams of this process."""
 
     def __init__(
-        self, process: str, link: BusLink, store: Log, records: SessionRecords, random: Callable[[int], bytes]
+        self, process: str, link: BusLink, stores: Stores, records: SessionRecords, random: Callable[[int], bytes]
     ) -> None:
         """`process` is the name of this process, which no other has."""
         self.process: str = process
-        self.events: EventLog = EventLog(store)
-        self._watch = ProcessWatch(asyncio.get_running_loop().time)
+        self.events: EventLog = EventLog(stores.log)
+        self._lease = Lease(stores, LEASE_SECONDS, self._on_lease_lost)
+        self._has_leases = stores.queue is not NO_QUEUE
+        self._watch = ProcessWatch(stores.queue, asyncio.get_running_loop().time)
+        self._watching: asyncio.Task[None] | None = None
+        self._is_joined = asyncio.Event()  # Set when another stream waits for a process.
         self._link = link
         self._records = records
         self._random = random
@@ -132,7 +136,6 @@ class SessionStreams:
             link.on("owner", self._on_owner_alive),
             link.on("handed", self._on_handed_over),
             link.on("writer?", self._on_writer_asked),
-            link.on("asked", self._on_asked),
             link.on("writer", self._on_writer_known),
             link.on("wake", self._on_wake),
             link.on("state", self._on_state),
@@ -150,9 +153,10 @@ class SessionStreams:
     def add(self, stream: PostStream) -> None:
         self._posts[stream.session, stream.name] = stream
 
-    def count(self, session: str) -> int:
-        """Return how many connections carry streams of a session by GET."""
-        return sum(1 for stream in self._gets.get(session, ()) if not _is_leased(stream))
+    def count(self, session: str, *, resumed: bool) -> int:
+        """Return how many connections carry streams of a session by GET: resumed answers, or its own streams."""
+        streams = self._gets.get(session, ())
+        return sum(1 for each in streams if isinstance(each, ResumedStream) == resumed and not _is_leased(each))
 
     def __len__(self) -> int:
         return len(self._posts) + sum(map(len, self._gets.values()))
@@ -167,7 +171,9 @@ class SessionStreams:
         except BaseException:
             self._remove(stream)
             raise
-        if stream.header is not None and (self._is_own(stream) or self._watch.is_gone(stream.header.process)):
+        if stream.waits_for(self.process):
+            self._watch_writers()
+        elif stream.header is not None:
             self.check_writer(stream)
         return stream
 
@@ -257,22 +263,53 @@ class SessionStreams:
             self._link.post_to(stream.owner, "owner?", _encode(_OwnerAsked(stream.token.id, self.process)))
 
     def check_writer(self, stream: ResumedStream) -> None:
-        """Answer for the process that wrote a stream, if it writes no more; ask it, if that is not known."""
+        """Ask the process that wrote a stream whether it still does; answer for this process, if it does not."""
         assert stream.header is not None
-        process = stream.header.process
-        if self._watch.is_gone(process):
-            stream.writer_ended(_PROCESS_GONE)
-        elif not self._is_own(stream):
-            silent_since = self._watch.silence(process)
-            question = _WriterAsked(process, stream.token.id, stream.name, self.process, silent_since)
-            # First on the topic by which answers come: answers to earlier questions come before it, the next one after.
-            self._link.post_to(self.process, "asked", _encode(question))
-            self._link.post_to(process, "writer?", _encode(question))
+        if stream.waits_for(self.process):
+            question = _WriterAsked(stream.header.process, stream.token.id, stream.name, self.process)
+            self._link.post_to(stream.header.process, "writer?", _encode(question))
         elif (stream.token.id, stream.name) not in self._posts:
             stream.writer_ended(_ANSWER_LOST)
 
-    def _is_own(self, stream: ResumedStream) -> bool:
-        return stream.header is not None and stream.header.process == self.process
+    # --- leases ---
+
+    async def lease(self) -> str:
+        return self._lease.name or (await self._lease.held() if self._has_leases else "")
+
+    def _on_lease_lost(self) -> None:
+        log.error("this process lost its lease: other processes may have answered its calls with an error")
+        for post in self._posts.values():
+            post.disown()
+
+    def forget_loop(self) -> None:
+        """Let the lease end, because the event loop of the streams has ended."""
+        self._lease.forget_loop()
+
+    def _watch_writers(self) -> None:
+        """Look at the leases of other processes, now and for as long as streams of theirs are carried here."""
+        self._is_joined.set()
+        if self._watching is None and self._has_leases:
+            self._watching = asyncio.get_running_loop().create_task(self._keep_watching())
+
+    async def _keep_watching(self) -> None:
+        try:
+            while waiting := [stream for stream in self._resumed() if stream.waits_for(self.process)]:
+                self._is_joined.clear()
+                try:
+                    await self._look_at_writers(waiting)
+                except ToolwireError as error:
+                    log.error("the processes that write streams could not be looked at: %s", error)
+                await in_time(self._watch.interval, self._is_joined.wait())
+        finally:
+            self._watching = None
+
+    async def _look_at_writers(self, waiting: list[ResumedStream]) -> None:
+        """Answer for the processes that are gone."""
+        leases = {stream.header.lease for stream in waiting if stream.header is not None}
+        gone = await self._watch.gone(leases - {""})
+        for stream in waiting:
+            if stream.header is not None and stream.header.lease in gone:
+                stream.writer_ended(_PROCESS_GONE)
 
     def hand_over(self, stream: SessionStream, to: str) -> None:
         self._link.post("handed", _encode(_HandedOver(stream.token.id, to)))
@@ -351,20 +388,11 @@ class SessionStreams:
     def _on_writer_asked(self, data: bytes) -> None:
         asked = _decode_writer_asked(data)
         if asked.process == self.process:
-            writes = (asked.session, asked.stream) in self._posts
-            known = _WriterKnown(self.process, asked.session, asked.stream, writes)
+            known = _WriterKnown(asked.session, asked.stream, (asked.session, asked.stream) in self._posts)
             self._link.post_to(asked.by, "writer", _encode(known))
-
-    def _on_asked(self, data: bytes) -> None:
-        asked = _decode_writer_asked(data)
-        if asked.by == self.process and self._watch.asked(asked.process, asked.silent_since):
-            for stream in self._resumed():
-                if stream.header is not None and stream.header.process == asked.process:
-                    stream.writer_ended(_PROCESS_GONE)
 
     def _on_writer_known(self, data: bytes) -> None:
         known = _decode_writer_known(data)
-        self._watch.heard(known.process)
         for stream in self._gets.get(known.session, ()):
             if stream.name == known.stream and isinstance(stream, ResumedStream) and not known.writes:
                 # The end of the stream, if there is one, was logged before this answer.
@@ -399,7 +427,6 @@ class SessionStreams:
 
     def _on_lost(self) -> None:
         """Look at everything again after messages were missed, and tell clients to do the same."""
-        self._watch.lost()
         self._missed = True
         if self._catching_up is None:
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
@@ -495,8 +522,9 @@ class SessionStreams:
         self._is_closed = True
         self.leave()
         self.drain()
-        if self._catching_up is not None:
-            self._catching_up.cancel()
+        for task in (self._catching_up, self._watching):
+            if task is not None:
+                task.cancel()
         self.events.hurry()
         last = [stream.finished() for stream in self._posts.values()]
         for stream in self._session_streams():
@@ -506,6 +534,8 @@ class SessionStreams:
         if last:
             await asyncio.wait([asyncio.ensure_future(each) for each in last], timeout=FLUSH_SECONDS)
         await self.events.close()
+        # Last: what is not answered by now is answered by others.
+        await self._lease.release()
 
 
 def _is_leased(stream: GetStream) -> bool:

@@ -134,7 +134,7 @@ class Sessions:
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
         self._records = SessionRecords(host.stores.kv, limits.session_idle, clock, random)
         process = encode_base64url(random(6))
-        self.streams: SessionStreams = SessionStreams(process, host.link, host.stores.log, self._records, random)
+        self.streams: SessionStreams = SessionStreams(process, host.link, host.stores, self._records, random)
         self.calls: SessionCalls = SessionCalls(
             process,
             host.handler,
@@ -178,6 +178,11 @@ class Sessions:
         for leave in self._leave:
             leave()
         self._leave.clear()
+
+    def forget_loop(self) -> None:
+        """Stop everything that outlives the event loop of the sessions, which has ended."""
+        self.leave()
+        self.streams.forget_loop()
 
     def __len__(self) -> int:
         """Return the number of sessions that this process opened and that may be in use."""
@@ -387,12 +392,13 @@ class Sessions:
             raise json_refusal(406, "Accept text/event-stream")
         token, record = await self._session(principal, headers, None)
         resume = await self._resume(token, headers.get("last-event-id", ""))
-        if self.streams.count(token.id) >= self._limits.streams:
-            raise json_refusal(
-                429, f"A session has at most {counted(self._limits.streams, 'stream')} open", headers=_RETRY_LATER
-            )
+        resumes_answer = resume is not None and resume.from_post
+        # All calls that can run at once can be resumed: they may have run in one process that is gone.
+        most = self._limits.in_flight if resumes_answer else self._limits.streams
+        if self.streams.count(token.id, resumed=resumes_answer) >= most:
+            raise json_refusal(429, f"A session has at most {counted(most, 'stream')} open", headers=_RETRY_LATER)
         stream: GetStream | None
-        if resume is not None and resume.from_post:
+        if resume is not None and resumes_answer:
             stream = await self.streams.resume(token, resume)
         else:
             promised = self._host.offer_to(principal).capabilities(token.revision)

@@ -38,7 +38,6 @@ from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.following import Following
-from toolwire.server.tasks.lease import Lease
 from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.quota import Quota
 from toolwire.server.tasks.replicas import Description
@@ -46,9 +45,10 @@ from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.taking import Taking
-from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, short_name
-from toolwire.server.tasks.watching import LOOKS_PER_LEASE, TaskCounts, Watcher
+from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, reached, short_name
+from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
+from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
 from toolwire.wire.thread_workers import ThreadWorkers
 from toolwire.wire.threads import hand_over
 
@@ -375,7 +375,7 @@ class Tasks:
 
     async def process(self) -> str:
         """Return the name of this process, which has a lease and hears what is meant for it."""
-        name = await self._lease.held()
+        name = self._lease.name or await reached(self._lease.held())
         self.bells.listen(name)
         return name
 
@@ -396,6 +396,7 @@ class Tasks:
         await self._description.give(process, self.records.server, self._name, kinds, slots, has_free_slot)
 
     def _lost_lease(self) -> None:
+        log.error("this process lost its lease: its tasks go on elsewhere, or have failed")
         self.counts.leases_lost += 1
         for run in self.following.runs():
             if run.process:

@@ -1,16 +1,10 @@
-"""Looks after the tasks of processes that are gone, and after tasks that nobody takes.
-
-A lease is lost when it was not renewed for its whole length, by the clock of the store, and this process has then seen
-for the whole length once more, by its own monotonic clock and at every look, that it is still not renewed. A look that
-fails, or comes late, starts this anew: while the store is away nobody can renew anything, and nobody is dead.
-"""
+"""Looks after the tasks of processes that are gone, and after tasks that nobody takes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from math import inf
 from typing import Final, Protocol
 
 from msgspec import UNSET, Struct
@@ -21,9 +15,9 @@ from toolwire.protocol.tasks import Record
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.acceptance import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
-from toolwire.server.tasks.lease import Lease
 from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, kind_of, server_of
 from toolwire.stores import LeaseLost, Stores, Task
+from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease, Sightings
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -32,39 +26,7 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 #: Processes that have the tool of a task say that no slot was free in time. Others wait for this long after that.
 _GRACE_SECONDS: Final = 60.0
-#: Looks in the time of a lease. So seldom a process looks for what a lost answer or a lost bell would have told it.
-LOOKS_PER_LEASE: Final = 3
 _READY: Final = ("put back", "run again")
-
-
-class Sightings:
-    """The leases that this process has seen unrenewed, each with the time of the first look that showed it."""
-
-    def __init__(self, lease: float) -> None:
-        self._lease = lease
-        self._seen: dict[tuple[str, int], float] = {}
-        self._last = inf
-
-    @property
-    def interval(self) -> float:
-        """Return the seconds between two looks."""
-        return self._lease / LOOKS_PER_LEASE
-
-    def forget(self) -> None:
-        self._seen.clear()
-
-    def lost(self, began: float, ended: float, stale: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return the leases that are lost, after a look that lasted from `began` to `ended`.
-
-        `stale` has the leases that were not renewed in time, each with the number of its last renewal.
-        """
-        is_late = began - self._last > 2 * self.interval or ended - began > self.interval
-        self._last = began
-        if is_late:
-            self.forget()
-        # A lease that was renewed meanwhile has another number, or is not among these.
-        self._seen = {each: self._seen.get(each, ended) for each in stale}
-        return [each for each, first in self._seen.items() if began - first >= self._lease]
 
 
 class TaskCounts(Struct):

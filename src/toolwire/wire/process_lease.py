@@ -1,20 +1,30 @@
-"""The lease of this process: the name under which it holds tasks, and the store's word that it lives."""
+"""Leases of processes: the store's word that a process lives, and the rule by which a lease is lost.
+
+A process that others depend on has a lease: one that holds tasks, and one that writes streams of legacy clients. The
+thread of the store renews it. A lease is lost when it was not renewed for its whole length, by the clock of the store,
+and another process has then seen for the whole length once more, by its own monotonic clock and at every look, that it
+is still not renewed. A look that fails, or comes late, starts this anew: while the store is away nobody can renew
+anything, and nobody is dead. A lease that was taken away is gone for good, so every process knows at once who is gone,
+also one that was started later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final
 
 from toolwire.protocol.errors import ToolwireError
-from toolwire.server.tasks.process_identity import is_gone, own_identity, own_machine
-from toolwire.server.tasks.task_records import reached
 from toolwire.stores import Stores
 from toolwire.wire.threads import hand_over
 
-log: logging.Logger = logging.getLogger("toolwire.tasks")
+log: logging.Logger = logging.getLogger("toolwire.wire")
+
+#: Looks in the time of a lease.
+LOOKS_PER_LEASE: Final = 3
 
 
 class Lease:
@@ -34,7 +44,7 @@ class Lease:
         self._pid = os.getpid()
 
     async def held(self) -> str:
-        """Return the name of this process, which has a lease; raise `TasksUnreachable`."""
+        """Return the name of this process, which has a lease. Raise the error of the store that does not give one."""
         if self.name:
             return self.name
         if self._registering is None or self._registering.done():
@@ -44,9 +54,14 @@ class Lease:
         return await asyncio.shield(self._registering)
 
     async def _register(self) -> str:
+        # Imported here because a process needs them once.
+        import secrets
+
+        from toolwire.wire.process_identity import own_identity
+
         queue, loop = self._stores.queue, asyncio.get_running_loop()
         name = ""
-        while not name or not await reached(queue.renew(name, self.seconds)):
+        while not name or not await queue.renew(name, self.seconds):
             # The name says which process of which machine this is, so that a process beside it knows when it has ended.
             name = f"{own_identity()}/{secrets.token_urlsafe(6)}"
         self.name, self._pid = name, os.getpid()
@@ -56,7 +71,6 @@ class Lease:
 
     def _lost(self, name: str) -> None:
         if name == self.name:
-            log.error("this process lost its lease: its tasks go on elsewhere, or have failed")
             self._forget_name()
             self._on_lost()
 
@@ -68,11 +82,13 @@ class Lease:
 
     async def end_those_of_the_dead(self) -> None:
         """End the leases of processes of this machine that have certainly ended; nobody has to wait for these."""
+        from toolwire.wire.process_identity import own_machine
+
         while self._left:
             await self._stores.queue.release(self._left[-1])
             self._left.pop()
         for name, renewal in await self._stores.queue.leases(f"{own_machine()}/"):
-            if name != self.name and _has_ended(name):
+            if name != self.name and has_ended(name):
                 await self._stores.queue.bury(name, renewal)
 
     async def release(self) -> None:
@@ -98,7 +114,40 @@ class Lease:
         self._registering, self._pid = None, os.getpid()
 
 
-def _has_ended(name: str) -> bool:
+class Sightings:
+    """The leases that this process has seen unrenewed, each with the time of the first look that showed it."""
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: dict[tuple[str, int], float] = {}
+        self._last = inf
+
+    @property
+    def interval(self) -> float:
+        """Return the seconds between two looks."""
+        return self._lease / LOOKS_PER_LEASE
+
+    def forget(self) -> None:
+        self._seen.clear()
+
+    def lost(self, began: float, ended: float, stale: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return the leases that are lost, after a look that lasted from `began` to `ended`.
+
+        `stale` has the leases that were not renewed in time, each with the number of its last renewal.
+        """
+        is_late = began - self._last > 2 * self.interval or ended - began > self.interval
+        self._last = began
+        if is_late:
+            self.forget()
+        # A lease that was renewed meanwhile has another number, or is not among these.
+        self._seen = {each: self._seen.get(each, ended) for each in stale}
+        return [each for each, first in self._seen.items() if began - first >= self._lease]
+
+
+def has_ended(name: str) -> bool:
+    """Return whether the process of a lease has certainly ended; False where that cannot be known from here."""
+    from toolwire.wire.process_identity import is_gone
+
     try:
         return is_gone(name.rpartition("/")[0])
     except ValueError:
