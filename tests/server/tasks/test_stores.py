@@ -252,7 +252,7 @@ async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path
         async with process(file, CORE, ran=ran) as (held, client):
             while not held.started.is_set():
                 held.later(10.0)
-                await asyncio.sleep(0)
+                await held.stores.queue.counts()  # Meanwhile the store does what it was asked to do before.
             await seem_dead(held)
     async with process(file, CORE, ran=ran) as (_, client):
         shown = await reaches(client, task, "failed")
