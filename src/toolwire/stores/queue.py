@@ -174,7 +174,10 @@ class Queue(Protocol):
         """
 
     async def counts(self) -> Counts:
-        """Return numbers that the store keeps: this takes as long for a million tasks as for one."""
+        """Return numbers that the store keeps: this takes as long for a million tasks as for one.
+
+        A task whose record was deleted through the `KV`, or got a shorter time there, may be counted until its time ends.
+        """
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
         """Renew the lease every third of its length, in the thread of the store, until the returned function is called.
