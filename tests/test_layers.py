@@ -68,7 +68,10 @@ LAYERS = {
 STRANGERS = {("server", "client"), ("client", "server")}
 
 # The one way upwards: parts of `Server` and `Client` that live in a package above them.
-UPWARDS: dict[str, str] = {"verified_body": "toolwire.skills.verified_body.verified_body"}
+UPWARDS: dict[str, str] = {
+    "server.skills": "toolwire.skills.served.ServedSkills",
+    "verified_body": "toolwire.skills.verified_body.verified_body",
+}
 
 # protocol/ is pure: no tasks, no sockets, no clock, no randomness.
 IMPURE = {"asyncio", "random", "secrets", "select", "selectors", "socket", "ssl", "subprocess", "time", "uuid"}

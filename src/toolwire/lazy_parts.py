@@ -12,6 +12,7 @@ from typing import Any, Final
 #: The name of a part -> the module and the name in it.
 PARTS: Final[dict[str, tuple[str, str]]] = {
     "verified_body": ("toolwire.skills.verified_body", "verified_body"),
+    "server.skills": ("toolwire.skills.served", "ServedSkills"),
 }
 
 

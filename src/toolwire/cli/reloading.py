@@ -24,6 +24,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.server.component_directory import component_directory, component_files
 from toolwire.server.hot_reload import Stage
 from toolwire.server.server import Server
+from toolwire.skills.folder import SkillsError, watched_files
 
 LOOK_SECONDS: Final = 0.25
 # More changes may follow the first: an editor saves several files, or a checkout replaces many.
@@ -98,6 +99,7 @@ class Reloader:
         self._path = source.path
         self._modules: set[str] = set()
         self._stamps: dict[Path, tuple[object, ...] | None] = {}
+        self._skill_folders: set[Path] = set()
         # Python takes a compiled file for current when its source has the same size and second. A quick change would
         # go unnoticed.
         sys.dont_write_bytecode = True
@@ -112,6 +114,8 @@ class Reloader:
             loaded: Any = server_file.load(self._spec)
         except server_file.FileFailed as error:
             loaded = _explained(str(error), error.__cause__)
+            if isinstance(error.__cause__, SkillsError):
+                self._skill_folders.add(Path(error.__cause__.folder))
         except UsageError as error:
             loaded = LoadFailed(str(error), str(error), str(self._path))
         finally:
@@ -119,11 +123,14 @@ class Reloader:
             sys.path[:] = dict.fromkeys(sys.path)
         brought = {name for name, module in sys.modules.items() if before.get(name) is not module}
         brought = {name for name in brought | self._modules if _is_local(sys.modules.get(name) or before.get(name))}
+        if isinstance(loaded, Server):
+            catalogs = (loaded.catalog, *loaded.catalog.family())
+            self._skill_folders = {Path(folder) for each in catalogs for folder in each.skill_set.folders}
         self._watch(brought, before)
         if isinstance(loaded, LoadFailed):
             if loaded.file is not None:
                 # A file that fails to load is not among the modules, so it is watched by its path.
-                self._stamps.setdefault(Path(loaded.file), _stamp(Path(loaded.file)))
+                self._stamps.setdefault(Path(loaded.file), self._stamp(Path(loaded.file)))
             sys.path[:] = search_path
             sys.modules.clear()
             sys.modules.update(before)
@@ -135,7 +142,8 @@ class Reloader:
         modules = [sys.modules.get(name) or before.get(name) for name in names]
         files = {Path(file) for module in modules if (file := getattr(module, "__file__", None))}
         folders = {Path(folder) for each in sys.modules if (folder := component_directory(each))}
-        self._stamps = {file: _stamp(file) for file in {*files, *folders, *self._stamps, self._path}}
+        watched = {*files, *folders, *self._stamps, *self._skill_folders, self._path}
+        self._stamps = {file: self._stamp(file) for file in watched}
 
     async def changed(self) -> None:
         """Wait until one of the files changes."""
@@ -146,18 +154,17 @@ class Reloader:
                 return
 
     def _look(self) -> bool:
-        return any(_stamp(file) != stamp for file, stamp in self._stamps.items())
+        return any(self._stamp(file) != stamp for file, stamp in self._stamps.items())
 
-
-def _stamp(file: Path) -> tuple[object, ...] | None:
-    """Return the time and size of a file; for a component directory, those of its files."""
-    try:
-        if file.is_dir():
-            return component_files(file)
-        found = file.stat()
-    except OSError:
-        return None  # An editor that replaces a file removes it for a moment.
-    return found.st_mtime_ns, found.st_size
+    def _stamp(self, file: Path) -> tuple[object, ...] | None:
+        """Return the time and size of a file; for a folder of components or skills, those of its files."""
+        try:
+            if file.is_dir():
+                return tuple(watched_files(str(file))) if file in self._skill_folders else component_files(file)
+            found = file.stat()
+        except OSError:
+            return None  # An editor that replaces a file removes it for a moment.
+        return found.st_mtime_ns, found.st_size
 
 
 def _installed() -> list[str]:

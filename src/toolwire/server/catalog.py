@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Component)
 
 # The families of the protocol: templates change with resources (1.10.7: they have no notification of their own).
-FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
+# SEP-2640: so do skills.
+FAMILY: Final = {
+    "tools": "tools",
+    "resources": "resources",
+    "templates": "resources",
+    "skills": "resources",
+    "prompts": "prompts",
+}
+
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
 
@@ -130,6 +138,21 @@ class _Extended(NamedTuple):
     methods: dict[str, list[Found[ExtensionMethod]]]
 
 
+class SkillSet(Struct, frozen=True):
+    """The skills of one server. A reload replaces all of them in one step, so that no reader sees two generations."""
+
+    skills: dict[str, Resource] = {}
+    """The skills by the URIs of their SKILL.md."""
+    listed: dict[str, Resource] = {}
+    """The files that `resources/list` has."""
+    files: dict[str, Resource] = {}
+    """The URI of every file and directory, each with the component that reads it."""
+    digests: dict[str, str] = {}
+    """The digest of every file, by its URI."""
+    folders: tuple[str, ...] = ()
+    """The folders that the skills come from."""
+
+
 class Catalog:
     """The components of one server. Reading never waits; changing, from any thread, tells the listeners."""
 
@@ -139,6 +162,7 @@ class Catalog:
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, ResourceTemplate] = {}
         self.prompts: dict[str, Prompt] = {}
+        self.skill_set: SkillSet = SkillSet()
         self.completions: dict[tuple[str, str, str], Completion] = {}
         self.extensions: dict[str, Extension] = {}
         self.mounts: list[Mount] = []
@@ -179,6 +203,8 @@ class Catalog:
     def _held(self, component: Component | str) -> Component:
         """Find a component of this server by the object, by its key or, for a resource, by its name."""
         for kind in FAMILY:
+            if kind == "skills":
+                continue  # They come and go with their folder.
             items = self._kind(kind)
             held: Component | None = items.get(component.key if isinstance(component, Component) else component)
             if held is not None and (held is component or isinstance(component, str)):
@@ -210,6 +236,18 @@ class Catalog:
     def hosts(self) -> list[Catalog]:
         """Return the catalogues in which this one is mounted, at any depth; each once."""
         return _reached(self, lambda each: each._hosts)
+
+    def set_skills(self, skills: SkillSet) -> None:
+        """Replace all skills in one step."""
+        self.skill_set = skills
+        self.changed("skills")
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of every file of a skill, here and in mounted servers, by its URI."""
+        found: dict[str, str] = {}
+        for catalog in (*self.family(), self):
+            found.update(catalog.skill_set.digests)
+        return found
 
     def changed(self, kind: str) -> None:
         touched = [self, *self.hosts()]
@@ -303,8 +341,9 @@ class Catalog:
         return self._mounted(name, Catalog.prompt, sees, way)
 
     def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
-        # Addresses are global already, so a prefix does not apply to them.
-        own = self.resources.get(uri)
+        # Addresses are global already, so a prefix does not apply to them. The file of a skill comes before a resource
+        # of the same address, because its skill promises a digest.
+        own = self.skill_set.files.get(uri) or self.resources.get(uri)
         if own is not None:
             found = Found(own, self.owner, way)
             if sees is None or sees(found):
@@ -417,7 +456,10 @@ class Catalog:
         for mount in reversed(self.mounts):
             for name, found in mount.catalog._merged(kind, view, (*way, mount)):
                 yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
-        for key, component in tuple(self._kind(kind).items()):
+        own = tuple(self._kind(kind).items())
+        if kind == "resources" and self.skill_set.listed:
+            own = (*own, *self.skill_set.listed.items())
+        for key, component in own:
             found = Found(component, self.owner, way)
             if view is None or view.sees(found):
                 yield key, found
@@ -448,8 +490,14 @@ class Catalog:
             "tools": self.tools,
             "resources": self.resources,
             "templates": self.templates,
+            "skills": self.skill_set.skills,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+def changed_files(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Return the files whose digest is another one now. Files that came or went change the list of skills."""
+    return sorted(uri for uri, digest in after.items() if before.get(uri, digest) != digest)
 
 
 def _reached(start: Catalog, near: Callable[[Catalog], list[Catalog]]) -> list[Catalog]:

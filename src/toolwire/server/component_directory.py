@@ -58,7 +58,7 @@ def scan(directory: str | os.PathLike[str], *, schema_profile: Profile = "portab
     `ServerError` names every file that cannot be imported, and the first failure is its cause. `schema_profile` goes to
     the tools that are made of functions.
     """
-    root = _root(directory)
+    root = find_folder(directory, "component directory")
     package = _package(root)
     found = Components()
     failed: dict[str, BaseException] = {}
@@ -99,14 +99,15 @@ def component_files(directory: Path) -> tuple[Path, ...]:
 # --- where ---
 
 
-def _root(directory: str | os.PathLike[str]) -> Path:
+def find_folder(directory: str | os.PathLike[str], noun: str) -> Path:
+    """Find a folder: a relative path starts at the file that calls this library, or at the working directory."""
     given = Path(directory)
     places = [given] if given.is_absolute() else [folder / given for folder in _starting_points()]
     for place in places:
         if place.is_dir():
             return place.resolve()
     where = " or ".join(str(place) for place in dict.fromkeys(places))
-    raise ServerError(f"There is no component directory {os.fspath(directory)!r}: it would be {where}")
+    raise ServerError(f"There is no {noun} {os.fspath(directory)!r}: it would be {where}")
 
 
 def _starting_points() -> Iterator[Path]:

@@ -19,7 +19,7 @@ from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice
 from toolwire.server.access import Access
-from toolwire.server.catalog import FAMILY, Catalog
+from toolwire.server.catalog import FAMILY, Catalog, changed_files
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Held
 from toolwire.server.limits import Limits
@@ -76,6 +76,7 @@ class Stage(Serving):
         before = self.current
         await self._life.move(before, successor)
         changed = _differences(before, successor)
+        updated = changed_files(before.catalog.digests(), successor.catalog.digests())
         _take_over(before, successor)
         if self.local_principal is before.local_principal:
             self.local_principal = successor.local_principal
@@ -85,6 +86,8 @@ class Stage(Serving):
         retiring.add_done_callback(self._retiring.discard)
         for family in changed:
             successor.kernel.hub.tell(Change(family))
+        for uri in updated:
+            successor.kernel.hub.tell(Change("updated", uri))
         return changed
 
     async def _retire(self, server: Server) -> None:

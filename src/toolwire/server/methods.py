@@ -163,11 +163,11 @@ class Methods:
         if not isinstance(contents, list):
             return contents
         hint = resource.cache or self._cache
-        if hint.scope == "public" and self._depends_on_caller(found):
+        if hint.scope == "public" and self.depends_on_caller(found):
             hint = self._private(hint)
         return self._cached(t.ReadResourceResult(contents=contents), hint)
 
-    def _depends_on_caller(self, found: Found[Any]) -> bool:
+    def depends_on_caller(self, found: Found[Any]) -> bool:
         """Return whether a component is not for everybody, or not the same for everybody."""
         demand = self._access.demand(found)
         servers = (self._catalog.owner, *(mount.catalog.owner for mount in found.way))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
 
+from toolwire.lazy_parts import load_part
 from toolwire.protocol.errors import ServerError
 from toolwire.schemas import Profile
 from toolwire.server.catalog import Catalog
 from toolwire.server.completion import Completion
-from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.components import Cache, Component, Prompt, Resource, ResourceTemplate, Tool
 from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions, check_options
+from toolwire.server.components.restriction import VisibleTo
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,11 +22,21 @@ Addable: TypeAlias = Component | Callable[..., Any]
 Removable: TypeAlias = Component | str
 
 
+class SkillsOnServer(Protocol):
+    """A folder of skills that a server offers."""
+
+    def reload(self) -> None:
+        """Load the folder again, in one step. If it cannot be served, raise, and keep the skills as they were."""
+
+    def __len__(self) -> int: ...
+
+
 class Registering:
     """The part of a server that takes components."""
 
     catalog: Catalog
     schema_profile: Profile
+    _served_skills: Any = None
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -125,6 +137,105 @@ class Registering:
             self._warn_of_second(component, (component.kind, component.key) in named)
             named.add((component.kind, component.key))
         return self.add(found)
+
+    def skills(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        prefix: str = "",
+        strict: bool = True,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
+        cache: Cache | None = None,
+        listed: bool = True,
+        list_files: Literal["skill", "all", "none"] = "skill",
+        bridge: bool = False,
+        prompts: bool = False,
+        instructions: bool | int = False,
+        page_size: int | None = None,
+    ) -> SkillsOnServer:
+        """Offer every skill below a folder: each sub-folder with a SKILL.md (SEP-2640).
+
+        The skills are read, checked and hashed now. A relative path starts at the file that calls this. `prefix` stands
+        before the path of each skill in its URI. `strict=False` leaves out skills with mistakes and logs why.
+        `listed=False`: a client has to know the URI. `list_files` says which files `resources/list` has.
+        `bridge=True` adds two tools and `prompts=True` a prompt for each skill, for clients that know no skills.
+        `instructions=True`, or a number of tokens, names the skills in the instructions of the server.
+        """
+        return self._add_skills(
+            folder,
+            one=False,
+            prefix=prefix,
+            strict=strict,
+            scopes=scopes,
+            visible_to=visible_to,
+            tags=tags,
+            cache=cache,
+            listed=listed,
+            list_files=list_files,
+            bridge=bridge,
+            prompts=prompts,
+            instructions=instructions,
+            page_size=page_size,
+        )
+
+    def skill(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        prefix: str = "",
+        strict: bool = True,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
+        cache: Cache | None = None,
+        listed: bool = True,
+        list_files: Literal["skill", "all", "none"] = "skill",
+        bridge: bool = False,
+        prompts: bool = False,
+        instructions: bool | int = False,
+        page_size: int | None = None,
+    ) -> SkillsOnServer:
+        """Offer the skill in a folder, and the skills nested in it. The options are those of `skills`."""
+        return self._add_skills(
+            folder,
+            one=True,
+            prefix=prefix,
+            strict=strict,
+            scopes=scopes,
+            visible_to=visible_to,
+            tags=tags,
+            cache=cache,
+            listed=listed,
+            list_files=list_files,
+            bridge=bridge,
+            prompts=prompts,
+            instructions=instructions,
+            page_size=page_size,
+        )
+
+    def skill_file(self, path: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+        """Register a function that makes a file of a skill: the path of the skill, a slash, and that of the file.
+
+        The skill has to be there. It has no digests from then on: its `resources` are "dynamic".
+        """
+        check_options(options, ResourceOptions, "skill_file")
+
+        def register(function: F) -> F:
+            self._skills_part().add_file(path, function, dict(options))
+            return function
+
+        return register
+
+    def _add_skills(self, folder: str | os.PathLike[str], **options: Any) -> SkillsOnServer:
+        added: SkillsOnServer = self._skills_part().add(folder, **options)
+        return added
+
+    def _skills_part(self) -> Any:
+        if self._served_skills is None:
+            self._served_skills = load_part("server.skills")(self)
+        return self._served_skills
 
     def remove(self, component: Removable | Iterable[Removable]) -> Self:
         """Remove a component or several, given as such or by name or address. If one is not there, none is removed."""

@@ -1,0 +1,93 @@
+"""Skills for clients that know nothing of them: two tools, prompts, and lines in the instructions of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolwire.content import File
+from toolwire.protocol.errors import ToolError
+from toolwire.server.components import Prompt, Tool
+from toolwire.server.context import Context
+from toolwire.server.context.context import call_of
+from toolwire.server.server import Server
+from toolwire.skills.component import ServedSkill
+from toolwire.tokens import count_tokens
+
+
+def bridge_tools(server: Server) -> list[Tool]:
+    """Make `list_skills` and `read_skill`. They show a caller the same skills and bytes as the extension does."""
+
+    async def list_skills(ctx: Context) -> list[dict[str, str]]:
+        """List the skills of this server: instructions for tasks, each with the URI that read_skill takes.
+
+        Returns the name, description and URI of each skill. Read a skill before you begin a task that it describes.
+        """
+        return [
+            {"name": each.name, "description": each.description or "", "uri": each.uri}
+            for each in _seen(server, ctx)
+            if each.is_listed
+        ]
+
+    async def read_skill(uri: str, ctx: Context) -> Any:
+        """Read a file of a skill: the SKILL.md that list_skills names, or a file that it refers to.
+
+        Returns the text of the file.
+
+        Args:
+            uri: The URI of the file, such as skill://acme/pdf-processing/SKILL.md. A relative path in a SKILL.md starts
+                at its folder.
+        """
+        if not any(uri.startswith(f"{each.loaded.root}/") for each in _seen(server, ctx)):
+            raise ToolError(f"There is no skill with the file {uri[:200]}: list_skills has the URIs of the skills")
+        (contents,) = await ctx.read_resource(uri)
+        if isinstance(contents.text, str):
+            return contents.text
+        return File(data=contents.blob, mime_type=str(contents.mime_type), name=uri.rpartition("/")[2])
+
+    read_only = {"readOnlyHint": True, "openWorldHint": False}
+    return [Tool(list_skills, annotations=read_only), Tool(read_skill, annotations=read_only)]
+
+
+def _seen(server: Server, ctx: Context) -> list[ServedSkill]:
+    """Return the skills of a server that the caller sees, in the order of their URIs."""
+    call = call_of(ctx)
+    kernel: Any = call.host
+    found = kernel.catalog.all("skills", kernel.methods.view(call))
+    return [each.component for _, each in sorted(found.items()) if each.owner is server]
+
+
+def prompt_for(skill: ServedSkill, *, unique: bool) -> Prompt:
+    """Make a prompt that is the SKILL.md of a skill. Skills of one name go by their whole path."""
+    name = skill.name if unique else skill.loaded.root.removeprefix("skill://").replace("/", "-")
+    uri = skill.uri
+
+    async def read(ctx: Context) -> str:
+        (contents,) = await ctx.read_resource(uri)
+        return str(contents.text)
+
+    return Prompt(
+        read,
+        name=name,
+        description=skill.description,
+        scopes=skill.scopes,
+        visible_to=None if skill.visible_to is None else skill.visible_to.picks or skill.visible_to.scopes,
+        tags=skill.tags,
+    )
+
+
+def instructions_for(skills: Iterable[ServedSkill], budget: int) -> str:
+    """Write the lines that name the skills, within a number of tokens. Models rarely use skills that nobody names."""
+    ordered = sorted(skills, key=lambda each: each.uri)
+    if not ordered:
+        return ""
+    lines = ["Skills of this server. Read the SKILL.md of a skill before you begin a task that it describes:"]
+    used = count_tokens(lines[0])
+    for at, skill in enumerate(ordered):
+        line = f"- {skill.name} ({skill.uri}): {' '.join((skill.description or '').split())}"
+        used += count_tokens(line) + 1
+        if used > budget:
+            lines.append(f"and {len(ordered) - at} more, which skills/list names")
+            break
+        lines.append(line)
+    return "\n".join(lines)

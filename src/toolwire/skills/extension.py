@@ -1,0 +1,211 @@
+"""The methods of the skills extension on a server: `skills/list`, `skills/get`, `resources/directory/read`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable
+from typing import Any, Final
+
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import skills as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.revisions import CARRY_EXTENSIONS
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.server.access import View
+from toolwire.server.call import Call
+from toolwire.server.catalog import Found
+from toolwire.server.components import Cache
+from toolwire.server.extensions import Extension
+from toolwire.server.kernel import Kernel
+
+#: An entry with 512 files has about 80 KB, so a page is bounded by bytes as well as by entries.
+MAX_PAGE_ENTRIES: Final = 100
+MAX_PAGE_BYTES: Final = 256 * 1024
+#: Orders of skills that are kept: one for each permission set, and the previous ones for clients between two pages.
+MAX_ORDERS: Final = 64
+DIRECTORY: Final = "inode/directory"
+
+
+class SkillsExtension(Extension):
+    """The extension of one server. It answers for the skills of mounted servers, too."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(
+            t.SKILLS_EXTENSION,
+            {"directoryRead": True},
+            # Clause "Capability Negotiation": a client calls after it saw the declaration, and declares nothing itself.
+            needs_client=False,
+            revisions=CARRY_EXTENSIONS,
+            # The same clause: the server must declare resources as well.
+            families=("resources",),
+        )
+        self._kernel = kernel
+        self._orders: dict[tuple[Hashable, str], _Order] = {}
+        self._current: dict[Hashable, tuple[int, _Order]] = {}
+        self.page_size: int = MAX_PAGE_ENTRIES
+        self.method("skills/list", params=t.ListSkillsRequestParams)(self._list)
+        self.method("skills/get", params=t.GetSkillRequestParams)(self._get)
+        self.method("resources/directory/read", params=t.ReadResourceDirectoryRequestParams)(self._directory)
+
+    async def handle(self, call: Call) -> Any:
+        return self.handlers[call.method](call)
+
+    # --- skills/list ---
+
+    def _list(self, call: Call) -> Any:
+        methods, results = self._kernel.methods, self._kernel.results
+        view = methods.view(call)
+        order, after = self._start(call.params.cursor or None, view)
+        key = (call.revision, after)
+        encoded = order.pages.get(key)
+        if encoded is not None and not methods.results_are_read:
+            return encoded
+        names, following = order.page(after, self.page_size)
+        result = t.ListSkillsResult(
+            skills=[order.skills[name].component.entry for name in names],
+            next_cursor=UNSET if following is None else encode_cursor("skills", f"{order.digest} {following}"),
+        )
+        _hint(result, [order.skills[name] for name in names], is_private=view is not None)
+        if methods.results_are_read:
+            return result
+        encoded = Raw(encode_readable(results.finish(call.revision, result)))
+        # Anybody can invent cursors. Only pages that follow one another from the first page are kept.
+        if after in order.ends:
+            order.pages[key] = encoded
+            order.ends.add(following)
+        return encoded
+
+    def _start(self, cursor: str | None, view: View | None) -> tuple[_Order, str | None]:
+        """Return the order to page through, and the URI that the page comes after.
+
+        A client that is between two pages goes on in the order that its first page had: all of one generation.
+        """
+        admitted = None if view is None else view.admitted
+        current = self._order(view, admitted)
+        if cursor is None:
+            return current, None
+        try:
+            digest, _, after = decode_cursor(cursor, "skills").partition(" ")
+        except ValueError:
+            raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
+        return self._orders.get((admitted, digest), current), after
+
+    def _order(self, view: View | None, admitted: Hashable) -> _Order:
+        version = self._kernel.catalog.version
+        known = self._current.get(admitted)
+        if known is not None and known[0] == version:
+            return known[1]
+        found = self._kernel.catalog.all("skills", view)
+        order = _Order({uri: each for uri, each in found.items() if each.component.is_listed})
+        order = self._orders.setdefault((admitted, order.digest), order)
+        if len(self._orders) > MAX_ORDERS:
+            del self._orders[next(iter(self._orders))]
+        if len(self._current) >= MAX_ORDERS:
+            self._current.clear()
+        self._current[admitted] = (version, order)
+        return order
+
+    # --- skills/get ---
+
+    def _get(self, call: Call) -> Any:
+        view = self._kernel.methods.view(call)
+        found = self._kernel.catalog.all("skills", view).get(call.params.uri)
+        if found is None:
+            # The same for a skill that the caller does not see.
+            raise ProtocolError(INVALID_PARAMS, "No skill is served at this URI", {"uri": call.params.uri[:200]})
+        result = t.GetSkillResult(skill=found.component.entry)
+        _hint(result, [found], is_private=self._kernel.methods.depends_on_caller(found))
+        return result
+
+    # --- resources/directory/read ---
+
+    def _directory(self, call: Call) -> Any:
+        view = self._kernel.methods.view(call)
+        uri = call.params.uri
+        skill = self._skill_with(uri, view)
+        if skill is None:
+            raise ProtocolError(INVALID_PARAMS, "No directory is served at this URI", {"uri": uri[:200]})
+        children = self._children(skill, uri, call.revision)
+        try:
+            after = None if not call.params.cursor else decode_cursor(call.params.cursor, "directory")
+        except ValueError:
+            raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
+        names, following = page(sorted(children), after, self._kernel.methods.pages.size)
+        return t.ReadResourceDirectoryResult(
+            resources=[children[name] for name in names],
+            next_cursor=UNSET if following is None else encode_cursor("directory", following),
+        )
+
+    def _skill_with(self, directory: str, view: View | None) -> Found[Any] | None:
+        """Return the skill that has a directory, as far as the caller sees it."""
+        found = self._kernel.catalog.resource(directory, None if view is None else view.sees)
+        if found is None or found.component.kind != "skills":
+            return None
+        return found if directory in found.component.directories else None
+
+    def _children(self, found: Found[Any], directory: str, revision: str) -> dict[str, t.Resource]:
+        """Return the direct children of a directory, by their URIs."""
+        skill = found.component
+        nested = found.owner.catalog.skill_set.skills
+        below = f"{directory}/"
+
+        def is_child(uri: str) -> bool:
+            return uri.startswith(below) and "/" not in uri[len(below) :]
+
+        children = {
+            uri: t.Resource(uri=uri, name=_name(uri), mime_type=DIRECTORY) for uri in skill.directories if is_child(uri)
+        }
+        for uri in filter(is_child, skill.files):
+            file, manifest = skill.files[uri], nested.get(uri)
+            # Clause "Resource Metadata": the SKILL.md goes by the name and description of its skill.
+            children[uri] = t.Resource(
+                uri=uri,
+                name=_name(uri) if manifest is None else manifest.name,
+                description=UNSET if manifest is None else manifest.description or UNSET,
+                mime_type=file.mime_type,
+                size=file.size,
+            )
+        for uri in filter(is_child, skill.generated):
+            children[uri] = skill.generated[uri].wire(revision)
+        return children
+
+
+class _Order:
+    """The skills that callers with one permission set see, in the order of their URIs, and the pages made of them."""
+
+    def __init__(self, skills: dict[str, Found[Any]]) -> None:
+        self.skills = skills
+        self.keys: list[str] = sorted(skills)
+        parts = [skills[key].component.fingerprint for key in self.keys]
+        # The same in every process that has the same skills, so that any replica can continue a list.
+        self.digest: str = rules.digest_of(" ".join(parts).encode())[7:39]
+        self.pages: dict[tuple[str, str | None], Raw] = {}
+        self.ends: set[str | None] = {None}
+
+    def page(self, after: str | None, size: int) -> tuple[list[str], str | None]:
+        """Return the URIs of a page, and the last one if others follow."""
+        start = 0 if after is None else bisect_right(self.keys, after)
+        end, total = start, 0
+        while end < len(self.keys) and end - start < size:
+            total += self.skills[self.keys[end]].component.encoded_size
+            if total > MAX_PAGE_BYTES and end > start:
+                break
+            end += 1
+        return self.keys[start:end], self.keys[end - 1] if start < end < len(self.keys) else None
+
+
+def _hint(result: Any, found: list[Found[Any]], *, is_private: bool) -> None:
+    """Add the cache hint: the shortest of those of the skills."""
+    hints = [each.component.cache or Cache() for each in found] or [Cache()]
+    is_public = not is_private and all(hint.scope == "public" for hint in hints)
+    result.ttl_ms = min(hint.ttl_ms for hint in hints)
+    result.cache_scope = "public" if is_public else "private"
+
+
+def _name(uri: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(uri.rpartition("/")[2])
