@@ -41,9 +41,9 @@ def bridge_tools(server: Server) -> list[Tool]:
         if not any(uri.startswith(f"{each.loaded.root}/") for each in _seen(server, ctx)):
             raise ToolError(f"There is no skill with the file {uri[:200]}: list_skills has the URIs of the skills")
         (contents,) = await ctx.read_resource(uri)
-        if isinstance(contents.text, str):
-            return contents.text
-        return File(data=contents.blob, mime_type=str(contents.mime_type), name=uri.rpartition("/")[2])
+        if isinstance(contents.blob, bytes):
+            return File(data=contents.blob, mime_type=str(contents.mime_type), name=uri.rpartition("/")[2], uri=uri)
+        return contents.text
 
     read_only = {"readOnlyHint": True, "openWorldHint": False}
     return [Tool(list_skills, annotations=read_only), Tool(read_skill, annotations=read_only)]

@@ -20,6 +20,7 @@ from toolwire.server.catalog import Found
 from toolwire.server.components import Cache
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
+from toolwire.skills.component import ServedSkill
 
 #: An entry with 512 files has about 80 KB, so a page is bounded by bytes as well as by entries.
 MAX_PAGE_ENTRIES: Final = 100
@@ -142,7 +143,7 @@ class SkillsExtension(Extension):
     def _skill_with(self, directory: str, view: View | None) -> Found[Any] | None:
         """Return the skill that has a directory, as far as the caller sees it."""
         found = self._kernel.catalog.resource(directory, None if view is None else view.sees)
-        if found is None or found.component.kind != "skills":
+        if found is None or not isinstance(found.component, ServedSkill):
             return None
         return found if directory in found.component.directories else None
 
