@@ -286,6 +286,8 @@ class Catalog:
     def check_claim(self, claim: Claim) -> None:
         """Raise `ServerError` when another extension that is offered here has the name."""
         for held in self.claims():
+            if held.extension.is_shared and claim.extension.is_shared:
+                continue
             if (held.kind, held.name) == (claim.kind, claim.name) and held.extension is not claim.extension:
                 if held.owner is claim.owner:
                     raise ServerError(f"{claim.owner.name!r} has the {claim.kind} {claim.name} already")

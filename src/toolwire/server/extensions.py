@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
@@ -65,7 +65,11 @@ class Extension:
         revisions: Iterable[str],
         families: Iterable[str],
         catalog: Host,
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: the handlers answer from the catalogue of the server that gets the request, mounted servers and
+        all. So servers that are mounted together may each have the extension.
+        """
         if not is_extension_identifier(identifier):
             raise ServerError(
                 f"{identifier!r} is not an extension name: use your domain in reverse, a slash and a name"
@@ -82,6 +86,7 @@ class Extension:
         self.notifications: dict[str, Callable[[Any], Any]] = {}
         self.filters: dict[str, ListenFilter] = {}
         self.result_types: set[str] = set()
+        self.is_shared = is_shared
         self._catalog = catalog
 
     @property
@@ -214,6 +219,8 @@ class ExtensionMethod(Component):
         result = await self._handler(call.params, context_of(call))
         if result is None:
             return t.Result()
+        if isinstance(result, Raw):
+            return result  # A handler of this library that encoded the whole result before.
         if isinstance(result, t.Result):
             self._check_type(result.result_type)
             return result

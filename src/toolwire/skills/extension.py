@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Raw
 
@@ -15,9 +16,10 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.protocol.revisions import CARRY_EXTENSIONS
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.access import View
-from toolwire.server.call import Call
-from toolwire.server.catalog import Found
+from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache
+from toolwire.server.context import Context
+from toolwire.server.context.context import call_of
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
 from toolwire.skills.component import ServedSkill
@@ -31,9 +33,9 @@ DIRECTORY: Final = "inode/directory"
 
 
 class SkillsExtension(Extension):
-    """The extension of one server. It answers for the skills of mounted servers, too."""
+    """The extension of one server. It answers for all skills of the server that gets the request, mounted ones too."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         super().__init__(
             t.SKILLS_EXTENSION,
             {"directoryRead": True},
@@ -42,27 +44,32 @@ class SkillsExtension(Extension):
             revisions=CARRY_EXTENSIONS,
             # The same clause: the server must declare resources as well.
             families=("resources",),
+            catalog=catalog,
+            is_shared=True,
         )
-        self._kernel = kernel
-        self._orders: dict[tuple[Hashable, str], _Order] = {}
-        self._current: dict[Hashable, tuple[int, _Order]] = {}
         self.page_size: int = MAX_PAGE_ENTRIES
+        self._lists: WeakKeyDictionary[Any, _Lists] = WeakKeyDictionary()
+
+    def register(self) -> None:
+        """Register the methods."""
         self.method("skills/list", params=t.ListSkillsRequestParams)(self._list)
         self.method("skills/get", params=t.GetSkillRequestParams)(self._get)
         self.method("resources/directory/read", params=t.ReadResourceDirectoryRequestParams)(self._directory)
 
-    async def handle(self, call: Call) -> Any:
-        return self.handlers[call.method](call)
-
     # --- skills/list ---
 
-    def _list(self, call: Call) -> Any:
-        methods, results = self._kernel.methods, self._kernel.results
-        view = methods.view(call)
-        order, after = self._start(call.params.cursor or None, view)
+    async def _list(self, params: t.ListSkillsRequestParams, ctx: Context) -> Any:
+        call = call_of(ctx)
+        kernel: Kernel = cast("Kernel", call.host)
+        view = kernel.methods.view(call)
+        lists = self._lists.get(kernel)
+        if lists is None:
+            lists = self._lists[kernel] = _Lists(kernel.catalog)
+        order, after = lists.start(params.cursor or None, view)
         key = (call.revision, after)
+        is_read = kernel.methods.results_are_read
         encoded = order.pages.get(key)
-        if encoded is not None and not methods.results_are_read:
+        if encoded is not None and not is_read:
             return encoded
         names, following = order.page(after, self.page_size)
         result = t.ListSkillsResult(
@@ -70,16 +77,58 @@ class SkillsExtension(Extension):
             next_cursor=UNSET if following is None else encode_cursor("skills", f"{order.digest} {following}"),
         )
         _hint(result, [order.skills[name] for name in names], is_private=view is not None)
-        if methods.results_are_read:
+        if is_read:
             return result
-        encoded = Raw(encode_readable(results.finish(call.revision, result)))
+        encoded = Raw(encode_readable(kernel.results.finish(call.revision, result)))
         # Anybody can invent cursors. Only pages that follow one another from the first page are kept.
         if after in order.ends:
             order.pages[key] = encoded
             order.ends.add(following)
         return encoded
 
-    def _start(self, cursor: str | None, view: View | None) -> tuple[_Order, str | None]:
+    # --- skills/get ---
+
+    async def _get(self, params: t.GetSkillRequestParams, ctx: Context) -> Any:
+        call = call_of(ctx)
+        kernel: Kernel = cast("Kernel", call.host)
+        found = kernel.catalog.all("skills", kernel.methods.view(call)).get(params.uri)
+        if found is None:
+            # The same for a skill that the caller does not see.
+            raise ProtocolError(INVALID_PARAMS, "No skill is served at this URI", {"uri": params.uri[:200]})
+        result = t.GetSkillResult(skill=found.component.entry)
+        _hint(result, [found], is_private=kernel.methods.depends_on_caller(found))
+        return result
+
+    # --- resources/directory/read ---
+
+    async def _directory(self, params: t.ReadResourceDirectoryRequestParams, ctx: Context) -> Any:
+        call = call_of(ctx)
+        kernel: Kernel = cast("Kernel", call.host)
+        uri = params.uri
+        skill = _skill_with(kernel.catalog, uri, kernel.methods.view(call))
+        if skill is None:
+            raise ProtocolError(INVALID_PARAMS, "No directory is served at this URI", {"uri": uri[:200]})
+        children = _children(skill, uri, call.revision)
+        try:
+            after = None if not params.cursor else decode_cursor(params.cursor, "directory")
+        except ValueError:
+            raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
+        names, following = page(sorted(children), after, kernel.methods.pages.size)
+        return t.ReadResourceDirectoryResult(
+            resources=[children[name] for name in names],
+            next_cursor=UNSET if following is None else encode_cursor("directory", following),
+        )
+
+
+class _Lists:
+    """The orders of skills on the server that gets the requests: one for each permission set."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._orders: dict[tuple[Hashable, str], _Order] = {}
+        self._current: dict[Hashable, tuple[int, _Order]] = {}
+
+    def start(self, cursor: str | None, view: View | None) -> tuple[_Order, str | None]:
         """Return the order to page through, and the URI that the page comes after.
 
         A client that is between two pages goes on in the order that its first page had: all of one generation.
@@ -95,11 +144,11 @@ class SkillsExtension(Extension):
         return self._orders.get((admitted, digest), current), after
 
     def _order(self, view: View | None, admitted: Hashable) -> _Order:
-        version = self._kernel.catalog.version
+        version = self._catalog.version
         known = self._current.get(admitted)
         if known is not None and known[0] == version:
             return known[1]
-        found = self._kernel.catalog.all("skills", view)
+        found = self._catalog.all("skills", view)
         order = _Order({uri: each for uri, each in found.items() if each.component.is_listed})
         order = self._orders.setdefault((admitted, order.digest), order)
         if len(self._orders) > MAX_ORDERS:
@@ -109,69 +158,40 @@ class SkillsExtension(Extension):
         self._current[admitted] = (version, order)
         return order
 
-    # --- skills/get ---
 
-    def _get(self, call: Call) -> Any:
-        view = self._kernel.methods.view(call)
-        found = self._kernel.catalog.all("skills", view).get(call.params.uri)
-        if found is None:
-            # The same for a skill that the caller does not see.
-            raise ProtocolError(INVALID_PARAMS, "No skill is served at this URI", {"uri": call.params.uri[:200]})
-        result = t.GetSkillResult(skill=found.component.entry)
-        _hint(result, [found], is_private=self._kernel.methods.depends_on_caller(found))
-        return result
+def _skill_with(catalog: Catalog, directory: str, view: View | None) -> Found[Any] | None:
+    """Return the skill that has a directory, as far as the caller sees it."""
+    found = catalog.resource(directory, None if view is None else view.sees)
+    if found is None or not isinstance(found.component, ServedSkill):
+        return None
+    return found if directory in found.component.directories else None
 
-    # --- resources/directory/read ---
 
-    def _directory(self, call: Call) -> Any:
-        view = self._kernel.methods.view(call)
-        uri = call.params.uri
-        skill = self._skill_with(uri, view)
-        if skill is None:
-            raise ProtocolError(INVALID_PARAMS, "No directory is served at this URI", {"uri": uri[:200]})
-        children = self._children(skill, uri, call.revision)
-        try:
-            after = None if not call.params.cursor else decode_cursor(call.params.cursor, "directory")
-        except ValueError:
-            raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
-        names, following = page(sorted(children), after, self._kernel.methods.pages.size)
-        return t.ReadResourceDirectoryResult(
-            resources=[children[name] for name in names],
-            next_cursor=UNSET if following is None else encode_cursor("directory", following),
+def _children(found: Found[Any], directory: str, revision: str) -> dict[str, t.Resource]:
+    """Return the direct children of a directory, by their URIs."""
+    skill = found.component
+    nested = found.owner.catalog.skill_set.skills
+    below = f"{directory}/"
+
+    def is_child(uri: str) -> bool:
+        return uri.startswith(below) and "/" not in uri[len(below) :]
+
+    children = {
+        uri: t.Resource(uri=uri, name=_name(uri), mime_type=DIRECTORY) for uri in skill.directories if is_child(uri)
+    }
+    for uri in filter(is_child, skill.files):
+        file, manifest = skill.files[uri], nested.get(uri)
+        # Clause "Resource Metadata": the SKILL.md goes by the name and description of its skill.
+        children[uri] = t.Resource(
+            uri=uri,
+            name=_name(uri) if manifest is None else manifest.name,
+            description=UNSET if manifest is None else manifest.description or UNSET,
+            mime_type=file.mime_type,
+            size=file.size,
         )
-
-    def _skill_with(self, directory: str, view: View | None) -> Found[Any] | None:
-        """Return the skill that has a directory, as far as the caller sees it."""
-        found = self._kernel.catalog.resource(directory, None if view is None else view.sees)
-        if found is None or not isinstance(found.component, ServedSkill):
-            return None
-        return found if directory in found.component.directories else None
-
-    def _children(self, found: Found[Any], directory: str, revision: str) -> dict[str, t.Resource]:
-        """Return the direct children of a directory, by their URIs."""
-        skill = found.component
-        nested = found.owner.catalog.skill_set.skills
-        below = f"{directory}/"
-
-        def is_child(uri: str) -> bool:
-            return uri.startswith(below) and "/" not in uri[len(below) :]
-
-        children = {
-            uri: t.Resource(uri=uri, name=_name(uri), mime_type=DIRECTORY) for uri in skill.directories if is_child(uri)
-        }
-        for uri in filter(is_child, skill.files):
-            file, manifest = skill.files[uri], nested.get(uri)
-            # Clause "Resource Metadata": the SKILL.md goes by the name and description of its skill.
-            children[uri] = t.Resource(
-                uri=uri,
-                name=_name(uri) if manifest is None else manifest.name,
-                description=UNSET if manifest is None else manifest.description or UNSET,
-                mime_type=file.mime_type,
-                size=file.size,
-            )
-        for uri in filter(is_child, skill.generated):
-            children[uri] = skill.generated[uri].wire(revision)
-        return children
+    for uri in filter(is_child, skill.generated):
+        children[uri] = skill.generated[uri].wire(revision)
+    return children
 
 
 class _Order:

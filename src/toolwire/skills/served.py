@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import UNSET
 
 from toolwire.protocol import skills as rules
-from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, counted
 from toolwire.server.catalog import SkillSet, changed_files
 from toolwire.server.component_directory import find_folder
@@ -102,11 +101,7 @@ class ServedSkills:
         self._has_bridge = False
         self._instructions = server.instructions
         self._budget: int | None = None
-
-    @staticmethod
-    def extension(server: Server) -> SkillsExtension:
-        """Return the extension that answers for the skills of a server and of the servers mounted in it."""
-        return SkillsExtension(server.kernel)
+        self._extension = SkillsExtension(server.catalog)
 
     def add(
         self,
@@ -147,9 +142,8 @@ class ServedSkills:
         if bridge and not self._has_bridge:
             self._has_bridge = True
             self._server.add(bridge_tools(self._server))
-        extension = self._server.kernel.extensions.get(t.SKILLS_EXTENSION)
-        if page_size is not None and isinstance(extension, SkillsExtension):
-            extension.page_size = page_size
+        if page_size is not None:
+            self._extension.page_size = page_size
         return added
 
     def add_file(self, path: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -196,6 +190,9 @@ class ServedSkills:
         """Make the next generation of skills, and put it in the place of the last one."""
         old = self._server.catalog.skill_set
         new = self._generation()
+        if not self._extension.methods:
+            self._server.catalog.add_extension(self._extension)
+            self._extension.register()
         self._server.catalog.set_skills(new)
         self._show_in_prompts(new)
         if self._budget is not None:
