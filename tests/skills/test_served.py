@@ -1,0 +1,551 @@
+"""Skills on a server: the three methods, the files as resources, access, reloads, mounts, the bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tests.skills.folders import manifest, write
+from tests.wireclient import MODERN, connect
+
+from toolwire import Client, Server, testing
+from toolwire.auth.principal import Principal
+from toolwire.protocol.errors import ProtocolError, ServerError
+from toolwire.protocol.skills import digest_of
+from toolwire.skills import extension as paging
+from toolwire.skills.folder import SkillsError
+
+LEGACY = "2025-11-25"
+ID = "io.modelcontextprotocol/skills"
+FILES: dict[str, str | bytes] = {
+    "pdf/SKILL.md": "See references/FORMS.md",
+    "pdf/references/FORMS.md": "forms",
+    "pdf/assets/logo.png": b"\x89PNG\r\n\x1a\n\xff",
+    "pdf/inner/SKILL.md": "nested",
+    "report/SKILL.md": "Reports",
+}
+PDF, INNER, REPORT = "skill://pdf/SKILL.md", "skill://pdf/inner/SKILL.md", "skill://report/SKILL.md"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write(tmp_path / "skills", FILES)
+
+
+def served(root: Path, **options: Any) -> Server:
+    server = Server("s")
+    server.skills(root, **options)
+    return server
+
+
+async def listed(client: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = await client.result("skills/list", {} if cursor is None else {"cursor": cursor})
+        found += page["skills"]
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_the_three_methods_work_for_a_client_that_declares_nothing(root: Path, revision: str) -> None:
+    async with connect(served(root, prefix="acme"), revision) as client:
+        found = await listed(client)
+        assert [each["uri"] for each in found] == [
+            "skill://acme/pdf/SKILL.md",
+            "skill://acme/pdf/inner/SKILL.md",
+            "skill://acme/report/SKILL.md",
+        ]
+        assert found[0]["frontmatter"] == {"name": "pdf", "description": "Does something useful"}
+        one = await client.result("skills/get", {"uri": "skill://acme/pdf/SKILL.md"})
+        assert one["skill"] == found[0]
+        children = await client.result("resources/directory/read", {"uri": "skill://acme/pdf"})
+        assert [(each["uri"], each["name"], each["mimeType"]) for each in children["resources"]] == [
+            ("skill://acme/pdf/SKILL.md", "pdf", "text/markdown"),
+            ("skill://acme/pdf/assets", "assets", "inode/directory"),
+            ("skill://acme/pdf/inner", "inner", "inode/directory"),
+            ("skill://acme/pdf/references", "references", "inode/directory"),
+        ]
+        hints = {"ttlMs": 300_000, "cacheScope": "public", "resultType": "complete"}
+        for answer in (await client.result("skills/list"), one):
+            assert {key: answer.get(key) for key in hints} == (hints if revision == MODERN else dict.fromkeys(hints))
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_every_listed_file_is_read_with_its_digest_and_size(root: Path, revision: str) -> None:
+    async with connect(served(root), revision) as client:
+        for skill in await listed(client):
+            for file in skill["resources"]:
+                (contents,) = (await client.result("resources/read", {"uri": file["uri"]}))["contents"]
+                data = contents["text"].encode() if "text" in contents else base64.b64decode(contents["blob"])
+                # Section 4: the size is that of the bytes, not of their base64.
+                assert (digest_of(data), len(data)) == (file["digest"], file["size"])
+        assert (await client.result("resources/read", {"uri": PDF}))["contents"][0]["mimeType"] == "text/markdown"
+
+
+async def test_skills_are_declared_with_resources(root: Path) -> None:
+    server = served(root, list_files="none")
+    for revision in (LEGACY, MODERN):
+        declared = server.capabilities(revision)
+        assert declared["extensions"] == {ID: {"directoryRead": True}}
+        assert "resources" in declared
+    assert "extensions" not in server.capabilities("2025-06-18")
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18"])
+async def test_older_clients_see_the_files_as_resources(root: Path, revision: str) -> None:
+    async with connect(served(root), revision) as client:
+        found = (await client.result("resources/list"))["resources"]
+        assert [each["uri"] for each in found] == [PDF, INNER, REPORT]
+        assert (await client.result("resources/read", {"uri": "skill://pdf/references/FORMS.md"}))["contents"]
+        assert (await client.error("skills/list"))["code"] == -32601
+
+
+@pytest.mark.parametrize(("choice", "count"), [("skill", 3), ("all", 5), ("none", 0)])
+async def test_which_files_the_list_of_resources_has_is_a_choice(root: Path, choice: str, count: int) -> None:
+    async with connect(served(root, list_files=choice), MODERN) as client:
+        found = (await client.result("resources/list"))["resources"]
+        assert len(found) == count
+        for each in found:
+            assert (await client.result("resources/read", {"uri": each["uri"]}))["contents"]
+            if each["uri"] == PDF:
+                assert (each["name"], each["description"]) == ("pdf", "Does something useful")
+                assert each["size"] == len(manifest("pdf", body=str(FILES["pdf/SKILL.md"])))
+
+
+@pytest.mark.parametrize(
+    ("method", "uri"),
+    [
+        ("skills/get", "skill://nothing/SKILL.md"),
+        ("skills/get", "skill://pdf"),
+        ("skills/get", "skill://pdf/references/FORMS.md"),
+        ("skills/get", "skill://PDF/SKILL.md"),
+        ("skills/get", "skill://pdf/inner/../SKILL.md"),
+        ("resources/read", "skill://pdf/nothing.md"),
+        ("resources/read", "skill://pdf"),
+        ("resources/read", "skill://pdf/references%2FFORMS.md"),
+        ("resources/read", "skill://pdf/inner/../SKILL.md"),
+        ("resources/read", "skill://pdf\\SKILL.md"),
+        ("resources/directory/read", "skill://nothing"),
+        ("resources/directory/read", PDF),
+        ("resources/directory/read", "skill://pdf/"),
+        ("resources/directory/read", "skill://pdf/../pdf"),
+    ],
+)
+async def test_any_other_uri_is_unknown(root: Path, method: str, uri: str) -> None:
+    async with connect(served(root), MODERN) as client:
+        assert (await client.error(method, {"uri": uri}))["code"] == -32602
+
+
+async def test_pages_are_bounded_by_entries_and_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {f"s{number:03}/SKILL.md": "x" for number in range(230)})
+    server = served(tmp_path)
+    async with connect(server, MODERN) as client:
+        first = await client.result("skills/list")
+        assert len(first["skills"]) == 100
+        uris = [each["uri"] for each in await listed(client)]
+        assert uris == sorted(set(uris))
+        assert len(uris) == 230
+    monkeypatch.setattr(paging, "MAX_PAGE_BYTES", 1000)
+    async with connect(served(tmp_path), MODERN) as client:
+        page = await client.result("skills/list")
+        assert 1 <= len(page["skills"]) < 10
+        assert len(json.dumps(page["skills"], separators=(",", ":"))) <= 1000
+        assert len(await listed(client)) == 230
+    monkeypatch.setattr(paging, "MAX_PAGE_BYTES", 1)
+    async with connect(served(tmp_path, page_size=3), MODERN) as client:
+        assert len((await client.result("skills/list"))["skills"]) == 1  # An entry is never split.
+
+
+async def test_an_invented_cursor_is_refused(root: Path) -> None:
+    async with connect(served(root), MODERN) as client:
+        assert (await client.error("skills/list", {"cursor": "x"}))["code"] == -32602
+        assert (await client.error("resources/directory/read", {"uri": "skill://pdf", "cursor": "x"}))["code"] == -32602
+
+
+async def test_a_directory_has_pages_too(tmp_path: Path) -> None:
+    write(tmp_path, {"a/SKILL.md": "x", **{f"a/d/{number:02}.md": "y" for number in range(25)}})
+    server = Server("s", page_size=10)
+    server.skills(tmp_path)
+    async with connect(server, MODERN) as client:
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            params = {"uri": "skill://a/d"} | ({} if cursor is None else {"cursor": cursor})
+            answer = await client.result("resources/directory/read", params)
+            found += [each["name"] for each in answer["resources"]]
+            cursor = answer.get("nextCursor")
+            if cursor is None:
+                break
+        assert found == [f"{number:02}.md" for number in range(25)]
+
+
+async def test_a_skill_that_is_not_listed_is_served_by_its_uri(root: Path) -> None:
+    async with connect(served(root, listed=False), MODERN) as client:
+        assert await listed(client) == []
+        assert (await client.result("resources/list"))["resources"] == []
+        assert (await client.result("skills/get", {"uri": PDF}))["skill"]["uri"] == PDF
+        assert (await client.result("resources/read", {"uri": PDF}))["contents"]
+
+
+# --- what cannot be served ---
+
+
+def test_a_start_fails_and_says_why(root: Path) -> None:
+    write(root, {"wrong/SKILL.md": "---\nname: wrong\ndescription: Use it: now\n---\n"})
+    server = Server("s")
+    with pytest.raises(SkillsError) as caught:
+        server.skills(root)
+    assert 'line 3, column 20: a value without quotes has a colon and a blank: write description: "Use it: now"' in str(
+        caught.value
+    )
+    assert "extensions" not in server.capabilities()
+
+
+async def test_or_the_skill_is_left_out_with_a_line_in_the_log(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(root, {"wrong/SKILL.md": "---\nname: wrong\ndescription: Use it: now\n---\n", ".DS_Store": b"x"})
+    with caplog.at_level(logging.INFO, "toolwire.skills"):
+        server = served(root, strict=False)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "wrong/SKILL.md: line 3, column 20" in caplog.text
+    assert ".DS_Store (hidden)" in caplog.text
+    async with connect(server, MODERN) as client:
+        assert [each["uri"] for each in await listed(client)] == [PDF, INNER, REPORT]
+
+
+def test_two_folders_cannot_have_the_same_skill(root: Path) -> None:
+    server = served(root)
+    with pytest.raises(ServerError, match=r"Two folders have the skill skill://pdf/SKILL\.md: give one of them"):
+        server.skills(root)
+    server.skills(root, prefix="other")
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(ServerError, match="There is no skill folder 'nowhere'"):
+        Server("s").skills("nowhere")
+
+
+@pytest.mark.parametrize("wrong", [{"list_files": "some"}, {"page_size": 0}, {"page_size": 101}, {"prefix": "../x"}])
+def test_wrong_options_are_refused(root: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ServerError):
+        served(root, **wrong)
+
+
+# --- generated files ---
+
+
+async def test_a_generated_file_makes_its_skill_and_those_around_it_dynamic(root: Path) -> None:
+    server = served(root)
+
+    @server.skill_file("pdf/inner/today/news.md")
+    async def news() -> str:
+        return "today"
+
+    @server.skill_file("pdf/inner/raw.bin", mime_type="application/octet-stream")
+    def raw() -> bytes:
+        return b"\xff"
+
+    async with connect(server, MODERN) as client:
+        kinds = {each["uri"]: each["resources"] == "dynamic" for each in await listed(client)}
+        assert kinds == {PDF: True, INNER: True, REPORT: False}
+        (contents,) = (await client.result("resources/read", {"uri": "skill://pdf/inner/today/news.md"}))["contents"]
+        assert (contents["text"], contents["mimeType"]) == ("today", "text/markdown")
+        assert (await client.result("resources/read", {"uri": "skill://pdf/inner/raw.bin"}))["contents"][0]["blob"]
+        for uri, names in (
+            ("skill://pdf/inner", ["inner", "raw.bin", "today"]),
+            ("skill://pdf/inner/today", ["news.md"]),
+        ):
+            answer = await client.result("resources/directory/read", {"uri": uri})
+            assert [each["name"] for each in answer["resources"]] == names
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("nothing/x.md", "is in no skill"), ("pdf/SKILL.md", "cannot be generated"), ("pdf/../x.md", "is not the path")],
+)
+def test_a_generated_file_belongs_to_a_skill(root: Path, path: str, says: str) -> None:
+    with pytest.raises(ServerError, match=says):
+        served(root).skill_file(path)(lambda: "x")
+
+
+# --- changes ---
+
+
+async def test_a_file_edited_after_the_load_is_served_as_it_was_hashed(root: Path) -> None:
+    async with connect(served(root), MODERN) as client:
+        before = await listed(client)
+        (root / "pdf/references/FORMS.md").write_text("changed")
+        (contents,) = (await client.result("resources/read", {"uri": "skill://pdf/references/FORMS.md"}))["contents"]
+        assert contents["text"] == "forms"
+        assert await listed(client) == before
+
+
+async def test_a_file_that_is_not_in_memory_is_not_served_once_it_changed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from functools import partial
+
+    from toolwire.skills import served as serving
+
+    monkeypatch.setattr(serving, "load_skills", partial(serving.load_skills, keep=0))
+    async with connect(served(root), MODERN) as client:
+        uri = "skill://pdf/references/FORMS.md"
+        assert (await client.result("resources/read", {"uri": uri}))["contents"][0]["text"] == "forms"
+        (root / "pdf/references/FORMS.md").write_text("other")
+        error = await client.error("resources/read", {"uri": uri})
+        assert error["code"] == -32602
+        assert "has changed since" in error["message"]
+    assert str(root) not in error["message"]
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_a_reload_tells_clients_of_the_list_and_of_each_changed_file(
+    root: Path, over: Any, revision: str
+) -> None:
+    server = Server("s")
+    folder = server.skills(root)
+    told: list[tuple[str, str | None]] = []
+    async with testing.connect(server, revision=revision, over=over) as (client, _):
+        async with client.listen(resources_list=True, resources=["skill://pdf/references/FORMS.md", REPORT]) as changes:
+            (root / "pdf/references/FORMS.md").write_text("new forms")
+            folder.reload()
+            async for change in changes:
+                told.append((change.kind, change.uri))
+                if len(told) == 2:
+                    break
+        assert sorted(told) == [("resource", "skill://pdf/references/FORMS.md"), ("resources", None)]
+        answer = await client.request("resources/read", {"uri": "skill://pdf/references/FORMS.md"}, returns=dict)
+        assert answer["contents"][0]["text"] == "new forms"
+
+
+async def test_a_reload_that_fails_changes_nothing(root: Path) -> None:
+    server = Server("s")
+    folder = server.skills(root)
+    async with connect(server, MODERN) as client:
+        before = await listed(client)
+        (root / "pdf/references/FORMS.md").write_text("new")
+        (root / "report/SKILL.md").write_text("no frontmatter")
+        with pytest.raises(SkillsError):
+            folder.reload()
+        assert await listed(client) == before
+        (root / "report/SKILL.md").unlink()
+        folder.reload()
+        assert [each["uri"] for each in await listed(client)] == [PDF, INNER]
+        assert len(folder) == 2
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+async def test_a_reload_during_many_lists_and_reads_shows_one_generation_to_each(tmp_path: Path, over: Any) -> None:
+    def generation(number: int) -> None:
+        write(tmp_path, {f"s{at:02}/SKILL.md": manifest(f"s{at:02}", f"Generation {number}") for at in range(30)})
+
+    generation(0)
+    server = Server("s")
+    folder = server.skills(tmp_path, page_size=5)
+
+    async def walk(client: Client) -> set[str]:
+        seen: set[str] = set()
+        cursor: str | None = None
+        while True:
+            page = await client.request("skills/list", {} if cursor is None else {"cursor": cursor}, returns=dict)
+            seen |= {each["frontmatter"]["description"] for each in page["skills"]}
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return seen
+
+    async def read(client: Client, number: int) -> None:
+        uri = f"skill://s{number % 30:02}/SKILL.md"
+        entry = (await client.request("skills/get", {"uri": uri}, returns=dict))["skill"]
+        answer = await client.request("resources/read", {"uri": uri}, returns=dict)
+        data = answer["contents"][0]["text"].encode()
+        again = (await client.request("skills/get", {"uri": uri}, returns=dict))["skill"]
+        assert digest_of(data) in {each["resources"][0]["digest"] for each in (entry, again)}
+
+    async def reload() -> None:
+        for number in range(1, 4):
+            generation(number)
+            folder.reload()
+            await asyncio.sleep(0)
+
+    async with testing.connect(server, over=over) as (client, _):
+        walks = [walk(client) for _ in range(50)]
+        reads = [read(client, number) for number in range(50)]
+        *seen, _ = await asyncio.gather(*walks, *reads, reload())
+        assert all(len(each) == 1 for each in seen[:50])
+        assert await walk(client) == {"Generation 3"}
+
+
+async def test_a_replaced_server_tells_of_changed_skills(root: Path) -> None:
+    from toolwire.server.hot_reload import Stage
+
+    stage = Stage(served(root))
+    write(root, {"pdf/references/FORMS.md": "second", "new/SKILL.md": "x"})
+    told: list[str] = []
+    second = served(root)
+    second.subscribe("skill://pdf/references/FORMS.md", told.append)
+    assert await stage.replace(second) == ["resources"]
+    assert told == ["skill://pdf/references/FORMS.md"]
+    assert await stage.replace(served(root)) == []
+
+
+# --- access ---
+
+DOCS = Principal("u", scopes=frozenset({"docs"}))
+NOBODY = Principal("v", scopes=frozenset())
+REQUESTS: list[tuple[str, str]] = [
+    ("skills/get", "skill://{}/SKILL.md"),
+    ("resources/read", "skill://{}/SKILL.md"),
+    ("resources/read", "skill://{}/references/FORMS.md"),
+    ("resources/directory/read", "skill://{}"),
+    ("resources/directory/read", "skill://{}/references"),
+]
+
+
+async def outcome(client: Client, method: str, params: dict[str, Any]) -> Any:
+    try:
+        return await client.request(method, params, returns=dict)
+    except ProtocolError as error:
+        return error.code, error.message
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_a_hidden_skill_is_like_an_unknown_one(root: Path, revision: str, over: Any, mounted: bool) -> None:
+    server = Server("s")
+    server.skill(root / "pdf", visible_to="docs", bridge=True, prompts=True, instructions=True)
+    server.skill(root / "report")
+
+    @server.resource("note://{name}")
+    def note(name: Literal["a", "b"]) -> str:
+        return name
+
+    if mounted:
+        outer = Server("outer")
+        outer.mount(server)
+        server = outer
+    async with testing.connect(server, revision=revision, over=over, principal=NOBODY) as (client, _):
+        answer = await client.request("skills/list", {}, returns=dict)
+        assert [each["uri"] for each in answer["skills"]] == [REPORT]
+        if revision == MODERN:
+            assert answer["cacheScope"] == "private"
+        assert [each.uri for each in await client.list_resources()] == [REPORT]
+        for method, pattern in REQUESTS:
+            hidden = await outcome(client, method, {"uri": pattern.format("pdf")})
+            unknown = await outcome(client, method, {"uri": pattern.format("zzz")})
+            assert hidden == unknown
+        references = [{"type": "ref/resource", "uri": f"skill://{name}/SKILL.md"} for name in ("pdf", "zzz")]
+        argument = {"name": "x", "value": ""}
+        hidden, unknown = [
+            await outcome(client, "completion/complete", {"ref": each, "argument": argument}) for each in references
+        ]
+        assert str(hidden).replace("pdf", "zzz") == str(unknown)
+        assert "pdf" not in str(client.instructions)
+        shown = await client.call_tool("list_skills", {})
+        assert "pdf" not in str(shown)
+        refused = [await client.call_tool("read_skill", {"uri": each["uri"]}) for each in references]
+        assert str(refused[0]).replace("pdf", "zzz") == str(refused[1])
+        assert [each.name for each in await client.list_prompts()] == ["report"]
+    async with testing.connect(server, revision=revision, over=over, principal=DOCS) as (client, _):
+        answer = await client.request("skills/list", {}, returns=dict)
+        assert [each["uri"] for each in answer["skills"]] == [PDF, INNER, REPORT]
+        for method, pattern in REQUESTS:
+            assert isinstance(await outcome(client, method, {"uri": pattern.format("pdf")}), dict)
+        assert "pdf" in str(await client.call_tool("list_skills", {}))
+
+
+async def test_scopes_guard_the_files_and_not_the_entry(root: Path) -> None:
+    server = Server("s")
+    server.skill(root / "pdf", scopes="docs")
+    async with testing.connect(server, over="memory", principal=NOBODY) as (client, _):
+        answer = await client.request("skills/list", {}, returns=dict)
+        assert [each["uri"] for each in answer["skills"]] == [PDF, INNER]
+        get = await client.request("skills/get", {"uri": PDF}, returns=dict)
+        assert get["cacheScope"] == "private"
+        for method, uri in (("resources/read", PDF), ("resources/directory/read", "skill://pdf")):
+            with pytest.raises(ProtocolError):
+                await client.request(method, {"uri": uri}, returns=dict)
+
+
+# --- mounted servers ---
+
+
+async def test_a_server_offers_the_skills_of_the_servers_mounted_in_it(tmp_path: Path) -> None:
+    first, second, outer = Server("first"), Server("second"), Server("outer")
+    first.skills(write(tmp_path / "1", {"a/SKILL.md": "of the first", "same/SKILL.md": "of the first"}))
+    second.skills(write(tmp_path / "2", {"b/SKILL.md": "of the second", "same/SKILL.md": "of the second"}))
+    outer.mount(first, "one")
+    outer.mount(second, "two")
+    async with connect(outer, MODERN) as client:
+        # URIs are global, so the prefix of a mount does not apply. The first of two skills with one URI is served.
+        uris = [each["uri"] for each in await listed(client)]
+        assert uris == ["skill://a/SKILL.md", "skill://b/SKILL.md", "skill://same/SKILL.md"]
+        same = await client.result("resources/read", {"uri": "skill://same/SKILL.md"})
+        assert "of the first" in same["contents"][0]["text"]
+        entry = (await client.result("skills/get", {"uri": "skill://same/SKILL.md"}))["skill"]
+        assert entry["resources"][0]["digest"] == digest_of(same["contents"][0]["text"].encode())
+        outer.skills(write(tmp_path / "3", {"c/SKILL.md": "of the outer"}))
+        assert len(await listed(client)) == 4
+        second.skills(write(tmp_path / "4", {"d/SKILL.md": "later"}))
+        assert len(await listed(client)) == 5
+
+
+async def test_a_server_without_skills_of_its_own_declares_those_of_a_mounted_one(root: Path) -> None:
+    outer = Server("outer")
+    inner = Server("inner")
+    outer.mount(inner)
+    assert "extensions" not in outer.capabilities()
+    inner.skills(root)
+    assert outer.capabilities()["extensions"] == {ID: {"directoryRead": True}}
+    assert "resources" in outer.capabilities()
+
+
+# --- clients that know no skills ---
+
+
+async def test_the_bridge_has_the_same_bytes(root: Path) -> None:
+    server = served(root, bridge=True, prompts=True)
+    async with Client(server) as client:
+        names = {tool.name for tool in await client.list_tools()}
+        assert names == {"list_skills", "read_skill"}
+        assert [each["uri"] for each in (await client.call_tool("list_skills", {})).structured] == [PDF, INNER, REPORT]
+        text = (await client.call_tool("read_skill", {"uri": PDF})).content[0].text
+        assert text.encode() == (root / "pdf/SKILL.md").read_bytes()
+        picture = (await client.call_tool("read_skill", {"uri": "skill://pdf/assets/logo.png"})).content[0]
+        assert picture.resource.blob == FILES["pdf/assets/logo.png"]
+        wrong = await client.call_tool("read_skill", {"uri": "note://other"})
+        assert wrong.is_error
+        prompt = await client.get_prompt("report")
+        assert prompt.messages[0].content.text.encode() == (root / "report/SKILL.md").read_bytes()
+
+
+async def test_skills_of_one_name_are_different_prompts(tmp_path: Path) -> None:
+    write(tmp_path, {"a/x/SKILL.md": "1", "b/x/SKILL.md": "2"})
+    async with Client(served(tmp_path, prompts=True)) as client:
+        assert sorted(each.name for each in await client.list_prompts()) == ["a-x", "b-x"]
+
+
+def test_the_bridge_is_off_unless_asked_for(root: Path) -> None:
+    server = served(root)
+    assert (server.tools, server.prompts, server.instructions) == ([], [], None)
+
+
+def test_the_instructions_name_public_skills_within_a_budget(root: Path) -> None:
+    server = Server("s", instructions="Be kind.")
+    server.skill(root / "pdf", instructions=True)
+    server.skill(root / "report", visible_to="docs")
+    assert server.instructions is not None
+    assert server.instructions.startswith("Be kind.\n\nSkills of this server.")
+    assert "- pdf (skill://pdf/SKILL.md): Does something useful" in server.instructions
+    assert "report" not in server.instructions
+    small = served(root, instructions=45)
+    assert small.instructions is not None
+    assert small.instructions.endswith("more, which skills/list names")
