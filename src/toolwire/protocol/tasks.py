@@ -42,6 +42,10 @@ _ROOM: Final = "." * 512
 
 #: Characters that the record of a task keeps free for the name of its process.
 LONGEST_PROCESS: Final = 100
+#: Processes that the record of a task names as its watchers, before all processes are told of its changes.
+MOST_WATCHERS: Final = 32
+#: The watcher that stands for all processes. No process has this name.
+EVERY_PROCESS: Final = "*"
 
 Verdict: TypeAlias = Literal["call", "task", "may"]
 W = TypeVar("W", bound=t.Wire)
@@ -193,6 +197,8 @@ class Record(Struct, omit_defaults=True):
     """What the host calls a task that it drives; clients do not see it."""
     metadata: dict[str, Any] = {}
     """What the host wants to know of such a task later on."""
+    watchers: list[str] = []
+    """The processes that are told of each change, beside the one that holds it and the one that accepted the call."""
     room: str = ""
 
     @property
@@ -344,7 +350,17 @@ def _end(record: Record, status: t.TaskStatus) -> None:
     record.questions, record.answers = {}, {}
     record.call = UNSET
     record.room = record.process = ""
+    record.watchers = []
     record.begun = False
+
+
+def watch(record: Record, process: str) -> bool:
+    """A request in this process waits for the task. When too many processes have one, all processes are told."""
+    watcher = process if len(record.watchers) < MOST_WATCHERS else EVERY_PROCESS
+    if record.over or process in record.watchers or watcher in record.watchers:
+        return False
+    record.watchers = [*record.watchers, watcher]
+    return True
 
 
 def say(record: Record, message: str, progress: float | None = None, total: float | None = None) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toolwire.protocol.tasks import EVERY_PROCESS
 from toolwire.server.tasks.bells import Bells
 from toolwire.stores import StoreFailed, Stores
 
@@ -25,9 +26,6 @@ class Heard:
 
     def told(self, key: str, method: str, params: Any) -> None:
         self.said.append(("told", key, method, bytes(params)))
-
-    def rung(self, key: str) -> None:
-        self.said.append(("rung", key))
 
     def may_take(self) -> None:
         self.said.append("may take")
@@ -57,32 +55,46 @@ async def test_a_process_hears_what_is_meant_for_it() -> None:
 
 
 @pytest.mark.parametrize("first", ["watch", "listen"])
-async def test_those_who_wait_for_a_task_hear_of_it_also_before_their_process_has_a_name(first: str) -> None:
+async def test_a_process_that_watches_hears_of_the_task_also_before_it_has_a_lease(first: str) -> None:
     stores = Stores.memory()
-    here, there = Heard(stores), Heard(stores)
+    here, there, deaf = Heard(stores), Heard(stores), Heard(stores)
     if first == "listen":
         here.bells.listen("p0")
-    with here.bells.watch(KEY) as bell, here.bells.watch(KEY) as other:
+    deaf.bells.watcher()
+    with here.bells.waiting(KEY) as bell, here.bells.waiting(KEY) as other:
+        watcher = here.bells.watcher()
         here.bells.listen("p0")
-        await there.bells.ring(KEY)
+        await there.bells.ring(KEY, watcher, "p0")
         await asyncio.wait_for(asyncio.gather(bell.wait(), other.wait()), 10)
-    assert here.said == []
-    assert not stores.bus._topics.get(f"{KEY}:changed"), "nobody waits for it any more"  # type: ignore[attr-defined]
+        await here.bells.ring(KEY, watcher, "p0")
+    await delivered()
+    assert here.said == [("changed", KEY)] * 2, "one under each of its names, and none of its own"
+    assert deaf.said == []
 
 
-async def test_listen_streams_hear_of_the_tasks_that_they_name_as_long_as_they_are_open() -> None:
+async def test_a_task_that_very_many_watch_is_told_to_all_of_those() -> None:
     stores = Stores.memory()
-    here, there = Heard(stores), Heard(stores)
-    here.bells.follow(KEY)
-    await there.bells.ring(KEY)
+    here, there, deaf = Heard(stores), Heard(stores), Heard(stores)
+    for each in (here, there, deaf):
+        each.bells.watcher()
+    assert not here.bells.watches_with_everybody
+    here.bells.watch_with_everybody()
+    assert here.bells.watches_with_everybody
+    await there.bells.ring(KEY, EVERY_PROCESS)
     await delivered()
-    here.bells.follow_only(lambda key: True)
-    await there.bells.ring(KEY)
+    assert (here.said, deaf.said) == ([("changed", KEY)], [])
+
+
+async def test_a_process_that_gets_another_name_looks_at_everything() -> None:
+    stores = Stores.memory()
+    here = Heard(stores)
+    here.bells.listen("p0")
+    with here.bells.waiting(KEY) as bell:
+        here.bells.listen("p1")
+        assert bell.is_set()
+    await Heard(stores).bells.ring(KEY, "p0", "p1")
     await delivered()
-    here.bells.follow_only(lambda key: False)
-    await there.bells.ring(KEY)
-    await delivered()
-    assert here.said == [("rung", KEY)] * 2
+    assert here.said == ["missed", ("changed", KEY)]
 
 
 async def test_a_message_that_cannot_be_read_is_passed_over() -> None:
@@ -94,9 +106,7 @@ async def test_a_message_that_cannot_be_read_is_passed_over() -> None:
     assert heard.said == []
 
 
-async def test_a_bus_that_fails_wakes_those_who_wait_here(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_bus_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     stores = Stores.memory()
     heard = Heard(stores)
 
@@ -104,12 +114,10 @@ async def test_a_bus_that_fails_wakes_those_who_wait_here(
         raise StoreFailed("away")
 
     monkeypatch.setattr(stores.bus, "publish", fail)
-    with heard.bells.watch(KEY) as bell:
-        await heard.bells.ring(KEY, "p1")
-        assert bell.is_set()
+    await heard.bells.ring(KEY, "p1")
     await heard.bells.ring_ready("s")
     await heard.bells.tell("p1", KEY, "notifications/progress", b"{}")
-    assert {record.getMessage() for record in caplog.records} == {"the change of a task could not be announced"}
+    assert [record.getMessage() for record in caplog.records] == ["the change of a task could not be announced"] * 3
 
 
 def test_each_loop_hears_for_itself() -> None:

@@ -215,9 +215,9 @@ def test_a_loop_that_is_gone_takes_no_bell_with_it(monkeypatch: pytest.MonkeyPat
     async def serve() -> str:
         gate = asyncio.Event()
 
-        def noticed(bell: asyncio.Event) -> Awaitable[None]:
+        def noticed(bell: asyncio.Event, seconds: float) -> Awaitable[None]:
             gate.set()
-            return rings(bell)
+            return rings(bell, seconds)
 
         monkeypatch.setattr(methods, "_rings", noticed)
         async with talk(server, CORE) as client:

@@ -1,15 +1,19 @@
 """The bells of tasks: messages which say that the record of a task has changed.
 
-Each process has a topic. Bells for the process that holds a task, and for the process that accepted its call, go there.
-Each task has a topic, too: every process in which a request waits for the task listens to it. All processes listen to
-one common topic, which announces that a task can be taken. A lost bell costs time and never a state: a bell carries no
-state, and its reader reads the record.
+A bell goes to the processes that have to know of a task, and to no other: the one that holds it, the one that accepted
+its call, and the watchers that its record names. A process becomes a watcher when a request waits there for a task of
+another process. Each process has a topic for the tasks that it holds or accepted, under the name of its lease, and one
+for those that it watches. A common topic announces that a task can be taken. Another one has the bells of tasks that
+very many processes watch; only those listen to it.
+
+A lost bell costs time and never a state: a bell carries no state, and its reader reads the record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -18,6 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.tasks import EVERY_PROCESS
 from toolwire.stores import Stores
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -40,13 +45,10 @@ class Hearing(Protocol):
     """The tasks of a server, as far as bells reach them."""
 
     def changed(self, key: str) -> None:
-        """Look at a task that this process follows."""
+        """Look at a task that another process has changed, if somebody here has to know of it."""
 
     def told(self, key: str, method: str, params: Any) -> None:
         """Pass a notification on to the client that made a task."""
-
-    def rung(self, key: str) -> None:
-        """Look at a task that somebody in this process waits for."""
 
     def may_take(self) -> None:
         """Look for tasks that can be taken."""
@@ -60,24 +62,21 @@ class Ringer:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._process = ""
-        """The process that this is, which needs no bell of its own; empty for a program that runs no tasks."""
+        # The names of this process, which needs no bell of its own: as the one that holds or accepts tasks, and as a
+        # watcher. They are empty for a program that runs no tasks.
+        self._process = self._watcher = ""
 
-    async def ring(self, key: str, *processes: str) -> bool:
-        """Send the bells of a changed record to the waiting requests and to the other processes.
-
-        Return whether they were sent. The log has the reason why not.
-        """
+    async def ring(self, key: str, *processes: str) -> None:
+        """Send the bells of a changed record to the other processes that have to know of it."""
+        others = dict.fromkeys(process for process in processes if process not in ("", self._process, self._watcher))
+        if not others:
+            return
         try:
             # The holder gets the first bell: it has to know at once. Waiting requests may read a moment later.
-            for process in dict.fromkeys(processes):
-                if process and process != self._process:
-                    await self._send(process, Message(key))
-            await self._stores.bus.publish(_task_topic(key), b"")
+            for process in others:
+                await self._send(process, Message(key))
         except ToolwireError:
             log.warning("the change of a task could not be announced", exc_info=True)
-            return False
-        return True
 
     async def ring_ready(self, server: str) -> None:
         """Say to all processes of a server that a task waits to be taken."""
@@ -100,19 +99,23 @@ class Bells(Ringer):
         self._hearing = hearing
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: list[Callable[[], None]] = []
-        # The tasks that requests here wait for: a function that ends the subscription, and one event per request.
-        self._topics: dict[str, Callable[[], None]] = {}
+        self._watched: dict[str, Callable[[], None]] = {}
+        # The tasks that requests here wait for, with one event for each request.
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        # Tasks that a listen stream of this process names.
-        self._followed: set[str] = set()
 
     # --- this process ---
+
+    @property
+    def process(self) -> str:
+        """The name of this process, which hears what is meant for it; empty until `listen` was called."""
+        return self._process
 
     def listen(self, process: str) -> None:
         """Hear what is meant for a process, and for everybody, on the running loop."""
         self._use_loop()
         if self._process == process:
             return
+        is_renamed = self._process != ""
         self._leave_own()
         bus, missed = self._stores.bus, self._missed
         self._process = process
@@ -120,6 +123,8 @@ class Bells(Ringer):
             bus.subscribe(_process_topic(process), self._told, on_lost=missed),
             bus.subscribe(_ready_topic(self._server), lambda _: self._hearing.may_take(), on_lost=missed),
         ]
+        if is_renamed:
+            missed()  # Bells under the name before are not heard any more.
 
     def _use_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -135,10 +140,10 @@ class Bells(Ringer):
     def forget_loop(self) -> None:
         """Hear nothing any more, on a loop that has ended."""
         self._leave_own()
-        for unsubscribe in self._topics.values():
+        for unsubscribe in self._watched.values():
             unsubscribe()
-        self._loop, self._process = None, ""
-        self._topics, self._waiting, self._followed = {}, {}, set()
+        self._loop, self._process, self._watcher = None, "", ""
+        self._watched, self._waiting = {}, {}
 
     def _leave_own(self) -> None:
         for unsubscribe in self._own:
@@ -153,51 +158,45 @@ class Bells(Ringer):
         if message.method:
             self._hearing.told(message.key, message.method, message.params)
         else:
+            self.wake(message.key)
             self._hearing.changed(message.key)
 
     # --- one task ---
 
+    def watcher(self) -> str:
+        """Return the name of this process as a watcher of tasks, and hear the bells for it from now on."""
+        self._use_loop()
+        if not self._watcher:
+            self._watcher = secrets.token_urlsafe(9)
+            self._watch(_process_topic(self._watcher))
+        return self._watcher
+
+    def watch_with_everybody(self) -> None:
+        """Hear the bells of tasks that very many processes watch."""
+        self._use_loop()
+        self._watch(_process_topic(EVERY_PROCESS))
+
+    @property
+    def watches_with_everybody(self) -> bool:
+        return _process_topic(EVERY_PROCESS) in self._watched
+
+    def _watch(self, topic: str) -> None:
+        if topic not in self._watched:
+            self._watched[topic] = self._stores.bus.subscribe(topic, self._told, on_lost=self._missed)
+
     @contextmanager
-    def watch(self, key: str) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever the record may have changed."""
+    def waiting(self, key: str) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever the record may have changed, as far as this process is told."""
         self._use_loop()
         waiting = self._waiting
         changed = asyncio.Event()
         waiting.setdefault(key, set()).add(changed)
-        self._subscribe(key)
         try:
             yield changed
         finally:
             waiting[key].discard(changed)
             if not waiting[key]:
                 del waiting[key]
-                self._unsubscribe(key)
-
-    def follow(self, key: str) -> None:
-        """Hear of a task for the listen streams of this process, until `follow_only` leaves it out."""
-        self._use_loop()
-        self._followed.add(key)
-        self._subscribe(key)
-
-    def follow_only(self, wanted: Callable[[str], bool]) -> None:
-        """Stop hearing of tasks that no listen stream names any more."""
-        for key in [each for each in self._followed if not wanted(each)]:
-            self._followed.discard(key)
-            self._unsubscribe(key)
-
-    def _subscribe(self, key: str) -> None:
-        if key not in self._topics:
-            heard = lambda _: self._rung(key)  # noqa: E731
-            self._topics[key] = self._stores.bus.subscribe(_task_topic(key), heard, on_lost=lambda: self._rung(key))
-
-    def _unsubscribe(self, key: str) -> None:
-        if key not in self._waiting and key not in self._followed and key in self._topics:
-            self._topics.pop(key)()
-
-    def _rung(self, key: str) -> None:
-        self.wake(key)
-        if key in self._followed:
-            self._hearing.rung(key)
 
     def wake(self, key: str) -> None:
         """Wake the requests that wait for a record, so that they read it again."""
@@ -209,15 +208,10 @@ class Bells(Ringer):
             self.wake(key)
 
     def _missed(self) -> None:
+        self.wake_all()
         self._hearing.missed()
 
     # --- ringing ---
-
-    async def ring(self, key: str, *processes: str) -> bool:
-        is_rung = await super().ring(key, *processes)
-        if not is_rung:
-            self._rung(key)
-        return is_rung
 
     async def tell(self, process: str, key: str, method: str, params: bytes) -> None:
         """Have another process tell the client that made a task something."""
@@ -225,10 +219,6 @@ class Bells(Ringer):
             await self._send(process, Message(key, method, Raw(params)))
         except ToolwireError:
             log.warning("the change of a task could not be announced", exc_info=True)
-
-
-def _task_topic(key: str) -> str:
-    return f"{key}:changed"
 
 
 def _process_topic(process: str) -> str:

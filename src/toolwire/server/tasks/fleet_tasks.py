@@ -298,7 +298,7 @@ class FleetTasks:
             raise NoSuchTask(identifier)
         if not is_cancelled:
             raise TaskRefused(f"The task {identifier!r} has ended: it is {changed.record.status}")
-        await Ringer(self._stores).ring(task.key, changed.process, changed.record.origin)
+        await Ringer(self._stores).ring(task.key, changed.process, changed.record.origin, *changed.watchers)
         return FleetTask(task.key, changed.record, None)
 
     async def send_again(self, identifier: str) -> str:

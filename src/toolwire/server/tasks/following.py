@@ -24,8 +24,8 @@ from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.running_tasks import Followed, Run
-from toolwire.server.tasks.task_records import Changed, Records, TasksUnreachable, id_in
-from toolwire.stores import Stores
+from toolwire.server.tasks.task_records import Changed, NoRoom, Records, TasksUnreachable, id_in
+from toolwire.stores import LeaseLost, Stores
 
 FILTER: Final = "taskIds"
 #: Notifications of one task for the client of another process that wait to be sent.
@@ -68,8 +68,11 @@ class Following:
         self._tasks = tasks
         self.bells: Bells = Bells(tasks.records.server, kernel.stores, self)
         self._followed: dict[str, Followed] = {}
+        # Tasks that listen streams of this process name, and those of them that none named at the last look.
+        self._listened: set[str] = set()
+        self._unnamed: set[str] = set()
         self._looking: set[str] = set()
-        # Tasks that could not be looked at: the store did not answer.
+        # Tasks that could not be looked at, or of whose changes this process is not told: the store did not answer.
         self._unseen: set[str] = set()
         self._unsent: dict[str, deque[tuple[str, bytes]]] = {}
 
@@ -109,13 +112,11 @@ class Following:
         run = self._followed.get(key)
         return run if isinstance(run, Run) and not run.process else None
 
-    def forget_streams(self) -> None:
-        """Stop hearing of tasks that no listen stream names any more."""
-        self.bells.follow_only(lambda key: bool(self._listeners(id_in(key))))
-
     def forget_loop(self) -> None:
         """Forget what belongs to a loop that has ended."""
         self.bells.forget_loop()
+        self._tasks.records.doubt()
+        self._listened, self._unnamed = set(), set()
         self._looking.clear()
         self._unseen.clear()
         self._unsent.clear()
@@ -128,7 +129,9 @@ class Following:
         if changed.written and record is not None:
             self.tell(key, record)
             self.bells.wake(key)
-            await self.bells.ring(key, changed.process, record.process, record.origin)
+            if key in self._listened:
+                self._look_soon(key)
+            await self.bells.ring(key, changed.process, record.process, record.origin, *changed.watchers)
         return record
 
     def tell(self, key: str, record: Record | None) -> None:
@@ -153,13 +156,8 @@ class Following:
             self._look_soon(key)
 
     def changed(self, key: str) -> None:
-        """Look at a task that another process has changed, if it is followed here."""
-        if key in self._followed:
-            self._look_soon(key)
-
-    def rung(self, key: str) -> None:
-        """Look at a task that a listen stream of this process names."""
-        if self._listeners(id_in(key)):
+        """Look at a task that another process has changed, if it is followed here or a listen stream names it."""
+        if key in self._followed or key in self._listened:
             self._look_soon(key)
 
     def may_take(self) -> None:
@@ -167,7 +165,8 @@ class Following:
 
     def missed(self) -> None:
         """Look at everything that is followed here: messages were lost."""
-        for key in tuple(self._followed):
+        self._tasks.records.doubt()
+        for key in {*self._followed, *self._listened}:
             self._look_soon(key)
         self._tasks.doubt()
         self._tasks.may_take()
@@ -181,6 +180,8 @@ class Following:
         self._looking.discard(key)
         try:
             record = await self._tasks.records.find(key)
+            if record is not None and key in self._listened:
+                record = await self.watch(key, record)
         except TasksUnreachable:
             self._unseen.add(key)
             return
@@ -196,6 +197,52 @@ class Following:
 
     def _listeners(self, identifier: str) -> list[Stream]:
         return [each for each in self._hub.streams if identifier in each.extra.get(FILTER, ())]
+
+    # --- changes by other processes ---
+
+    async def listen(self, key: str, record: Record) -> None:
+        """Tell the listen streams of this process of a task, until `forget_streams` finds that none names it."""
+        self._listened.add(key)
+        await self.watch(key, record)
+
+    def forget_streams(self) -> None:
+        """Stop hearing of tasks that no listen stream names any more."""
+        unnamed = {key for key in self._listened if not self._listeners(id_in(key))}
+        # The stream is there a moment after its tasks are.
+        self._listened -= unnamed & self._unnamed
+        self._unnamed = unnamed & self._listened
+
+    async def watch(self, key: str, record: Record) -> Record | None:
+        """Have this process told of the changes of a task from now on; return the record.
+
+        The store may not take this now. Then the task is looked at again after a while.
+        """
+        if self.is_told(record):
+            return record
+        watcher, now = self.bells.watcher(), record
+        try:
+            edit = lambda record: rules.watch(record, watcher)  # noqa: E731
+            changed = await self._tasks.records.change(key, edit, is_news=False)
+        except (LeaseLost, NoRoom):
+            pass
+        else:
+            if changed.record is None:
+                return None
+            now = changed.record
+            if rules.EVERY_PROCESS in now.watchers:
+                self.bells.watch_with_everybody()
+        if not self.is_told(now):
+            self._unseen.add(key)
+        return now
+
+    def is_told(self, record: Record) -> bool:
+        """Return whether this process is told of all changes that come."""
+        process, watchers = self.bells.process, record.watchers
+        if record.over or (process and process in (record.process, record.origin)):
+            return True
+        if rules.EVERY_PROCESS in watchers and self.bells.watches_with_everybody:
+            return True
+        return bool(watchers) and self.bells.watcher() in watchers
 
     # --- notifications for the client of another process ---
 

@@ -37,7 +37,10 @@ from toolwire.server.tasks.watching import TaskCounts
 
 _PAGE: Final = 100
 _LONGEST_ID: Final = 200
+#: How long a request waits before it looks at a task again without having been told of a change.
 _LOOK_SECONDS: Final = 30.0
+#: The same, where the store could not take note that somebody waits.
+_UNTOLD_SECONDS: Final = 1.0
 
 
 class TaskMethods:
@@ -164,15 +167,18 @@ class TaskMethods:
         """Wait for the end of a task. Meanwhile its questions are asked here, where the client is sure to listen."""
         key = self._key(call)
         relays: dict[str, asyncio.Task[None]] = {}
-        with self._counted(call), self._tasks.bells.watch(key) as bell:
+        following = self._tasks.following
+        with self._counted(call), self._tasks.bells.waiting(key) as bell:
             try:
                 while True:
                     bell.clear()
-                    record = await self._find(call)
+                    record = await following.watch(key, await self._find(call))
+                    if record is None:
+                        raise rules.unknown_task()
                     if record.over:
                         return rules.payload(self._tasks.ends.in_words_of(call.revision, record))
                     self._ask(call, key, record, relays)
-                    await _rings(bell)
+                    await _rings(bell, _LOOK_SECONDS if following.is_told(record) else _UNTOLD_SECONDS)
             finally:
                 for relay in relays.values():
                     relay.cancel()
@@ -267,16 +273,17 @@ class TaskMethods:
                 INVALID_PARAMS, f"At most {counted(self._tasks.limits.uris, 'task')} can be listened to at once"
             )
         await self._tasks.ready()
-        usable = {record.id for record in await self._usable(call, wanted)}
-        for each in usable:
-            self._tasks.bells.follow(self._records.key(owner_of(call), each))
+        owner, following = owner_of(call), self._tasks.following
+        usable = {record.id: record for record in await self._usable(call, wanted)}
+        listening = [following.listen(self._records.key(owner, each), record) for each, record in usable.items()]
+        await asyncio.gather(*listening)
         return {FILTER: [each for each in wanted if each in usable]}
 
 
-async def _rings(bell: asyncio.Event) -> None:
+async def _rings(bell: asyncio.Event, seconds: float) -> None:
     """Wait for a change; look again after a while, since the store may have lost the record."""
     try:
-        async with asyncio.timeout(_LOOK_SECONDS):
+        async with asyncio.timeout(seconds):
             await bell.wait()
     except TimeoutError:
         pass

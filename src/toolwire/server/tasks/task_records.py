@@ -6,10 +6,11 @@ begins with the owner, so that a task of another owner is not found rather than 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -26,6 +27,10 @@ log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 64
+#: How long this process keeps the record of a task that it has ended, how many, and how many bytes of them.
+_RECENT_SECONDS: Final = 30.0
+_RECENT_ENDS: Final = 1000
+_RECENT_BYTES: Final = 4 * 1024 * 1024
 #: Records that are read at once.
 AT_ONCE: Final = 200
 #: Records of the version before begin with `toolwire:task:`. Processes of each version leave those of the other alone.
@@ -57,6 +62,8 @@ class Changed(NamedTuple):
     """The process that held the task before."""
     data: bytes = b""
     """The record as it was read or written last."""
+    watchers: Sequence[str] = ()
+    """The processes that watched the task before."""
 
 
 def short_name(server: str) -> str:
@@ -98,6 +105,43 @@ def by_tool(server: str, counts: Mapping[str, int]) -> dict[str, int]:
     return {kind.removeprefix(start): number for kind, number in counts.items() if kind.startswith(start)}
 
 
+class _RecentEnds:
+    """The records of tasks that this process has ended a moment ago, for the clients that poll for their results.
+
+    A record that is over never changes again, so it need not be read once more.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[float, float, bytes]] = {}
+        self._bytes = 0
+
+    def add(self, key: str, data: bytes, seconds: float) -> None:
+        """Keep a record for some seconds, which is not longer than the store keeps it."""
+        now = time.time()
+        self._kept[key] = (now, now + min(seconds, _RECENT_SECONDS), data)
+        self._bytes += len(data)
+        while self._bytes > _RECENT_BYTES or len(self._kept) > _RECENT_ENDS:
+            self._drop(next(iter(self._kept)))
+
+    def get(self, key: str) -> bytes | None:
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        ended, until, data = found
+        # A clock that was set back says nothing.
+        if ended <= time.time() < until:
+            return data
+        self._drop(key)
+        return None
+
+    def _drop(self, key: str) -> None:
+        self._bytes -= len(self._kept.pop(key)[2])
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._bytes = 0
+
+
 class Records:
     """All tasks of one server."""
 
@@ -107,6 +151,9 @@ class Records:
         self.prefix: str = f"{PREFIX}{server}:"
         self._stores = stores
         self._longest = longest
+        self._recent = _RecentEnds()
+        # The ends that are being written: a poll waits for them, and need not read the record.
+        self._ending: dict[str, asyncio.Future[None]] = {}
 
     def key(self, owner: str, identifier: str) -> str:
         return f"{self.prefix}{owner}:{identifier}"
@@ -153,8 +200,15 @@ class Records:
         return data
 
     async def find(self, key: str) -> Record | None:
-        data = await reached(self._stores.kv.get(key))
+        if (ending := self._ending.get(key)) is not None:
+            await asyncio.shield(ending)
+        data = self._recent.get(key) or await reached(self._stores.kv.get(key))
         return None if data is None else rules.decode(data)
+
+    def doubt(self) -> None:
+        """Read all records anew: the store may have lost some, or another loop reads them."""
+        self._recent.clear()
+        self._ending.clear()
 
     async def change(
         self,
@@ -165,12 +219,13 @@ class Records:
         holder: str = "",
         orphan_of: str = "",
         delay: float = 0.0,
+        is_news: bool = True,
     ) -> Changed:
         """Apply an edit to the record as it is now, whatever others do to it meanwhile.
 
         `last` is what the record probably is, so that it need not be read first. `LeaseLost` is raised when `holder` is
         given and does not hold the task any more, or when `orphan_of` does. A task that waits to be taken is taken
-        after `delay` seconds at the earliest.
+        after `delay` seconds at the earliest. A change that `is_news` moves the time that clients see as the last one.
         """
         data, is_known = last, False
         for _ in range(_ATTEMPTS):
@@ -179,13 +234,14 @@ class Records:
             if not data:
                 return Changed(None, False)
             record = rules.decode(data)
-            process = record.process
+            process, watchers = record.process, record.watchers
             if not edit(record):
                 if is_known:
                     return Changed(record, False, process, data)
                 data = None  # The record may have changed since.
                 continue
-            record.updated = max(record.updated, time.time())
+            if is_news:
+                record.updated = max(record.updated, time.time())
             after = rules.encode(record)
             writing = self._stores.queue.change(
                 key,
@@ -196,10 +252,23 @@ class Records:
                 holder=holder,
                 orphan_of=orphan_of,
             )
-            data, is_known = await reached(writing), True
+            data, is_known = await (self._end(key, record, after, writing) if record.over else reached(writing)), True
             if data is None:
-                return Changed(record, True, process, after)
+                return Changed(record, True, process, after, watchers)
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
+
+    async def _end(self, key: str, record: Record, data: bytes, writing: Awaitable[bytes | None]) -> bytes | None:
+        """Write the end of a task as `reached` does, and keep it for the polls that come now."""
+        written = self._ending[key] = asyncio.get_running_loop().create_future()
+        try:
+            present = await reached(writing)
+            if present is None:
+                self._recent.add(key, data, record.ttl_ms / 1000)
+        finally:
+            if self._ending.get(key) is written:
+                del self._ending[key]
+            written.set_result(None)
+        return present
 
     # --- many of them ---
 
