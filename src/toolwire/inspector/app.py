@@ -75,10 +75,15 @@ class InspectorApp:
             "saved": self._saved,
             "save": self._save,
             "unsave": self._unsave,
+<<<<<<< HEAD
             "tasks": self._tasks,
             "task": self._task,
             "cancelTask": self._cancel_task,
             "sendAgain": self._send_again,
+=======
+            "skill": self._skill,
+            "skill-file": self._skill_file,
+>>>>>>> 7707338 (The inspector has a tab for skills: files, digests, what was verified, what was refused and why)
         }
 
     @property
@@ -323,6 +328,14 @@ class InspectorApp:
     async def _forget(self, asked: Asked) -> Any:
         self.inspector.log.forget()
         return {}
+
+    async def _skill(self, asked: Asked) -> Any:
+        """Load a skill and verify it, because somebody pressed the button."""
+        dynamic = asked.get("dynamic") is True
+        return await self.inspector.skills.load(self._client, str(asked["uri"]), dynamic=dynamic)
+
+    async def _skill_file(self, asked: Asked) -> Any:
+        return await self.inspector.skills.read(str(asked["uri"]), str(asked["path"]))
 
     async def _entry(self, asked: Asked) -> Any:
         return {"text": self.inspector.entry()}

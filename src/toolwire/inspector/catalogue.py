@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from toolwire.client import Client, InvalidResponse
+from toolwire.inspector.skills import definitions_of
 from toolwire.protocol.errors import NotSupported, ToolwireError
 
 MAX_LISTED: Final = 20_000
@@ -19,6 +20,7 @@ KINDS: Final = {
     "resources": ("resources/list", "resources", "uri"),
     "templates": ("resources/templates/list", "resourceTemplates", "uriTemplate"),
     "prompts": ("prompts/list", "prompts", "name"),
+    "skills": ("skills/list", "skills", "uri"),
 }
 
 
@@ -36,7 +38,7 @@ class Listing:
 
 
 class ServerCatalogue:
-    """The four lists of a server: tools, resources, templates and prompts."""
+    """The lists of a server: tools, resources, templates, prompts and skills."""
 
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {kind: Listing() for kind in KINDS}
@@ -63,6 +65,9 @@ async def _list(client: Client, kind: str) -> Listing:
         "prompts": client.list_prompts,
     }
     try:
+        if kind == "skills":
+            listing.definitions = definitions_of(await client.skills.list())[:MAX_LISTED]
+            return listing
         try:
             listing.definitions = [each.to_dict() for each in (await typed[kind]())[:MAX_LISTED]]
         except InvalidResponse as error:
@@ -103,6 +108,8 @@ def _line(definition: dict[str, Any], key: str) -> dict[str, Any]:
     annotations = definition.get("annotations")
     hints = {} if not isinstance(annotations, dict) else annotations
     line["hints"] = [name for name in ("readOnlyHint", "destructiveHint") if hints.get(name) is True]
+    if isinstance(definition.get("refused"), dict):
+        line["refused"] = definition["refused"]["reason"]
     icon = _icon(definition.get("icons"))
     if icon is not None:
         line["icon"] = icon

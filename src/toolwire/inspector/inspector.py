@@ -25,6 +25,7 @@ from toolwire.inspector.reproduce import as_entry
 from toolwire.inspector.saved_requests import SavedRequests
 from toolwire.inspector.session_export import export_session
 from toolwire.inspector.sign_in_steps import SignInSteps
+from toolwire.inspector.skills import PageSkills
 from toolwire.inspector.wire_log import WireEntry, WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, Unauthorized
@@ -39,8 +40,8 @@ MAX_SECONDS: Final = 3600.0
 # The number of messages that a page gets when it opens: the newest ones.
 MAX_FIRST: Final = 2_000
 
-# The lists that a change concerns; templates have no announcement of their own (1.10.7).
-_LISTS: Final = {"tools": ("tools",), "prompts": ("prompts",), "resources": ("resources", "templates")}
+# The lists that a change concerns; templates (1.10.7) and skills have no announcement of their own.
+_LISTS: Final = {"tools": ("tools",), "prompts": ("prompts",), "resources": ("resources", "templates", "skills")}
 
 
 class Inspector:
@@ -77,7 +78,11 @@ class Inspector:
         self.saved: SavedRequests = SavedRequests() if saved is None else saved
         self.calls: PageCalls = PageCalls(self.events)
         self.catalogue: ServerCatalogue = ServerCatalogue()
+<<<<<<< HEAD
         self._fleet = None if stores is None else FleetView(stores, self._server_name)
+=======
+        self.skills: PageSkills = PageSkills()
+>>>>>>> 7707338 (The inspector has a tab for skills: files, digests, what was verified, what was refused and why)
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self.reload: dict[str, Any] | None = None
@@ -194,6 +199,7 @@ class Inspector:
             await asyncio.wait(watching)
         await self._client.close()
         self.catalogue = ServerCatalogue()
+        self.skills = PageSkills()
 
     def _become(self, state: str, problem: str | None = None, *, refused: bool = False) -> None:
         self._state, self._problem, self._refused = state, problem, refused

@@ -1,4 +1,4 @@
-// The lists of tools, resources, templates and prompts, with a search over all of them.
+// The lists of tools, resources, templates, prompts and skills, with a search over all of them.
 
 import { h, icon, refresh, replace, tabList } from "./dom.js";
 import { on, select, state } from "./store.js";
@@ -9,6 +9,7 @@ const KINDS = [
   ["resources", "Resources", "resource"],
   ["templates", "Templates", "template"],
   ["prompts", "Prompts", "prompt"],
+  ["skills", "Skills", "skill"],
 ];
 
 // A name that is too long for its line is cut in the middle: many names begin alike.
@@ -96,14 +97,15 @@ export function browse(element) {
       ? h("img", { src: item.icon, alt: "", class: "item-icon" })
       : icon(KINDS.find(([name]) => name === item.kind)[2]);
     const hasAddress = item.kind === "resources" || item.kind === "templates";
-    const hints = item.hints.includes("destructiveHint") ? h("span", { class: "badge danger" }, "destructive") : null;
+    const warning = item.hints.includes("destructiveHint") ? "destructive" : item.refused ? "refused" : null;
+    const hints = warning ? h("span", { class: "badge danger" }, warning) : null;
     const name = item.title ?? item.name ?? item.key;
     const second = hasAddress ? item.key : (item.description ?? (item.title ? item.key : ""));
     if (isParted(name)) {
       // A screen reader would read the two parts with a gap in the middle of a word.
       element.setAttribute(
         "aria-label",
-        [name, hints && "destructive", second].filter(Boolean).join(" ").slice(0, 400),
+        [name, warning, second].filter(Boolean).join(" ").slice(0, 400),
       );
     }
     element.append(
@@ -121,7 +123,9 @@ export function browse(element) {
 
   function show() {
     const found = Object.fromEntries(KINDS.map(([name]) => [name, matching(name)]));
-    tabs.show(kind, Object.fromEntries(KINDS.map(([name]) => [name, found[name].length])));
+    // Few servers have skills. The tab of an extension is only there if the server has the extension.
+    const isOffered = (name) => name !== "skills" || state.catalogue.skills?.offered;
+    tabs.show(kind, Object.fromEntries(KINDS.map(([name]) => [name, isOffered(name) ? found[name].length : null])));
     refresh(empty, message(state.catalogue[kind], found));
     empty.hidden = !empty.firstChild;
     list.show(found[kind]);

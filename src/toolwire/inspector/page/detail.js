@@ -10,6 +10,7 @@ import { changed, on, select, state } from "./store.js";
 import { tree } from "./values.js";
 import { expand, variables } from "./template.js";
 import { savedBeside } from "./saved.js";
+import { skill } from "./skills.js";
 
 const MAX_FORMS = 30;
 
@@ -96,7 +97,7 @@ function formOf(item, definition, text) {
     return known;
   }
   const outcome = known?.outcome ?? h("div", { class: "outcome" });
-  const make = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind];
+  const make = { tools: tool, resources: resource, templates: template, prompts: prompt, skills: skill }[item.kind];
   const form = { ...make(definition, outcome, item), outcome, text };
   if (known?.values) form.fill?.(still(known.values(), definition));
   forms.set(key, form);
@@ -188,6 +189,7 @@ function offers() {
     ["resources", "resource"],
     ["templates", "template"],
     ["prompts", "prompt"],
+    ["skills", "skill"],
   ];
   const some = kinds
     .map(([kind, one]) => [state.catalogue[kind]?.items.length ?? 0, one])
