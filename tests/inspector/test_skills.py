@@ -35,12 +35,12 @@ async def test_a_skill_is_shown_loaded_and_read(revision: str) -> None:
         }
         assert all(file["digest"].startswith("sha256:") for file in loaded["files"])
         assert "# PDF documents" in loaded["body"]
-        read = await page.ask("skill-file", uri=trap.uri, path="references/FORMS.md")
+        read = await page.ask("skillFile", uri=trap.uri, path="references/FORMS.md")
         assert read["file"]["text"].startswith("# Forms")
         assert states(read)["references/FORMS.md"] == "verified"
-        binary = await page.ask("skill-file", uri=trap.uri, path="assets/logo.bin")
+        binary = await page.ask("skillFile", uri=trap.uri, path="assets/logo.bin")
         assert (binary["file"]["text"], binary["file"]["size"]) == (None, 256)
-        unlisted = await page.ask("skill-file", uri=trap.uri, path="secrets/keys.md")
+        unlisted = await page.ask("skillFile", uri=trap.uri, path="secrets/keys.md")
         assert unlisted["file"]["refused"]["reason"] == "unlisted"
 
 
@@ -56,7 +56,7 @@ async def test_what_was_refused_says_why(mode: Any, revision: str) -> None:
         assert states(answer)["SKILL.md"] == "refused"
         assert states(answer)["references/FORMS.md"] == "not read"
         trap.check_given_up()
-        assert (await page.answer("skill-file", uri=trap.uri, path="references/FORMS.md")).status == 422
+        assert (await page.answer("skillFile", uri=trap.uri, path="references/FORMS.md")).status == 422
 
 
 @pytest.mark.parametrize("mode", ["513 files", "17 MiB", "wrong name", "outside", "no resources", "listed twice"])
@@ -75,7 +75,7 @@ async def test_a_generated_skill_is_loaded_only_if_that_is_said() -> None:
         trap.check_nothing_read()
         loaded = await page.ask("skill", uri=trap.uri, dynamic=True)
         assert states(loaded) == {"SKILL.md": "not verifiable"}
-        read = await page.ask("skill-file", uri=trap.uri, path="references/FORMS.md")
+        read = await page.ask("skillFile", uri=trap.uri, path="references/FORMS.md")
         assert states(read)["references/FORMS.md"] == "not verifiable"
 
 
@@ -83,7 +83,7 @@ async def test_a_change_is_shown() -> None:
     trap = TamperedSkills("changed")
     async with inspected(trap.server) as page:
         await page.ask("skill", uri=trap.uri)
-        assert (await page.ask("skill-file", uri=trap.uri, path="references/FORMS.md"))["changed"] is False
+        assert (await page.ask("skillFile", uri=trap.uri, path="references/FORMS.md"))["changed"] is False
 
 
 async def test_a_server_without_skills_offers_none() -> None:
@@ -98,4 +98,4 @@ async def test_few_skills_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     async with inspected(trap.server) as page:
         for _ in range(3):
             await page.ask("skill", uri=trap.uri)
-        assert states(await page.ask("skill-file", uri=trap.uri, path="SKILL.md"))["SKILL.md"] == "verified"
+        assert states(await page.ask("skillFile", uri=trap.uri, path="SKILL.md"))["SKILL.md"] == "verified"

@@ -75,15 +75,12 @@ class InspectorApp:
             "saved": self._saved,
             "save": self._save,
             "unsave": self._unsave,
-<<<<<<< HEAD
             "tasks": self._tasks,
             "task": self._task,
             "cancelTask": self._cancel_task,
             "sendAgain": self._send_again,
-=======
             "skill": self._skill,
-            "skill-file": self._skill_file,
->>>>>>> 7707338 (The inspector has a tab for skills: files, digests, what was verified, what was refused and why)
+            "skillFile": self._skill_file,
         }
 
     @property

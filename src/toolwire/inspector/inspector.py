@@ -78,11 +78,8 @@ class Inspector:
         self.saved: SavedRequests = SavedRequests() if saved is None else saved
         self.calls: PageCalls = PageCalls(self.events)
         self.catalogue: ServerCatalogue = ServerCatalogue()
-<<<<<<< HEAD
         self._fleet = None if stores is None else FleetView(stores, self._server_name)
-=======
         self.skills: PageSkills = PageSkills()
->>>>>>> 7707338 (The inspector has a tab for skills: files, digests, what was verified, what was refused and why)
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self.reload: dict[str, Any] | None = None

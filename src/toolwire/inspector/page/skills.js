@@ -54,7 +54,7 @@ async function ask(outcome, operation, asked, definition) {
 function draw(outcome, answer, definition) {
   const read = answer.refused
     ? null
-    : (path) => ask(outcome, "skill-file", { uri: definition.uri, path }, definition);
+    : (path) => ask(outcome, "skillFile", { uri: definition.uri, path }, definition);
   replace(
     outcome,
     h(
