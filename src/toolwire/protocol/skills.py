@@ -54,7 +54,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _REG_NAME = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
 # Characters that stand in no path of a URI, and percent signs that encode nothing.
 _NOT_IN_A_PATH = re.compile(r"[\x00-\x20\x7f-\xa0\\?#\ud800-\udfff]|%(?![0-9A-Fa-f]{2})")
-_NOT_IN_A_FILE_NAME = re.compile(r"[\x00-\x1f\x7f/\\]")
+# A name such as `C:x` is a file on another drive where there are drives.
+_NOT_IN_A_FILE_NAME = re.compile(r"[\x00-\x1f\x7f/\\]|^[A-Za-z]:")
 # The characters that `encodeURIComponent` leaves alone, so that servers in other languages make the same URIs.
 _UNENCODED: Final = "!'()*"
 _SHOWN: Final = 200
@@ -128,8 +129,8 @@ def name_in(uri: str) -> str:
 def path_of(root: str, uri: str) -> str | None:
     """Return the path of a file below the root of a skill, decoded; None for a URI that is not inside.
 
-    Dot segments, empty segments, backslashes, and slashes that hide in an encoding are never inside, because another
-    program may resolve them to another file.
+    Dot segments, empty segments, backslashes, drive letters, and slashes that hide in an encoding are never inside,
+    because another program may resolve them to another file.
     """
     if len(uri) > MAX_URI_LENGTH or not uri.startswith(f"{root}/"):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolwire import Context, Server, types
@@ -28,6 +28,7 @@ class ServedSkills:
         self.requests: list[tuple[str, str]] = []
         self.page_size = 2
         self.contents_instead: list[dict[str, Any]] | None = None
+        self.tamper: Callable[[dict[str, Any]], Any] = lambda entry: None
         self.server = self._make(ttl, unlisted)
 
     @property
@@ -44,11 +45,13 @@ class ServedSkills:
             {"uri": f"{root}/{rules.encode_path(file)}", "digest": rules.digest_of(data), "size": len(data)}
             for file, data in files.items()
         ]
-        return {
+        entry = {
             "uri": f"{root}/SKILL.md",
             "frontmatter": read_skill_document(files["SKILL.md"]).frontmatter,
             "resources": "dynamic" if path in self.dynamic else listed,
         }
+        self.tamper(entry)
+        return entry
 
     def files(self, path: str) -> dict[str, bytes]:
         """Return the files of a skill, with those of the skills nested in it."""
