@@ -569,3 +569,39 @@ async def test_annotations_follow_the_revision(revision: str) -> None:
     knows = revision in ("2025-06-18", "2025-11-25")
     assert ("lastModified" in entry["annotations"]) is knows
     assert entry["annotations"]["audience"] == ["user"]
+
+
+# --- `_meta` of a resource and of its contents ---
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("uri", ["note://fixed", "note://plain", "note://own", "page://a", "note://image"])
+async def test_the_meta_of_a_resource_stands_in_its_contents_too(revision: str, uri: str) -> None:
+    given = {"org.example/a": 1, "org.example/b": {"deep": [1.5, None]}}
+    server = Server("s")
+    server.add(Resource("note://fixed", content="text", meta=given))
+
+    @server.resource("note://plain", meta=given)
+    async def plain() -> str:
+        return "text"
+
+    mine = types.ResourceContents(uri="", text="text", meta={"org.example/a": 2, "org.example/c": 3})
+
+    @server.resource("note://own", meta=given)
+    async def own() -> types.ResourceContents:
+        return mine
+
+    @server.resource("page://{name}", meta=given)
+    async def page(name: str) -> str:
+        return name
+
+    @server.resource("note://image", meta=given)
+    async def image() -> Image:
+        return Image(data=b"\x89PNG\r\n\x1a\n", meta={"org.example/c": 3})
+
+    async with connect(server, revision) as client:
+        (contents,) = (await client.result("resources/read", {"uri": uri}))["contents"]
+    added = {"note://own": {"org.example/a": 2, "org.example/c": 3}, "note://image": {"org.example/c": 3}}.get(uri, {})
+    # `_meta` of contents came with 2025-06-18.
+    assert contents.get("_meta") == ({**given, **added} if revision >= "2025-06-18" else None)
+    assert mine.meta == {"org.example/a": 2, "org.example/c": 3}, "the handler's own object stays as it is"

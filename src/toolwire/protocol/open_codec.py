@@ -98,6 +98,15 @@ def with_unknown(value: W, data: bytes | str | Raw) -> W:
     return cast("W", _restore(value, msgspec.json.decode(data)))
 
 
+def replace_members(value: W, **members: Any) -> W:
+    """A copy with other members; unlike `msgspec.structs.replace` it keeps the members that the type does not know."""
+    copy = cast("W", value.__copy__())  # type: ignore[attr-defined]
+    copy.__dict__.update(value.__dict__)
+    for attribute, member in members.items():
+        setattr(copy, attribute, member)
+    return copy
+
+
 def encode(value: Any) -> bytes:
     """The inverse of `decode`: JSON with every member the value carries, known or not."""
     return encode_readable(_to_json_value(value, keep_raw=True))

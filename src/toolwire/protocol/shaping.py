@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
+from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.revisions import (
     CARRY_EXTENSIONS,
     FROM_2025_03,
@@ -177,18 +178,9 @@ def _plan(type_: type[t.Wire], revision: str) -> _Convert | None:
                 new = convert(old)
                 if new is not old:
                     changes[attribute] = new
-        return _changed(value, changes) if changes else value
+        return replace_members(value, **changes) if changes else value
 
     return apply
-
-
-def _changed(value: t.Wire, changes: Mapping[str, Any]) -> t.Wire:
-    """A copy with other members; unlike `msgspec.structs.replace` it keeps the members that the type does not know."""
-    copy = cast("t.Wire", value.__copy__())  # type: ignore[attr-defined]
-    copy.__dict__.update(value.__dict__)
-    for attribute, member in changes.items():
-        setattr(copy, attribute, member)
-    return copy
 
 
 def _steps(type_: type[t.Wire], revision: str) -> _Steps:
@@ -364,7 +356,7 @@ def _title_as_annotation(tool: t.Tool) -> t.Wire:
     annotations = tool.annotations if isinstance(tool.annotations, t.ToolAnnotations) else t.ToolAnnotations()
     if annotations.title is not UNSET:
         return tool
-    return _changed(tool, {"annotations": _changed(annotations, {"title": tool.title})})
+    return replace_members(tool, annotations=replace_members(annotations, title=tool.title))
 
 
 def _elicitation_for_2025_06(params: t.ElicitRequestParams) -> t.Wire:
@@ -376,7 +368,7 @@ def _elicitation_for_2025_06(params: t.ElicitRequestParams) -> t.Wire:
     properties = schema.get("properties")
     if isinstance(properties, dict):
         schema["properties"] = {name: _field_for_2025_06(name, field) for name, field in properties.items()}
-    return params if schema == params.requested_schema else _changed(params, {"requested_schema": schema})
+    return params if schema == params.requested_schema else replace_members(params, requested_schema=schema)
 
 
 def _field_for_2025_06(name: str, field: Any) -> Any:

@@ -14,6 +14,7 @@ __all__ = [
     "ClientCapabilities",
     "ServerCapabilities",
     "has_capability",
+    "is_extension_identifier",
 ]
 
 

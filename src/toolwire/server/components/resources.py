@@ -13,6 +13,7 @@ from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
@@ -81,11 +82,13 @@ class Resource(Component):
 
     async def read(self, call: Call, uri: str) -> list[t.ResourceContents]:
         if self._invoke is None:
-            return to_contents(self.content, uri, self.mime_type)
+            return with_meta(to_contents(self.content, uri, self.mime_type), self.meta)
         arguments: dict[str, Any] = {"uri": uri} if self._takes_uri else {}
         return cast(
             "list[t.ResourceContents]",
-            await self.run(call, arguments, lambda value: to_contents(value, uri, self.mime_type)),
+            await self.run(
+                call, arguments, lambda value: with_meta(to_contents(value, uri, self.mime_type), self.meta)
+            ),
         )
 
 
@@ -156,7 +159,9 @@ class ResourceTemplate(Component):
             raise _misfit(uri, error) from None
         return cast(
             "list[t.ResourceContents]",
-            await self.run(call, arguments, lambda value: to_contents(value, uri, self.mime_type)),
+            await self.run(
+                call, arguments, lambda value: with_meta(to_contents(value, uri, self.mime_type), self.meta)
+            ),
         )
 
     def _taken(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
@@ -238,8 +243,8 @@ def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents
     if isinstance(value, Image | Audio | File):
         block = value.to_content()
         if isinstance(block, t.EmbeddedResource):
-            return [msgspec.structs.replace(block.resource, uri=uri)]
-        return [t.ResourceContents(uri=uri, mime_type=block.mime_type, blob=block.data)]
+            return [replace_members(block.resource, uri=uri)]
+        return [t.ResourceContents(uri=uri, mime_type=block.mime_type, blob=block.data, meta=block.meta)]
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], bytes) and isinstance(value[1], str):
         return [t.ResourceContents(uri=uri, mime_type=value[1], blob=value[0])]
     if isinstance(value, dict) and isinstance(value.get("blob"), bytes):
@@ -259,4 +264,13 @@ def _dump(value: Any) -> Any:
 
 
 def _addressed(contents: t.ResourceContents, uri: str) -> t.ResourceContents:
-    return contents if contents.uri else msgspec.structs.replace(contents, uri=uri)
+    return contents if contents.uri else replace_members(contents, uri=uri)
+
+
+def with_meta(contents: list[t.ResourceContents], meta: dict[str, Any] | UnsetType) -> list[t.ResourceContents]:
+    """Return contents with the `_meta` of their resource. A key that the function gives its contents wins."""
+    if meta is UNSET:
+        return contents
+    return [
+        replace_members(each, meta=dict(meta) if each.meta is UNSET else {**meta, **each.meta}) for each in contents
+    ]
