@@ -52,6 +52,8 @@ class WireClient:
         self.initialized: Message = {}
         #: Everything that arrived, in order.
         self.received: list[Any] = []
+        #: The same as bytes.
+        self.lines: list[bytes] = []
         #: The notifications among it.
         self.notifications: list[Message] = []
         #: The requests of the server among it.
@@ -146,6 +148,7 @@ class WireClient:
 
     def _feed(self, data: bytes) -> None:
         message = json.loads(data)
+        self.lines.append(bytes(data))
         self.received.append(message)
         for each in message if isinstance(message, list) else [message]:
             self._take(each)

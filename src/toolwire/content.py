@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol.errors import ToolError
+from toolwire.protocol.open_codec import restored
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.types import (
     Annotations,
@@ -320,7 +321,7 @@ def _block_of_dict(value: dict[Any, Any]) -> ContentBlock | None:
     if "type" not in value:
         return None
     try:
-        return cast("ContentBlock", msgspec.convert(value, ContentBlock))
+        return cast("ContentBlock", restored(msgspec.convert(value, ContentBlock), value))
     except msgspec.ValidationError:
         return None
 
@@ -393,7 +394,7 @@ class ToolResult:
     for readers that do not know it.
     """
 
-    __slots__ = ("_structured", "content", "is_error", "meta")
+    __slots__ = ("_structured", "_unknown", "content", "is_error", "meta")
 
     def __init__(
         self,
@@ -404,6 +405,7 @@ class ToolResult:
         meta: dict[str, Any] | None = None,
     ) -> None:
         self._structured: Any = structured
+        self._unknown: dict[str, Any] = {}
         self.is_error: bool = is_error
         self.meta: dict[str, Any] = {} if meta is None else meta
         self.content: list[ContentBlock] = self._blocks(content)
@@ -438,18 +440,22 @@ class ToolResult:
         made = cls.__new__(cls)  # What came from the wire needs no reading of what a caller may have meant.
         made.content = result.content
         made._structured = result.structured_content
+        made._unknown = result.__dict__  # What the wire type keeps of members that it does not know.
         made.is_error = result.is_error is True
         made.meta = {} if result.meta is UNSET else result.meta  # type: ignore[assignment]
         return made
 
     def to_wire(self) -> CallToolResult:
-        return CallToolResult(
+        wire = CallToolResult(
             content=self.content,
             structured_content=_plain(self._structured),
             is_error=True if self.is_error else UNSET,
             # Empty maps are not sent.
             meta=self.meta or UNSET,
         )
+        if self._unknown:
+            wire.__dict__.update(self._unknown)
+        return wire
 
     def to_dict(self) -> dict[str, Any]:
         return self.to_wire().to_dict()
@@ -457,7 +463,8 @@ class ToolResult:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolResult):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        compared = ("_structured", "content", "is_error", "meta")
+        return all(getattr(self, name) == getattr(other, name) for name in compared)
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 

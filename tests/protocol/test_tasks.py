@@ -299,7 +299,10 @@ def test_what_tasks_result_answers() -> None:
     task = record()
     rules.complete(task, Raw(b'{"content":[],"_meta":{"own":1}}'))
     related = {"io.modelcontextprotocol/related-task": {"taskId": "t1"}}
-    assert rules.payload(task) == {"content": [], "_meta": {"own": 1, **related}}
+    assert msgspec.json.decode(msgspec.json.encode(rules.payload(task))) == {
+        "content": [],
+        "_meta": {"own": 1, **related},
+    }
     failed = record()
     rules.fail(failed, ProtocolError(-32099, "broken", {"why": 1}))
     with pytest.raises(ProtocolError) as caught:

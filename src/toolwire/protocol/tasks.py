@@ -485,12 +485,16 @@ def related_meta(identifier: str) -> dict[str, Any]:
 def payload(record: Record) -> dict[str, Any]:
     """The answer to `tasks/result` of a task that is over: what the call would have answered, errors included."""
     if record.status == "completed":
-        result: dict[str, Any] = msgspec.json.decode(record.result or b"{}")
-        result["_meta"] = {**result.get("_meta", {}), **related_meta(record.id)}
+        # The members stay JSON, because those that we do not know have to arrive as they left.
+        result: dict[str, Any] = {**_decode_members(record.result or b"{}")}
+        result["_meta"] = {**_decode_members(result.get("_meta", b"{}")), **related_meta(record.id)}
         return result
     if record.error is not UNSET:
         raise ProtocolError(record.error.code, record.error.message, record.error.data)
     raise ProtocolError(INTERNAL_ERROR, "The task was cancelled")
+
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def related_params(question: Question, identifier: str) -> dict[str, Any]:

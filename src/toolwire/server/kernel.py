@@ -237,9 +237,8 @@ class Kernel:
             if self.access.active:
                 self.access.admit(request, outlet)
             result = await (self._operations.get(request.method) or self._extended)(call)
-        else:
-            result = await self._entry(call)
-        return self.results.finish(request.revision, result)
+            return self.results.finish(request.revision, result, is_open=False)
+        return self.results.finish(request.revision, await self._entry(call))
 
     async def _admitted(self, call: Call) -> Any:
         """Refuse a caller who lacks a scope before any middleware runs; observers see the refusal."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
 from msgspec import Raw
 
+from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.catalog import FAMILY, Catalog, Seen
@@ -69,7 +69,7 @@ class Pages:
 
 def _renamed(definition: Any, kind: str, name: str) -> Any:
     if kind in ("tools", "prompts") and definition.name != name:
-        return msgspec.structs.replace(definition, name=name)
+        return replace_members(definition, name=name)
     return definition
 
 

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import methods
+from toolwire.protocol.open_codec import replace_members, restored
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found, Owner
@@ -69,7 +70,7 @@ class LowLevel:
         listed = self._list(_list_context(call)) if self.looks_at_caller else self._list()
         if inspect.isawaitable(listed):
             listed = await listed
-        return [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]
+        return [each if isinstance(each, t.Tool) else restored(msgspec.convert(each, t.Tool), each) for each in listed]
 
     async def listed(self, call: Call) -> list[Any]:
         """Return the tools as the client of a request gets to see them."""
@@ -128,5 +129,5 @@ def _list_context(call: Call) -> Context:
 def _for_revision(definition: t.Tool, revision: str) -> Any:
     output = definition.output_schema
     if isinstance(output, dict):
-        definition = msgspec.structs.replace(definition, output_schema=output_schema_for(output, revision))
+        definition = replace_members(definition, output_schema=output_schema_for(output, revision))
     return shape(definition, revision)

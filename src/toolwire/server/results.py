@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
+from toolwire.protocol.open_codec import exact_meta, has_unknown
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
 
@@ -25,22 +26,42 @@ class Results:
         if result.meta is UNSET:
             result.meta = self._meta
         elif isinstance(result.meta, dict):
-            result.meta = {**self._server_info, **result.meta}
+            result.meta = {**self._server_info, **(exact_meta(result) if result.__dict__ else result.meta)}
 
-    def finish(self, revision: str, result: Any) -> Any:
-        """Return a result in the form of its revision."""
+    def finish(self, revision: str, result: Any, *, is_open: bool = True) -> Any:
+        """Return a result in the form of its revision.
+
+        `is_open=False`: a `CallToolResult` comes from the converter of a tool, which makes an `OpenResult` where there
+        are members that the types do not know. So nobody has to look for them.
+        """
         if isinstance(result, t.Result):
+            is_closed = type(result) is t.CallToolResult and not is_open
             if revision == MODERN:
                 self.sign(result)
-                if type(result) is t.CallToolResult:
+                if isinstance(result, t.CallToolResult):
                     result.result_type = "complete"
-                    return result  # 2026-07-28 knows all members, so nothing is left out.
-            elif type(result) is t.CallToolResult:
+                    if is_closed:
+                        return result  # 2026-07-28 knows all members, so nothing is left out.
+            elif isinstance(result, t.CallToolResult):
                 # A middleware may return a result of the other era. It is reset here, because `shape` would copy it.
                 result.result_type = UNSET
                 if result.meta is self._meta:
                     result.meta = UNSET
-            return shape(result, revision)
-        if isinstance(result, dict) and revision == MODERN:
-            return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
+            shaped = shape(result, revision)
+            return shaped if is_closed else _whole(shaped)
+        if isinstance(result, dict):
+            if revision == MODERN:
+                meta = {**self._server_info, **_meta_in(result)}
+                return _whole({"resultType": "complete", **result, "_meta": meta})
+            return _whole(result)
         return result
+
+
+def _whole(result: Any) -> Any:
+    """Return a result that the plain encoder writes with every member, known or not."""
+    return Raw(t.encode(result)) if has_unknown(result) else result
+
+
+def _meta_in(members: dict[str, Any]) -> dict[str, Any]:
+    meta = members.get("_meta")
+    return msgspec.json.decode(meta, type=dict[str, Raw]) if isinstance(meta, Raw) else meta or {}

@@ -403,7 +403,9 @@ class Server(Registering, Serving):
         request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET, self.local_principal)
         async with self._life.held():
             # A task of its own, so that the context variables of the caller do not change.
-            return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
+            result = await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
+        # A result that has members which its type does not know is encoded already.
+        return t.decode(row.result, result) if isinstance(result, Raw) else result
 
     async def process(self, message: str | bytes) -> str | None:
         """Take one JSON-RPC message as text and return the answer as text; None where there is nothing to answer.

@@ -14,6 +14,7 @@ from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, Invalid
 from toolwire.content import Audio, File, Image, ToolResult, to_blocks
 from toolwire.protocol.errors import ServerError, ToolError, ToolwireError
+from toolwire.protocol.open_codec import has_unknown
 from toolwire.protocol.surrogates import encode_readable, readable
 from toolwire.protocol.types import (
     AudioContent,
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 class ResultError(ToolwireError, TypeError):
     """A handler returned what cannot be sent: not JSON, or not what its output schema promises. For the log, masked."""
+
+
+class OpenResult(CallToolResult, kw_only=True):
+    """A result with members that its types do not know, which the plain encoder would leave out."""
 
 
 class Returns(NamedTuple):
@@ -142,12 +147,16 @@ class _Converter:
                 )
             structured = Raw(check(structured))
         # A copy: middleware may change the result, and the handler's own object must stay as it is.
-        return CallToolResult(
+        kind = OpenResult if has_unknown(wire) else CallToolResult
+        copy = kind(
             content=wire.content,
             structured_content=structured,
             is_error=True if wire.is_error is True else UNSET,
             meta=UNSET if wire.meta == {} else wire.meta,
         )
+        if kind is OpenResult:
+            copy.__dict__.update(wire.__dict__)
+        return copy
 
     def _mismatch(self, error: Invalid) -> ResultError:
         lines = "; ".join(schemas.sentence(problem, "result") for problem in error.problems[:5])
@@ -239,7 +248,7 @@ class _Dynamic(_Converter):
             return CallToolResult(content=[])
         blocks = None if self._structured else to_blocks(list(value) if _is_sequence(value) else value)
         if blocks is not None:
-            return CallToolResult(content=blocks)
+            return (OpenResult if has_unknown(blocks) else CallToolResult)(content=blocks)
         try:
             data = encode_readable(value, adapters.encode_hook)
         except (TypeError, ValueError, RecursionError) as error:

@@ -144,7 +144,11 @@ def prompt_message(item: Any) -> t.PromptMessage:
         check_role(item.role)
         return item.to_wire()
     if isinstance(item, dict) and "role" in item:
-        return Message(item.get("content"), item["role"]).to_wire()
+        message = Message(item.get("content"), item["role"]).to_wire()
+        unknown = {name: value for name, value in item.items() if name not in ("content", "role")}
+        if unknown:
+            message.extra.update(unknown)
+        return message
     try:
         return Message(item).to_wire()
     except InvalidMessage as error:

@@ -13,7 +13,7 @@ from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.protocol.open_codec import replace_members
+from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
@@ -272,5 +272,6 @@ def with_meta(contents: list[t.ResourceContents], meta: dict[str, Any] | UnsetTy
     if meta is UNSET:
         return contents
     return [
-        replace_members(each, meta=dict(meta) if each.meta is UNSET else {**meta, **each.meta}) for each in contents
+        replace_members(each, meta=dict(meta) if each.meta is UNSET else {**meta, **exact_meta(each)})
+        for each in contents
     ]

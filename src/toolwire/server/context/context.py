@@ -15,6 +15,7 @@ from toolwire import adapters
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolError
+from toolwire.protocol.open_codec import read_unknown_later
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sampling import check_tool_turns
@@ -140,8 +141,14 @@ class Context:
 
     @property
     def params(self) -> Any:
-        """The typed params of the request, such as `types.CallToolRequestParams`."""
-        return self._call.request.params
+        """The typed params of the request, such as `types.CallToolRequestParams`.
+
+        `params.extra` has the members that the type does not know.
+        """
+        request = self._call.request
+        if isinstance(request.raw, Raw):
+            read_unknown_later(request.params, request.raw)
+        return request.params
 
     @property
     def state(self) -> dict[str, Any]:
