@@ -28,6 +28,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle
 from toolwire.protocol.methods import Method
+from toolwire.protocol.open_codec import has_unknown, replace_members
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import Channel
@@ -214,12 +215,13 @@ class Group:
             await session.close()
             await self.close()
 
-    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
+    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire | Raw:
         handler = self._handlers.get(request.method)
         if handler is None:
             raise ProtocolError(INVALID_PARAMS, f"A group of servers does not hand on {request.method}")
         try:
-            return await handler(request.params, outlet, request)
+            result = await handler(request.params, outlet, request)
+            return Raw(t.encode(result)) if has_unknown(result) else result
         except ToolwireError as error:
             # What happened is raised as it is on the other side, see `_GroupSession`.
             self.errors[request.id] = error
@@ -290,7 +292,7 @@ class Group:
                 name = f"{server}{SEPARATOR}{each.name}"
                 other = self._server_in(name)
                 if other == server:
-                    listed.append(structs.replace(each, name=name))
+                    listed.append(replace_members(each, name=name))
                 else:
                     log.warning(
                         "%r of %s is left out: %r would be one of %s", each.name[:200], server, name[:200], other
