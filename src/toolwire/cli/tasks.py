@@ -123,7 +123,7 @@ async def _run(arguments: Namespace, stores: Stores, action: _Action) -> int:
 async def _list(arguments: Namespace, tasks: FleetTasks) -> int:
     now = time.time()
     fleet = await tasks.fleet()
-    named = {each.process: each for each in fleet.replicas}
+    named = await tasks.names()
     if arguments.dead:
         letters, is_cut = await tasks.letters(arguments.tool, arguments.limit)
         entries = [shown_letter(letter, now) for letter in letters]

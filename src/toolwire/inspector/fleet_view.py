@@ -44,7 +44,7 @@ class FleetView:
             entries = [shown_letter(letter, now) for letter in letters]
         elif which in _STATES:
             found, is_cut = await tasks.search(_STATES[which], limit=MAX_TASKS)
-            named = {each.process: each for each in fleet.replicas}
+            named = await tasks.names()
             entries = [{**task.shown(now), "holder": holder_name(task.process, named)} for task in found]
         else:
             raise ToolwireError("There is no such list of tasks")

@@ -241,4 +241,5 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
     shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items() if text)
-    return f"{name}{{{shown}}} {value:.9g}" if isinstance(value, float) else f"{name}{{{shown}}} {value}"
+    labelled = f"{name}{{{shown}}}" if shown else name
+    return f"{labelled} {value:.9g}" if isinstance(value, float) else f"{labelled} {value}"

@@ -80,16 +80,21 @@ class Lease:
         if stop is not None:
             stop()
 
-    async def end_those_of_the_dead(self) -> None:
-        """End the leases of processes of this machine that have certainly ended; nobody has to wait for these."""
+    async def end_those_of_the_dead(self) -> int:
+        """End the leases of processes of this machine that have certainly ended; nobody has to wait for these.
+
+        Return how many processes were lost. A loop of this process that has ended is none of them.
+        """
         from toolwire.wire.process_identity import own_machine
 
         while self._left:
             await self._stores.queue.release(self._left[-1])
             self._left.pop()
+        lost = 0
         for name, renewal in await self._stores.queue.leases(f"{own_machine()}/"):
             if name != self.name and has_ended(name):
-                await self._stores.queue.bury(name, renewal)
+                lost += await self._stores.queue.bury(name, renewal)
+        return lost
 
     async def release(self) -> None:
         """End the lease. What this process still holds is for others."""

@@ -55,6 +55,7 @@ async def test_every_process_shows_the_same_numbers_of_the_fleet(clock: Clock) -
             assert found["task_processes"] == {"": 2}
             assert found["tasks"] == {"": 1}, "here"
             assert found["bus_lag_seconds"][""] >= 0
+            assert "{}" not in replica.server.metrics.render()
             assert 'toolwire_tasks_queued{tool="once"} 1\n' in replica.server.metrics.render(), "without its process"
         for replica in (one, two):
             replica.go.set()

@@ -213,6 +213,8 @@ async def test_why_a_task_waits(clock: Clock) -> None:
     (free,) = await make(shared, clock, call=stored_call())
     able = Description("p", short_name("fleet"), "fleet", "h", 1, (kind_of(short_name("fleet"), "again"),), 5, True)
     await shared.kv.put("toolwire:task-replica2:p", msgspec.json.encode(able))
+    assert await why(free) == "no replica of the server runs", "a process without a lease has ended"
+    await shared.queue.renew("p", 10)
     assert await why(free) == (
         "a replica has a free slot: the task is about to be taken, or its owner has its share of the slots"
     )

@@ -295,6 +295,7 @@ async def test_processes_of_the_same_machine_know_at_once_who_has_ended(
         async with after.serving() as b, b(principal=ADA) as client:
             await pass_time(clock, 6)
             assert text_in(await outcome(client, task)) == "again 1 by ada"
+            assert after.tasks.counts.leases_lost == 1
         monkeypatch.undo()
 
 

@@ -217,8 +217,16 @@ class FleetTasks:
         data = await self._stores.kv.get(key)
         return None if data is None else dead_letters.decode(data)
 
-    async def replicas(self) -> list[Replica]:
-        return [each for each in await all_replicas(self._stores.kv) if self._server in ("", each.server)]
+    async def replicas(self, server: str = "") -> list[Replica]:
+        """Return the replicas that live: a description outlives a process that was killed for some seconds."""
+        server = server or self._server
+        alive = {process for process, _ in await self._stores.queue.leases()}
+        described = await all_replicas(self._stores.kv)
+        return [each for each in described if each.process in alive and server in ("", each.server)]
+
+    async def names(self) -> dict[str, Replica]:
+        """Return all replicas that described themselves by the names of their leases, for `holder_name`."""
+        return {each.process: each for each in await all_replicas(self._stores.kv)}
 
     async def fleet(self) -> Fleet:
         """Return the numbers of the fleet. This reads no tasks."""
@@ -239,7 +247,7 @@ class FleetTasks:
         if isinstance(task.place, Ready) and task.place.delay > 0:
             lost = counted(task.record.attempt - 1, "attempt")
             return f"backoff: {lost} lost, and the next begins in {counted(round(task.place.delay, 1), 'second')}"
-        replicas = [each for each in await all_replicas(self._stores.kv) if each.server == server_of(task.key)]
+        replicas = await self.replicas(server_of(task.key))
         able = [each for each in replicas if task.kind in each.kinds]
         if not replicas:
             return "no replica of the server runs"
@@ -262,12 +270,12 @@ class FleetTasks:
                 raise
             return {**shown_letter(letter, time.time()), **shown_call(letter.call, with_values=with_values)}
         record, call = task.record, task.record.call if letter is None else letter.call
-        named = {each.process: each for each in await all_replicas(self._stores.kv)}
+        named = await self.names()
         return {
             **task.shown(time.time()),
             "why": await self.why_it_waits(task),
             "holder": holder_name(task.process, named),
-            "begun": record.begun,
+            "begun": None if record.over else record.begun,
             "acceptedBy": holder_name(record.origin, named),
             "progress": record.progress,
             "total": record.total,

@@ -105,7 +105,7 @@ class Watcher:
         """Take leases away that are lost, and look after the tasks that nobody runs."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        await self._lease.end_those_of_the_dead()
+        self._counts.leases_lost += await self._lease.end_those_of_the_dead()
         stale = await self._stores.queue.stale()
         for process, renewal in self._sightings.lost(began, clock(), stale):
             if process != self._lease.name and await self._stores.queue.bury(process, renewal):
