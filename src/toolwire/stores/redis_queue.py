@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from toolwire.stores import redis_queue_scripts as scripts
@@ -111,8 +111,9 @@ class RedisQueue:
         return _place(await self._link.ask(scripts.PLACE, self._now(), encode_name(key)))
 
     async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
-        found = await self._link.ask(scripts.ALL_PLACES, self._now(), *list_arguments(prefix, after, limit))
-        return [(decode_name(name), _place(place)) for name, place in _pairs(found)]
+        found: bytes = await self._link.ask(scripts.ALL_PLACES, self._now(), *list_arguments(prefix, after, limit))
+        texts = _texts(found)
+        return [(decode_name(name), _place((place, *rest))) for name, place, *rest in zip(*[texts] * 5, strict=True)]
 
     async def counts(self) -> Counts:
         delayed, orphans, oldest, leases, *kinds = await self._link.ask(scripts.COUNTS, self._now())
@@ -168,9 +169,18 @@ def _place_arguments(place: Place | None) -> tuple[str | bytes, ...]:
     return "", "", "", "0"
 
 
+def _texts(joined: bytes) -> Iterator[bytes]:
+    """Return texts that are joined, each behind its length."""
+    at = 0
+    while at < len(joined):
+        start = at + 8
+        at = start + int(joined[at:start], 16)
+        yield joined[start:at]
+
+
 def _place(found: Sequence[Any] | None) -> Place | None:
     """Return a place as a script returns it."""
-    if found is None:
+    if found is None or not found[0]:
         return None
     kind_of_place, first, second, *rest = found
     if kind_of_place == b"held":

@@ -194,7 +194,14 @@ class SqliteQueue:
     async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
         def work(connection: sqlite3.Connection) -> list[tuple[str, Place | None]]:
             names = self._kv.names(connection, prefix, after, limit)
-            return [(decode_name(name), self._place(connection, name)) for name in names]
+            if not names:
+                return []
+            rows = connection.execute(
+                "SELECT key, kind, owner, process, since FROM queue_places WHERE key BETWEEN ? AND ?",
+                (names[0], names[-1]),
+            )
+            found = {bytes(name): self._as_place(*place) for name, *place in rows}
+            return [(decode_name(name), found.get(name)) for name in names]
 
         return await self._file.read(work)
 
@@ -292,9 +299,9 @@ class SqliteQueue:
         row = connection.execute(
             "SELECT kind, owner, process, since FROM queue_places WHERE key = ?", (name,)
         ).fetchone()
-        if row is None:
-            return None
-        kind, owner, process, since = row
+        return None if row is None else self._as_place(*row)
+
+    def _as_place(self, kind: bytes, owner: bytes, process: bytes | None, since: float) -> Place:
         if process is not None:
             return Held(decode_name(bytes(process)), decode_name(bytes(kind)))
         return Ready(decode_name(bytes(kind)), decode_name(bytes(owner)), max(since - self._clock(), 0.0))

@@ -148,9 +148,12 @@ export function fleetPanel() {
     problem,
     h("div", { class: "split" }, list.element, side),
   );
-  // A look reads the whole queue, so nobody looks while the panel is out of sight.
-  setInterval(() => {
-    if (element.isConnected && !document.hidden) look();
-  }, LOOK_MS);
+  // A look reads the whole queue, so nobody looks while the panel is out of sight, and less often where it takes long.
+  async function lookAgain() {
+    const began = performance.now();
+    if (element.isConnected && !document.hidden) await look();
+    setTimeout(lookAgain, Math.max(LOOK_MS, 20 * (performance.now() - began)));
+  }
+  setTimeout(lookAgain, LOOK_MS);
   return { element, show, opened: look };
 }
