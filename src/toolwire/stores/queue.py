@@ -176,7 +176,8 @@ class Queue(Protocol):
     async def counts(self) -> Counts:
         """Return numbers that the store keeps: this takes as long for a million tasks as for one.
 
-        A task whose record was deleted through the `KV`, or got a shorter time there, may be counted until its time ends.
+        A task whose record was deleted through the `KV`, or got a shorter time there, may be counted until its time
+        ends.
         """
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
