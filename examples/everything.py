@@ -41,6 +41,10 @@ server = Server(
 )
 
 
+# Two skills, one inside the other, on a page each.
+server.skills("skills", page_size=1)
+
+
 def _png() -> bytes:
     """One red pixel."""
 

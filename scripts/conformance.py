@@ -3,15 +3,13 @@
 The server is `examples/everything.py`, the client `tests/conformance/client.py`. The suite's exit status hides
 warnings, scenarios that never ran, checks that were never made and clients that crashed. So its reports are read: any
 failure or warning, any scenario that is missing, any scenario with fewer successful checks than
-`tests/conformance/expected-checks.json` says, and any client that did not end well, fails. What
-`tests/conformance/left-out.txt` names is not ours yet.
+`tests/conformance/expected-checks.json` says, and any client that did not end well, fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import compileall
-import fnmatch
 import json
 import os
 import re
@@ -49,7 +47,6 @@ def main() -> int:
     arguments = parser.parse_args()
     node, suite = install()
     expected = json.loads((ROOT / "tests/conformance/expected-checks.json").read_text())
-    left_out = (ROOT / "tests/conformance/left-out.txt").read_text().split()
     out = HOME / "out"
     shutil.rmtree(out, ignore_errors=True)
     problems: list[str] = []
@@ -59,15 +56,15 @@ def main() -> int:
             for leg, options in legs.items():
                 folder = out / f"server-{leg}"
                 run(node, suite, ["server", "--url", url, *options, "-o", str(folder)], folder)
-                problems += judge(folder, expected["server"], leg, left_out)
+                problems += judge(folder, expected["server"], leg)
     if arguments.side in (None, "client"):
         compile_driver()
         for leg, options in legs.items():
             folder = out / f"client-{leg}"
             command = ["client", "--command", f"exec {sys.executable} {DRIVER}", "--timeout", CLIENT_TIMEOUT]
             run(node, suite, [*command, *options, "-o", str(folder)], folder)
-            problems += judge(folder, expected["client"], leg, left_out)
-            problems += judge_endings(folder, expected["client"], leg, left_out)
+            problems += judge(folder, expected["client"], leg)
+            problems += judge_endings(folder, expected["client"], leg)
     for problem in problems:
         print(f"conformance: {problem}")
     print(f"conformance: {len(problems)} problems" if problems else "conformance: all passed")
@@ -149,21 +146,17 @@ def _endings(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-endings")
 
 
-def judge_endings(folder: Path, expected: dict[str, Any], leg: str, left_out: list[str]) -> list[str]:
+def judge_endings(folder: Path, expected: dict[str, Any], leg: str) -> list[str]:
     """Which clients of one leg did not end well, or not at all."""
     endings = {file.name.replace("+", "/"): file.read_text() for file in _endings(folder).iterdir()}
     return [
         f"{folder.name}: {scenario}: the client ended with {endings.get(scenario, 'nothing')}"
         for scenario, legs in sorted(expected.items())
-        if leg in legs and not _is_left_out(scenario, left_out) and endings.get(scenario) != "0"
+        if leg in legs and endings.get(scenario) != "0"
     ]
 
 
-def _is_left_out(scenario: str, left_out: list[str]) -> bool:
-    return any(fnmatch.fnmatch(scenario, pattern) for pattern in left_out)
-
-
-def judge(folder: Path, expected: dict[str, Any], leg: str, left_out: list[str]) -> list[str]:
+def judge(folder: Path, expected: dict[str, Any], leg: str) -> list[str]:
     """What is wrong with the reports of one leg."""
     reports: dict[str, list[dict[str, Any]]] = {}
     for file in folder.glob("**/checks.json"):
@@ -175,8 +168,6 @@ def judge(folder: Path, expected: dict[str, Any], leg: str, left_out: list[str])
     passed = 0
     wanted = {name: legs[leg] for name, legs in expected.items() if leg in legs}
     for scenario in sorted({*wanted, *reports}):
-        if _is_left_out(scenario, left_out):
-            continue
         found = _judge_scenario(scenario, reports.get(scenario), wanted.get(scenario, {}))
         for check in reports.get(scenario, []):
             totals[check["status"]] += 1
