@@ -48,6 +48,24 @@ async def test_the_linter_has_nothing_to_say(toolwire: Command, tmp_path: Path) 
         assert findings(await client.list_tools()) == []
 
 
+@pytest.mark.parametrize("name", ["demo", "My_Demo-2"])
+def test_the_template_of_a_skill_passes_its_own_test_and_the_linter(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert toolwire("new", name, "--template", "skill").status == 0
+    monkeypatch.chdir(name)
+    linted = toolwire("lint", "skills", "--strict")
+    assert (linted.status, linted.out.endswith("0 errors, 0 warnings, 0 hints.\n")) == (0, True)
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio"],
+        capture_output=True,
+        text=True,
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "toolwire[http,skills]" in Path("pyproject.toml").read_text()
+
+
 @pytest.mark.parametrize("name", ["", "9lives", "a b", "..", "-x", "a" * 65, "é"])
 def test_a_bad_name_is_refused(toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)

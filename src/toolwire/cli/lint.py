@@ -1,8 +1,13 @@
-"""`toolwire lint TARGET`: find what makes a server's tools hard to use, and how much of a model's context they take."""
+"""`toolwire lint TARGET`: find what makes tools or skills hard to use, and how much of a model's context they take.
+
+TARGET is a server, or a folder of skills.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,22 +35,36 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
+    if Path(arguments.target).is_dir():
+        return _lint_skills(arguments)
     return targets.run(arguments, lambda: _lint(arguments))
 
 
+def _lint_skills(arguments: Namespace) -> int:
+    # Imported here because most lint a server, which needs no YAML.
+    from toolwire.cli import lint_skills
+
+    folder = Path(arguments.target)
+    loaded = lint_skills.load(folder)
+    sizes = {skill.uri: lint_skills.skill_tokens(skill) for skill in loaded.skills}
+    return _report(arguments, _sorted(lint_skills.check(folder, loaded)), sizes, "skill")
+
+
 async def _lint(arguments: Namespace) -> int:
-    out = screen.results(arguments.color)
     async with targets.client(arguments) as client:
         tools = (await catalogue.fetch(client, ("tools",))).tools
-    found = findings(tools)
+    return _report(arguments, findings(tools), {tool.name: tool_tokens(tool) for tool in tools}, "tool")
+
+
+def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int], noun: str) -> int:
+    out = screen.results(arguments.color)
     if arguments.quiet:
         found = [finding for finding in found if finding.level != "hint"]
-    sizes = {tool.name: tool_tokens(tool) for tool in tools}
     if arguments.json:
         plain = [msgspec.to_builtins(finding) for finding in found]
         out.json({"findings": plain, "tokens": sizes, "total": sum(sizes.values())})
     else:
-        _show(out, found, sizes)
+        _show(out, found, sizes, noun)
     failing = ("error", "warning") if arguments.strict else ("error",)
     return FAILED if any(finding.level in failing for finding in found) else DONE
 
@@ -53,10 +72,14 @@ async def _lint(arguments: Namespace) -> int:
 def findings(tools: list[t.Tool]) -> list[LintFinding]:
     """Return all findings, the worst first."""
     found = [*lint_rules.check(tools), *(finding for tool in tools for finding in lint_vendors.check(tool))]
+    return _sorted(found)
+
+
+def _sorted(found: Iterable[LintFinding]) -> list[LintFinding]:
     return sorted(found, key=lambda finding: (_LEVELS.index(finding.level), finding.tool, finding.where))
 
 
-def _show(out: screen.Screen, found: list[LintFinding], sizes: dict[str, int]) -> None:
+def _show(out: screen.Screen, found: list[LintFinding], sizes: dict[str, int], noun: str) -> None:
     if found:
         out.table(("level", "where", "what", "rule"), [_row(finding) for finding in found[:SHOWN]])
         if len(found) > SHOWN:
@@ -64,14 +87,16 @@ def _show(out: screen.Screen, found: list[LintFinding], sizes: dict[str, int]) -
         out.line()
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     if largest:
-        out.table(("tool", "tokens"), [(short(name), f"{size:,}") for name, size in largest[:SHOWN]])
+        out.table((noun, "tokens"), [(short(name), f"{size:,}") for name, size in largest[:SHOWN]])
         out.line()
-    out.line(f"The catalogue takes about {counted(sum(sizes.values()), 'token')} ({counted(len(sizes), 'tool')}).")
+    all_of_them = "The catalogue takes" if noun == "tool" else "The skills, when they are loaded, take"
+    out.line(f"{all_of_them} about {counted(sum(sizes.values()), 'token')} ({counted(len(sizes), noun)}).")
     levels = Counter(finding.level for finding in found)
     out.line(", ".join(counted(levels[level], level) for level in _LEVELS) + ".")
 
 
 def _row(finding: LintFinding) -> tuple[str, str, str, str]:
-    where = short(finding.tool) + (f".{short(finding.where)}" if finding.where else "")
+    separator = ":" if finding.where[:1].isdigit() else "."  # A line and a column, or the name of an argument.
+    where = short(finding.tool) + (f"{separator}{short(finding.where)}" if finding.where else "")
     refused = f" (refused by {', '.join(finding.vendors)})" if finding.vendors else ""
     return finding.level, where or "catalogue", finding.message + refused, finding.rule

@@ -1,4 +1,7 @@
-"""`toolwire new NAME`: make a small project that runs and passes its own test."""
+"""`toolwire new NAME`: make a small project that runs and passes its own test.
+
+`--template skill` makes a server that offers a skill.
+"""
 
 from __future__ import annotations
 
@@ -132,6 +135,66 @@ $ toolwire install server.py --client claude-desktop             # use it from a
 ```
 """
 
+_SKILL_SERVER: Final = '''"""The {name} server. It offers the skills in skills/. `toolwire dev server.py` shows them."""
+
+from toolwire import Server
+
+server = Server("{name}", version="0.1.0")
+server.skills("skills", instructions=True)
+
+if __name__ == "__main__":
+    server.run()
+'''
+
+_SKILL: Final = """---
+name: {skill}
+description: Write release notes from a list of changes. Use it when somebody asks what is new in a version.
+---
+# Release notes
+
+1. Sort the changes into the groups of [references/groups.md](references/groups.md). Leave out what users do not notice.
+2. Write one line for each change: what a user can do now, in the present tense.
+3. Put changes that break something first, with what to do about each.
+"""
+
+_SKILL_GROUPS: Final = """# Groups
+
+| group | what belongs there |
+|---|---|
+| Breaking | a user has to change something |
+| New | a user can do something that was not possible |
+| Fixed | something works now that did not |
+"""
+
+_SKILL_TEST: Final = '''"""Tests of the {name} server, in memory: no process, no network. `pytest` runs them."""
+
+from toolwire.client.sync import Client
+
+from server import server
+
+
+def test_the_skill_is_what_its_entry_says() -> None:
+    with Client(server) as client:
+        (listed,) = client.skills.list()
+        skill = client.skills.load(listed.uri)  # verified: digest, size and frontmatter
+        assert skill.name == "{skill}"
+        assert "Breaking" in (skill.read("references/groups.md").text or "")
+'''
+
+_SKILL_README: Final = """# {name}
+
+An MCP server that offers a skill. With `toolwire[skills]` installed:
+
+```console
+$ toolwire lint skills                    # check the skills
+$ toolwire skills list server.py          # the skills as a client sees them
+$ toolwire skills show server.py {skill}  # one of them, verified
+$ toolwire skills digest skills           # the entries, to review and to pin
+$ toolwire dev server.py                  # a page to look at them, with reload
+$ pytest                                  # run its tests
+```
+"""
+
 FILES: Final = {
     "server.py": _SERVER,
     "test_server.py": _TEST,
@@ -139,10 +202,25 @@ FILES: Final = {
     "README.md": _README,
     ".gitignore": "__pycache__/\n.pytest_cache/\n.venv/\n",
 }
+SKILL_FILES: Final = {
+    "server.py": _SKILL_SERVER,
+    "skills/{skill}/SKILL.md": _SKILL,
+    "skills/{skill}/references/groups.md": _SKILL_GROUPS,
+    "test_server.py": _SKILL_TEST,
+    "pyproject.toml": _PYPROJECT.replace("toolwire[http]", "toolwire[http,skills]"),
+    "README.md": _SKILL_README,
+    ".gitignore": FILES[".gitignore"],
+    # Line endings that git changes would change the digests of the files.
+    ".gitattributes": "skills/** -text\n",
+}
+TEMPLATES: Final = {"tools": FILES, "skill": SKILL_FILES}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the name of the project, and of the folder that is made")
+    parser.add_argument(
+        "--template", choices=TEMPLATES, default="tools", help="what the server offers (default: %(default)s)"
+    )
 
 
 def main(arguments: Namespace) -> int:
@@ -153,12 +231,18 @@ def main(arguments: Namespace) -> int:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{str(folder)!r} exists already and is not empty: choose another name")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in FILES.items():
-        (folder / name).write_text(text.format(name=folder.name, version=__version__), encoding="utf-8")
+    skill = re.sub(r"[_-]+", "-", folder.name.lower())
+    values = {"name": folder.name, "skill": skill, "version": __version__}
+    made = {name.format(**values): text.format(**values) for name, text in TEMPLATES[arguments.template].items()}
+    for name, text in made.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
     out = screen.results()
-    out.line(f"Made {folder} with {', '.join(FILES)}. Try it:")
+    out.line(f"Made {folder} with {', '.join(made)}. Try it:")
     out.line(f"  cd {folder}")
-    out.line("  toolwire call server.py convert_amount value=116 currency=NOK")
+    if arguments.template == "skill":
+        out.line(f"  toolwire skills show server.py {skill}")
+    else:
+        out.line("  toolwire call server.py convert_amount value=116 currency=NOK")
     out.line("  toolwire dev server.py")
     return DONE
