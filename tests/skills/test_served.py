@@ -74,7 +74,7 @@ async def test_the_three_methods_work_for_a_client_that_declares_nothing(root: P
             ("skill://acme/pdf/references", "references", "inode/directory"),
         ]
         hints = {"ttlMs": 300_000, "cacheScope": "public", "resultType": "complete"}
-        for answer in (await client.result("skills/list"), one):
+        for answer in (await client.result("skills/list"), one, children):
             assert {key: answer.get(key) for key in hints} == (hints if revision == MODERN else dict.fromkeys(hints))
 
 

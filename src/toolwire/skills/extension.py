@@ -114,10 +114,12 @@ class SkillsExtension(Extension):
         except ValueError:
             raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
         names, following = page(sorted(children), after, kernel.methods.pages.size)
-        return t.ReadResourceDirectoryResult(
+        result = t.ReadResourceDirectoryResult(
             resources=[children[name] for name in names],
             next_cursor=UNSET if following is None else encode_cursor("directory", following),
         )
+        _hint(result, [skill], is_private=kernel.methods.depends_on_caller(skill))
+        return result
 
 
 class _Lists:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from toolwire.protocol.open_codec import Wire
-from toolwire.protocol.types.base import CacheableResult, PaginatedRequestParams, RequestParams, Result
+from toolwire.protocol.types.base import CacheableResult, PaginatedRequestParams, RequestParams
 from toolwire.protocol.types.resources import Resource
 
 __all__ = [
@@ -74,8 +74,11 @@ class ReadResourceDirectoryRequestParams(PaginatedRequestParams, kw_only=True):
     uri: str
 
 
-class ReadResourceDirectoryResult(Result, kw_only=True):
-    """The result of `resources/directory/read`: one page of the direct children of a directory."""
+class ReadResourceDirectoryResult(CacheableResult, kw_only=True):
+    """The result of `resources/directory/read`: one page of the direct children of a directory.
+
+    The specification asks for no cache hint here. Some clients do, as in every other result of 2026-07-28.
+    """
 
     resources: list[Resource]
     next_cursor: str | UnsetType | None = UNSET
