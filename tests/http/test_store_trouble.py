@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.http.httpclient import HttpClient, SessionClient, initialize_request
+from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 
 from toolwire import Context, Server
 from toolwire.http import readiness
+from toolwire.http.legacy import post_stream
 from toolwire.stores import MemoryKV, MemoryLog, StoreFailed, StoreFull, Stores
 from toolwire.testing import elapse
 
@@ -66,7 +67,12 @@ async def gate() -> asyncio.Event:
 
 
 @pytest.fixture
-async def app(stores: Stores, gate: asyncio.Event) -> AsyncIterator[Any]:
+async def gates() -> list[asyncio.Event]:
+    return [asyncio.Event() for _ in range(3)]
+
+
+@pytest.fixture
+async def app(stores: Stores, gate: asyncio.Event, gates: list[asyncio.Event]) -> AsyncIterator[Any]:
     server = Server("s", stores=stores)
 
     @server.tool
@@ -84,6 +90,14 @@ async def app(stores: Stores, gate: asyncio.Event) -> AsyncIterator[Any]:
         return "done"
 
     @server.tool
+    async def steps(ctx: Context) -> str:
+        await ctx.info(0)
+        for number, passed in enumerate(gates, 1):
+            await passed.wait()
+            await ctx.info(number)
+        return "done"
+
+    @server.tool
     async def tell(ctx: Context) -> str:
         await ctx.info("under way")
         return "done"
@@ -91,6 +105,11 @@ async def app(stores: Stores, gate: asyncio.Event) -> AsyncIterator[Any]:
     app = server.http_app()
     yield app
     await app.stop()
+
+
+async def arrived(call: Answer, count: int) -> None:
+    """Wait until so many messages are there."""
+    await call.until(lambda: len(call.messages) == count)
 
 
 async def test_a_session_that_cannot_be_looked_up_is_refused_for_now(
@@ -157,6 +176,113 @@ async def test_messages_for_a_client_that_is_away_are_kept_later_and_in_order(
     await resumed.finished()
     assert [each["params"]["data"] for each in resumed.messages[:-1]] == [1, 2, 3]
     assert resumed.answer()["result"]["content"][0]["text"] == "done"
+
+
+@pytest.mark.parametrize("error", [StoreFailed, StoreFull])
+@pytest.mark.parametrize("taken", [False, True], ids=["refused", "taken, but the answer is lost"])
+@pytest.mark.parametrize("has", [0, 1, 2], ids=["the client got none", "the client got one", "the client got both"])
+@pytest.mark.parametrize("is_back", [False, True], ids=["the store is back later", "the store is back at once"])
+async def test_messages_that_were_sent_before_they_were_kept_come_once(
+    app: Any, stores: Stores, gates: list[asyncio.Event], error: type[Exception], taken: bool, has: int, is_back: bool
+) -> None:
+    """The connection breaks after the log failed, and nobody but the client knows what the client got."""
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("steps")
+    await call.message("notifications/message")
+    log: Any = stores.log
+    log.broken, log.error, log.takes = True, error, taken
+    for number, gate in enumerate(gates[:2], 2):
+        gate.set()
+        await arrived(call, number)
+    ids = [event.id for event in call.events if event.data]
+    assert len(set(ids)) == 3
+    log.broken = not is_back
+    await call.disconnect()
+    log.broken = False
+    resumed = await client.get({"last-event-id": ids[has]})
+    gates[2].set()
+    await elapse(10.0)
+    await resumed.finished()
+    assert [each["params"]["data"] for each in resumed.messages[:-1]] == [1, 2, 3][has:]
+    assert resumed.answer()["result"]["content"][0]["text"] == "done"
+    again = await client.start_get({"last-event-id": ids[0]}).finished()
+    assert [each["params"]["data"] for each in again.messages[:-1]] == [1, 2, 3]
+
+
+async def test_messages_are_kept_in_order_when_the_log_takes_them_again(
+    app: Any, stores: Stores, gates: list[asyncio.Event]
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("steps")
+    await call.message("notifications/message")
+    log: Any = stores.log
+    log.broken = True
+    gates[0].set()
+    await arrived(call, 2)
+    log.broken = False
+    for gate in gates[1:]:
+        gate.set()
+    await call.finished()
+    ids = [event.id for event in call.events if event.data]
+    assert ["+" in identifier for identifier in ids] == [False, True, False, False, False]
+    for number, identifier in enumerate(ids[:-1]):
+        again = await client.start_get({"last-event-id": identifier}).finished()
+        assert again.messages == call.messages[number + 1 :]
+
+
+async def test_messages_that_wait_for_the_log_have_a_bound(
+    app: Any, stores: Stores, gates: list[asyncio.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that stays gets everything. One that comes back gets an error instead of a part."""
+    monkeypatch.setattr(post_stream, "MAX_UNLOGGED", 150)
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("steps")
+    await call.message("notifications/message")
+    log: Any = stores.log
+    log.broken = True
+    for number, gate in enumerate(gates[:2], 2):
+        gate.set()
+        await arrived(call, number)
+    log.broken = False
+    first, *others = [event.id for event in call.events if event.data]
+    assert others == [first.replace(".", "+1.")] * 2  # The last one has none of its own.
+    gates[2].set()
+    await call.finished()
+    assert [each["params"]["data"] for each in call.messages[:-1]] == [0, 1, 2, 3]
+    resumed = await client.start_get({"last-event-id": first}).finished()
+    [answer] = resumed.messages
+    assert "is lost" in answer["error"]["message"]
+
+
+async def test_nothing_is_kept_after_a_message_that_could_not_be(
+    app: Any, stores: Stores, gates: list[asyncio.Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("steps")
+    await call.message("notifications/message")
+    await call.disconnect()
+    log: Any = stores.log
+    log.broken = True
+    gates[0].set()
+    await log.failed.wait()
+    app.sessions.streams.events.hurry()  # As at the end of the process.
+    while "the rest of a stream is lost" not in caplog.text:
+        await asyncio.sleep(0)
+    log.broken = False
+    resumed = await client.get({"last-event-id": call.last_event_id})
+    for gate in gates[1:]:
+        gate.set()
+    while app.sessions.streams._posts:
+        await asyncio.sleep(0)
+    (stream,) = app.sessions.streams._resumed()
+    stream._heartbeat()
+    await resumed.finished()
+    [answer] = resumed.messages
+    assert "is lost" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("notices", [True, False], ids=["a connection that is gone", "one that seems to be there"])

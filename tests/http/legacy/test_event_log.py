@@ -33,10 +33,10 @@ POSITIONS = st.one_of(
 
 
 @pytest.mark.covers("3.4.4.1", "2.1.15")
-@given(POSITIONS, st.sampled_from(["p", "g"]))
-def test_an_event_id_names_its_stream_and_its_place(position: int | str | None, kind: str) -> None:
+@given(POSITIONS, st.sampled_from(["p", "g"]), st.integers(0, 99_999))
+def test_an_event_id_names_its_stream_and_its_place(position: int | str | None, kind: str, ahead: int) -> None:
     name = stream_name("p" if kind == "p" else "g", os.urandom)
-    assert parse_event_id(event_id(name, position)) == Resume(name, position)
+    assert parse_event_id(event_id(name, position, ahead)) == Resume(name, position, ahead)
 
 
 @given(st.text(max_size=300))

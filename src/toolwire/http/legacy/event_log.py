@@ -46,7 +46,7 @@ MAX_WAITING: Final = 16 * 1024 * 1024
 LEAST_WAITING: Final = 16 * 1024
 LONGEST_PAUSE: Final = 5.0
 
-_STREAM: Final = re.compile(r"[pg][A-Za-z0-9_-]{11}")
+_STREAM: Final = re.compile(r"([pg][A-Za-z0-9_-]{11})(?:\+([1-9][0-9]{0,4}))?")
 
 
 class LoggedEvent(Struct):
@@ -75,6 +75,8 @@ class Resume(Struct):
 
     stream: str
     position: Position | None
+    ahead: int = 0
+    """The messages after the position that the client has already. They were sent before they were logged."""
 
     @property
     def from_post(self) -> bool:
@@ -98,24 +100,27 @@ def stream_name(kind: Literal["p", "g"], random: Callable[[int], bytes]) -> str:
     return kind + encode_base64url(random(8))
 
 
-def event_id(stream: str, position: Position | None) -> str:
+def event_id(stream: str, position: Position | None, ahead: int = 0) -> str:
+    """Make the id of the event at a position, or of a message that comes so many messages after it."""
     # A store counts in integers or in texts. The tilde marks a text when the id comes back.
     text = "" if position is None else str(position) if isinstance(position, int) else f"~{position}"
-    return f"{stream}.{text}"
+    return f"{stream}+{ahead}.{text}" if ahead else f"{stream}.{text}"
 
 
 def parse_event_id(text: str) -> Resume | None:
     """Read an event id; return None for one that this library never wrote."""
-    stream, dot, place = text.partition(".")
-    if not dot or len(text) > 200 or not _STREAM.fullmatch(stream):
+    named, dot, place = text.partition(".")
+    found = _STREAM.fullmatch(named)
+    if not dot or len(text) > 200 or found is None:
         return None
+    stream, ahead = found[1], int(found[2] or 0)
     if not place:
-        return Resume(stream, None)
+        return Resume(stream, None, ahead)
     if place.startswith("~"):
-        return Resume(stream, place[1:])
+        return Resume(stream, place[1:], ahead)
     if not place.isascii() or not place.isdigit() or len(place) > 20:
         return None
-    return Resume(stream, int(place))
+    return Resume(stream, int(place), ahead)
 
 
 def up_to_end(events: list[LoggedEvent]) -> list[LoggedEvent]:
@@ -161,13 +166,21 @@ class EventLog:
     async def append(self, session: str, stream: str, kind: bytes, data: bytes) -> Position:
         return await self._log.append(_key(session, stream), kind + data)
 
+    async def append_again(
+        self, session: str, stream: str, after: Position | None, kind: bytes, data: bytes
+    ) -> Position:
+        """Append an event that the store failed to take. `after` is the position of the event before it."""
+        # The store may have taken it the first time, and only its answer was lost.
+        kept = await self.kept(session, stream)
+        last = kept[-1] if kept else None
+        if last is not None and (last.is_end or _is_taken(last, after, kind, data)):
+            return last.position
+        return await self.append(session, stream, kind, data)
+
     async def append_later(
         self, session: str, stream: str, after: Position | None, kind: bytes, data: bytes, within: float
     ) -> Position:
-        """Append an event that the store failed to take, as soon as it can; raise its last error after some time.
-
-        `after` is the position of the event before it.
-        """
+        """Append an event that the store failed to take, as soon as it can; raise its last error after some time."""
         size = max(len(data), LEAST_WAITING)
         if self._waiting + size > MAX_WAITING:
             raise StoreFull("Too much waits for the store already.")
@@ -178,12 +191,7 @@ class EventLog:
             while True:
                 await in_time(backoff.after(None), self._hurried.wait())
                 try:
-                    # The store may have taken it the first time, and only its answer was lost.
-                    kept = await self.kept(session, stream)
-                    last = kept[-1] if kept else None
-                    if last is not None and (last.is_end or _is_taken(last, after, kind, data)):
-                        return last.position
-                    return await self.append(session, stream, kind, data)
+                    return await self.append_again(session, stream, after, kind, data)
                 except (StoreFailed, StoreFull):
                     if self._hurried.is_set() or asyncio.get_running_loop().time() >= until:
                         raise

@@ -93,6 +93,7 @@ class GetStream:
     """A connection that carries a stream from the log, after a position. It ends where the stream ends."""
 
     __slots__ = (
+        "_ahead",
         "_ended",
         "_heartbeats",
         "_lingers",
@@ -117,6 +118,7 @@ class GetStream:
         self.token: SessionToken = token
         self.name: str = resume.stream
         self.position: Position | None = resume.position
+        self._ahead = resume.ahead  # The messages after the position that the client has already.
         self.taken: bool = False
         """Whether another connection carries the stream now."""
         self.carrier: str = ""
@@ -241,7 +243,7 @@ class GetStream:
             events = [
                 encode_event(entry.data, id=event_id(self.name, entry.position))
                 for entry in entries
-                if entry.kind in (MESSAGE, LAST)
+                if entry.kind in (MESSAGE, LAST) and not self._has_already(entry)
             ]
             if events:
                 await self._transmit(send, b"".join(events))
@@ -251,6 +253,13 @@ class GetStream:
                 return
         if quiet:
             await self._transmit(send, encode_comment("keep-alive"))
+
+    def _has_already(self, event: LoggedEvent) -> bool:
+        """Return whether the client got a message before it was logged."""
+        if not self._ahead or event.kind != MESSAGE:
+            return False
+        self._ahead -= 1
+        return True
 
     async def _transmit(self, send: SendMessage, data: bytes) -> None:
         self._sending = True
@@ -267,7 +276,7 @@ class GetStream:
                 raise
             # The log keeps less than was written since. The client gets what is left, and is told of the loss.
             log.warning("a client is too far behind on its stream: events were dropped")
-            self.position = None
+            self.position, self._ahead = None, 0
             self.lost()
             return await self.streams.events.read(self.token.id, Resume(self.name, None), PAGE)
 

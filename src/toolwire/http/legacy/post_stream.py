@@ -44,6 +44,8 @@ KEPT_AFTER: Final = 30.0
 KEPT_FOR_RETURN: Final = 300.0
 # The bytes that may wait for the log when the client has left, until the call has to wait as well.
 CONGESTED_ALONE: Final = 64 * 1024
+# The bytes of messages that were sent and that the log has yet to take.
+MAX_UNLOGGED: Final = 64 * 1024
 # Not every report of a call waits. Beyond this many bytes they are dropped.
 MAX_QUEUED: Final = 4 * CONGESTED
 
@@ -102,6 +104,8 @@ class PostStream:
         self._is_disowned = False  # Whether that lease was lost.
         self._since_header = (HEADER_EVERY, 0)  # The events since the last header in the log, and their bytes.
         self._has_event_id = False  # Whether the client has an event id to come back with.
+        self._unlogged: deque[bytes] = deque()  # Messages that the log failed to take, and takes before all others.
+        self._is_torn = False  # Whether a message is in no log. Nothing that follows is logged either.
         self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
         self._carrier = ""  # The process whose connection carries the stream now; empty where no client came back.
         self._retry: int | None = None
@@ -267,7 +271,9 @@ class PostStream:
             await self._begin()
             await self._carry()
             if self._unkept is not None and self._has_event_id:
-                await self._keep_later(*self._unkept)
+                self._disconnect()
+                await self._log_later()
+                await self._end_later(*self._unkept)
         except Exception:
             log.exception("the stream of a request broke")
         finally:
@@ -302,13 +308,15 @@ class PostStream:
             finished = self.expected == 0
             if self._is_disowned:
                 self._is_disowned = not await self._keep(PRIMING, b"")
+            if self._unlogged and not self.attached:
+                await self._log_later()
             if self._queue or finished:
                 await self._flush(finished)
             if finished:
                 break
             if self._closing and self.attached:
                 await self._close()
-            if self._queue:
+            if self._queue or (self._unlogged and not self.attached):
                 continue
             if not await in_time(KEEP_ALIVE, self._wake.wait()):
                 await self._body(encode_comment("keep-alive"))
@@ -316,7 +324,7 @@ class PostStream:
 
     async def _close(self) -> None:
         if self._retry is not None:
-            await self._body(encode_event(b"", id=event_id(self.name, self._position), retry=self._retry))
+            await self._body(encode_event(b"", id=self._event_id(), retry=self._retry))
         await self._body(b"", more=False)
         self._disconnect()
 
@@ -367,15 +375,28 @@ class PostStream:
             text = "The answer is too large to be kept for a connection that was lost"
             kept = encode_error(self._last_request, INTERNAL_ERROR, text)
         is_kept = await self._keep(LAST if last else MESSAGE, kept)
-        if not is_kept and not (last or self.attached):
-            is_kept = await self._keep_late(kept)
-        if not is_kept:
+        if not is_kept and (last or not self._has_event_id or self._is_torn):
             return encode_event(message)
-        return encode_event(message, id=event_id(self.name, self._position))
+        if not is_kept:
+            self._unlogged.append(kept)
+            if not self.attached:
+                await self._log_later()
+            elif sum(map(len, self._unlogged)) > MAX_UNLOGGED:
+                self._tear("too much waits for it")
+                return encode_event(message)
+        return encode_event(message, id=self._event_id())
+
+    def _event_id(self) -> str:
+        return event_id(self.name, self._position, len(self._unlogged))
 
     async def _keep(self, kind: bytes, data: bytes) -> bool:
-        """Log an event; return False when the log cannot take it, so that only a connected client gets the event."""
+        """Log an event; return False when the log cannot take it now."""
+        if self._is_torn:
+            return False
         try:
+            while self._unlogged:
+                again = (self.session, self.name, self._position, MESSAGE, self._unlogged[0])
+                self._logged_late(await self._streams.events.append_again(*again))
             header = await self._make_header()
             if len(header) > MAX_HEADER:
                 return False
@@ -390,20 +411,31 @@ class PostStream:
         self._has_event_id = True
         return True
 
-    async def _keep_late(self, message: bytes) -> bool:
-        """Log a message that the log did not take, before those that follow: a client that comes back expects it."""
-        if not self._has_event_id:
-            return False
+    async def _log_later(self) -> None:
+        """Log the messages that the log did not take, before those that follow: a client that comes back expects them.
+
+        Where that fails in the end, the client gets an error instead of the rest.
+        """
         events = self._streams.events
         try:
-            self._position = await events.append_later(
-                self.session, self.name, self._position, MESSAGE, message, KEPT_FOR_RETURN
-            )
+            while self._unlogged:
+                late = (self.session, self.name, self._position, MESSAGE, self._unlogged[0])
+                self._logged_late(await events.append_later(*late, KEPT_FOR_RETURN))
         except (StoreFailed, StoreFull) as error:
-            log.error("an event could not be kept for a client that comes back: %s", error)
-            return False
-        self._count(MESSAGE, message)
-        return True
+            self._tear(error)
+        else:
+            self._streams.woken(self.session, self.name, self._carrier)
+
+    def _logged_late(self, position: Position) -> None:
+        self._position = position
+        self._count(MESSAGE, self._unlogged.popleft())
+
+    def _tear(self, why: object) -> None:
+        """Log nothing more, because the log lacks a message: a client that comes back is told so by an error."""
+        log.error("the rest of a stream is lost to a client that comes back: %s", why)
+        self._is_torn = True
+        self._unlogged.clear()
+        self._unkept = None
 
     async def _make_header(self) -> bytes:
         lease = await self._streams.lease()
@@ -428,9 +460,10 @@ class PostStream:
         events, total = self._since_header
         self._since_header = (0, 0) if kind == PRIMING else (events + 1, total + len(data))
 
-    async def _keep_later(self, kind: bytes, data: bytes) -> None:
+    async def _end_later(self, kind: bytes, data: bytes) -> None:
         """Log the end of the stream after all, because a client that comes back waits for it."""
-        self._disconnect()
+        if self._is_torn:
+            return
         try:
             events = self._streams.events
             await events.append_later(self.session, self.name, self._position, kind, data, KEPT_FOR_RETURN)
