@@ -216,3 +216,31 @@ async def test_what_is_left_in_redis_after_all_tasks_are_over(redis: RedisServer
     left = {key for key in redis.command("KEYS", "*queue*").split(b"\r\n") if key.startswith(b"{")}
     assert left == {b"{toolwire}:queue-counts", b"{toolwire}:queue-buried"}
     assert redis.command("HLEN", "{toolwire}:queue-counts") == b":1\r\n", "the number that was given last"
+
+
+async def test_counting_the_tasks_takes_as_many_commands_for_many_as_for_few(
+    redis: RedisServer, stores: RedisStores
+) -> None:
+    queue = stores.queue
+    for process in "pq":
+        await queue.renew(process, 1000)
+    await queue.release("q")
+
+    async def commands() -> dict[str, str]:
+        await queue.counts()
+        redis.command("CONFIG", "RESETSTAT")
+        await queue.counts()
+        lines = redis.command("INFO", "commandstats").decode().splitlines()
+        calls = (line.partition(":calls=") for line in lines if line.startswith("cmdstat_"))
+        # Others are those of the connection that waits for messages.
+        names = {f"cmdstat_{name}" for name in ("zcount", "zlexcount", "zrange", "zrangebyscore", "zcard", "hgetall")}
+        return {name: rest.partition(",")[0] for name, _, rest in calls if name in names}
+
+    seen = []
+    for amount in (30, 600):
+        for number in range(amount):
+            place = (Ready("x", "o"), Ready("x", "o", 500.0), Held("p", "y"))[number % 3]
+            await queue.change(f"{amount} {number}", b"1", ttl=1000, expect=None, place=place)
+        seen.append(await commands())
+    assert seen[0] == seen[1]
+    assert "cmdstat_zcount" in seen[0]

@@ -34,7 +34,7 @@ async def shown(server: Server, *, everything: bool = True) -> dict[str, dict[st
     await server.metrics.refresh()
     found: dict[str, dict[str, float]] = {}
     for (name, labels), value in samples(server.metrics.render(everything=everything)).items():
-        if name.startswith(("toolwire_task", "toolwire_bus")):
+        if name.startswith(("toolwire_task", "toolwire_lease", "toolwire_bus")):
             found.setdefault(name.removeprefix("toolwire_"), {})[dict(labels).get("tool", "")] = value
     return found
 
@@ -52,7 +52,7 @@ async def test_every_process_shows_the_same_numbers_of_the_fleet(clock: Clock) -
             assert found["tasks_running"] == {"once": 2, "again": 0, "staying": 0, "reporting": 0, "asking": 0}
             assert found["tasks_oldest_seconds"] == {"": 7.0}
             assert found["tasks_delayed"] == found["tasks_orphaned"] == {"": 0}
-            assert found["task_processes"] == {"": 2}
+            assert found["leases"] == {"": 2}
             assert found["tasks"] == {"": 1}, "here"
             assert found["bus_lag_seconds"][""] >= 0
             assert "{}" not in replica.server.metrics.render()
@@ -82,7 +82,7 @@ async def test_lost_processes_are_counted_by_the_process_that_noticed_it(clock: 
         found = await shown(watching.server)
         assert found["tasks_retried_total"] == {"": 1}
         assert found["tasks_dead_total"] == {"": 1}
-        assert found["task_leases_lost_total"] == {"": 2}
+        assert found["leases_lost_total"] == {"": 2}
 
 
 async def test_names_of_tools_that_not_everybody_sees_are_hidden(clock: Clock) -> None:

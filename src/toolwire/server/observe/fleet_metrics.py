@@ -52,13 +52,13 @@ class FleetMetrics:
             ("tasks_oldest_seconds", "How long the oldest task in the store could have been taken.", "oldest"),
             ("tasks_delayed", "Tasks in the store that wait for their next attempt.", "delayed"),
             ("tasks_orphaned", "Tasks in the store whose process is gone.", "orphans"),
-            ("task_processes", "Processes that have a lease in the store.", "leases"),
+            ("leases", "Leases of processes in the store.", "leases"),
         ):
             metrics.gauge(name, text, partial(self._number, member), per_process=False)
         for name, text, member in (
             ("tasks_retried_total", "Tasks that this process put back after their process was lost.", "retried"),
             ("tasks_dead_total", "Tasks that this process gave up after their last attempt.", "dead"),
-            ("task_leases_lost_total", "Leases that this process took away or lost.", "leases_lost"),
+            ("leases_lost_total", "Leases that this process took away or lost.", "leases_lost"),
         ):
             metrics.counter(name, text, partial(self._happened, member))
         metrics.gauge("bus_lag_seconds", "How long a message of the bus took to be heard.", self._lags)
