@@ -11,7 +11,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-_LONGEST_SCAN: Final = 64 * 1024
+# Honest descriptions have at most 1,024 characters. What lies behind is not shown to a model unread, either.
+_LONGEST_SCAN: Final = 16 * 1024
 _SHOWN: Final = 60
 
 # Characters that are not seen and change what is read: the direction of writing, and the tags that spell ASCII.

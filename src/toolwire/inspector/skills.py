@@ -12,20 +12,23 @@ from toolwire.inspector.excerpt import Excerpt
 from toolwire.protocol.errors import ToolwireError
 
 MAX_LOADED: Final = 50
+# Descriptions are searched for signs of deceit up to this many, so that the page of a very long list opens soon.
+MAX_SEARCHED: Final = 500
 
 
 def definitions_of(listed: SkillList) -> list[dict[str, Any]]:
     """Return the skills of a listing for the page, the refused ones last."""
-    return [*map(_offered, listed), *(_refused(each, number) for number, each in enumerate(listed.refused))]
+    offered = [_offered(skill, searched=number < MAX_SEARCHED) for number, skill in enumerate(listed)]
+    return [*offered, *(_refused(each, number) for number, each in enumerate(listed.refused))]
 
 
-def _offered(skill: ListedSkill) -> dict[str, Any]:
+def _offered(skill: ListedSkill, *, searched: bool) -> dict[str, Any]:
     return {
         "uri": skill.uri,
         "name": skill.label,
         "description": skill.description,
         "dynamic": skill.dynamic,
-        "findings": list(skill.findings),
+        "findings": list(skill.findings) if searched else [],
         "entry": skill.entry.to_dict(),
         "refused": None,
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from msgspec import Struct
 
+from toolwire.hostile_text import hostile_text
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.skills import SkillRejected, shown
@@ -44,8 +46,14 @@ class ListedSkill(Struct, frozen=True):
     entry: t.Skill
     label: str
     """The name of the skill among all skills of its server: its `name`, or its path where several have that name."""
-    findings: tuple[str, ...] = ()
-    """Signs of deceit in the description."""
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Signs of deceit in the description and in the names of the files.
+
+        They are looked for when somebody asks, because a server may list very many skills.
+        """
+        return (*hostile_text(self.description), *_twins(self.files))
 
     @property
     def uri(self) -> str:
@@ -71,6 +79,15 @@ class ListedSkill(Struct, frozen=True):
     @property
     def dynamic(self) -> bool:
         return self.entry.resources == rules.DYNAMIC
+
+
+def _twins(files: Iterable[str]) -> Iterator[str]:
+    """Find files that are one file where names have no case or one form of Unicode: the second hides the first."""
+    seen: dict[str, str] = {}
+    for path in files:
+        other = seen.setdefault(normalize("NFC", path).casefold(), path)
+        if other != path:
+            yield f"The files {shown(other)} and {shown(path)} are one file on some systems"
 
 
 class FileSource(Protocol):

@@ -32,19 +32,23 @@ def catalogue_text(skills: Sequence[ListedSkill], budget: int) -> str:
     if not skills:
         return ""
     for longest in (None, _SHORT):
-        lines = [_line(skill, longest) for skill in skills]
-        text = "\n".join([_HEADING, *lines])
-        if count_tokens(text) <= budget:
-            return text
-    kept = [_HEADING]
-    left = budget - count_tokens(_HEADING)
-    for line in lines:
-        left -= count_tokens(line) + 1
-        if left < 0:
+        lines = _lines_within(skills, budget - count_tokens(_HEADING), longest)
+        if len(lines) == len(skills):
+            return "\n".join([_HEADING, *lines])
+    missing = len(skills) - len(lines)
+    return "\n".join([_HEADING, *lines, f"({missing} more skills are not shown here.)"])
+
+
+def _lines_within(skills: Sequence[ListedSkill], budget: int, longest: int | None) -> list[str]:
+    """Write the first skills, as many as the budget has room for. The others are not even looked at."""
+    lines: list[str] = []
+    for skill in skills:
+        line = _line(skill, longest)
+        budget -= count_tokens(line) + 1
+        if budget < 0:
             break
-        kept.append(line)
-    missing = len(lines) - len(kept) + 1
-    return "\n".join([*kept, f"({missing} more skills are not shown here.)"])
+        lines.append(line)
+    return lines
 
 
 def _line(skill: ListedSkill, longest: int | None) -> str:

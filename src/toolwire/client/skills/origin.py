@@ -6,9 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
-from unicodedata import normalize
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -17,7 +16,6 @@ from toolwire.client.pins import Pins
 from toolwire.client.skill_approval import ApproveSkill, SkillRequest, require_approval
 from toolwire.client.skills import verified_read
 from toolwire.client.skills.loaded import ListedSkill, LoadedSkill, SkillFile
-from toolwire.hostile_text import hostile_text
 from toolwire.lazy_parts import load_part
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
@@ -200,8 +198,7 @@ class OriginSkills:
         if self._names[name] > 1:
             # SEP-2640, names: two skills of one name are told apart by their paths.
             label = root.partition("://")[2] or root
-        findings = [*hostile_text(entry.frontmatter["description"]), *_twins(entry)]
-        return ListedSkill(self.label, entry, label, tuple(findings))
+        return ListedSkill(self.label, entry, label)
 
     def _see(self, entries: Iterable[t.Skill]) -> None:
         seen = {entry.uri: _digests(entry) for entry in entries}
@@ -321,15 +318,6 @@ class OriginSkills:
 def _digests(entry: t.Skill) -> dict[str, str]:
     """Return the digest of each file; nothing for a dynamic skill, which equals no set of files."""
     return {} if entry.resources == rules.DYNAMIC else {file.uri: file.digest for file in entry.resources}
-
-
-def _twins(entry: t.Skill) -> Iterator[str]:
-    """Find files that are one file where names have no case or one form of Unicode: the second hides the first."""
-    seen: dict[str, str] = {}
-    for path in rules.files_of(entry):
-        other = seen.setdefault(normalize("NFC", path).casefold(), path)
-        if other != path:
-            yield f"The files {shown(other)} and {shown(path)} are one file on some systems"
 
 
 def _uri_of(raw: Raw) -> str:
