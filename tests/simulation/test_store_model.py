@@ -150,7 +150,7 @@ class Operations:
             case 4 | 5:
                 options: dict[str, Any] = {"passing_over": set(choose(([], [], ["ann"], ["ann", "bob"])))}
                 if self._random.random() < 0.2:
-                    options["known"] = set(choose((list("abc"), [])))
+                    return "queue", "held", (process,), {"after": choose(("", "b")), "limit": choose((1, 1000))}
                 return "queue", "take", (process, choose((["x"], ["x", "y"], ["z"])), choose((1, 3))), options
             case 6 | 7:
                 return "queue", "renew", (process, choose((5.0, 20.0))), {}

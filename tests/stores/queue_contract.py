@@ -68,7 +68,6 @@ class Take(NamedTuple):
     process: str
     kinds: set[str]
     most: int
-    known: set[str] | None
     passing_over: set[str]
 
 
@@ -106,7 +105,6 @@ _take = st.builds(
     _process,
     st.sets(st.sampled_from(KINDS)),
     st.integers(0, 3),
-    st.none() | st.sets(st.sampled_from(KEYS)),
     st.sets(st.sampled_from(OWNERS), max_size=1),
 )
 _call = st.one_of(
@@ -114,6 +112,7 @@ _call = st.one_of(
     st.builds(Call, st.just("release"), st.tuples(_process)),
     st.builds(Call, st.just("bury"), st.tuples(_process, st.integers(1, 3))),
     st.builds(Call, st.just("orphans"), st.tuples(st.integers(0, 3))),
+    st.builds(Call, st.just("held"), st.tuples(_process)),
     st.builds(Call, st.just("waiting"), st.tuples(st.sampled_from([0.0, 3.0]), st.integers(0, 3))),
     st.builds(Call, st.sampled_from(["counts", "stale", "leases"]), st.just(())),
     st.builds(Call, st.just("places"), st.tuples(st.sampled_from(["", "b", "z"]))),
@@ -137,9 +136,7 @@ async def outcome(step: Step, queue: Queue, present: bytes | None) -> Any:
                 most_ready=step.most_ready,
             )
         if isinstance(step, Take):
-            return await queue.take(
-                step.process, step.kinds, step.most, known=step.known, passing_over=step.passing_over
-            )
+            return await queue.take(step.process, step.kinds, step.most, passing_over=step.passing_over)
         assert isinstance(step, Call)
         return await getattr(queue, step.name)(*step.given)
     except ToolwireError as error:
@@ -205,7 +202,8 @@ class QueueContract:
         assert await stores.kv.delete("d")
         assert await stores.kv.delete("e")
         assert [await queue.place(key) for key in "de"] == [None, None]
-        assert await queue.take("p", ["x"], 10, known=()) == []
+        assert await queue.take("p", ["x"], 10) == []
+        assert (await queue.held("p"))[1] == []
         await queue.release("p")
         assert await queue.orphans(10) == await queue.waiting(0, 10) == []
         # A new record under the same key has the place that it is given.
@@ -371,18 +369,28 @@ class QueueContract:
             await hand_back()
         assert await queue.place("a") == Held("q", "x")
 
-    async def test_tasks_whose_answer_was_lost_are_given_again(self, make: Make) -> None:
-        queue = make().queue
-        await queue.renew("p", 10)
+    async def test_a_process_finds_the_tasks_that_it_holds(self, make: Make) -> None:
+        clock = Clock()
+        queue = make(clock=clock).queue
+        assert await queue.held("p") == (0, [])
+        for process in "pq":
+            await queue.renew(process, 100)
+        await create(queue, "ü", Held("p", "y"))
+        await create(queue, "z", Held("q", "x"))
         for key in "abcdef":
-            await create(queue, key, Ready("x", "o"))
-        assert await taken(queue, "p", "x", 3) == "abc"
-        assert await taken(queue, "p", "x", 1) == "d"
-        assert await taken(queue, "p", "x", 0, known="a") == "bcd", "all of them, whatever was asked for"
-        assert await taken(queue, "p", "", 1, known="ac") == "bd", "of whatever kind"
-        assert await taken(queue, "p", "x", 3, known="ab") == "cde", "and new ones only for the rest"
-        assert await taken(queue, "p", "x", 3, known="abcde") == "f"
-        assert await taken(queue, "p", "x", 3, known="abcdef") == ""
+            await create(queue, key, Ready("x", "o"), ttl=10 if key == "c" else 1000)
+        assert await taken(queue, "p", "x", 5) == "abcde"
+        assert await queue.held("p") == (6, [*"abcde", "ü"]), "of whatever kind, however they came there"
+        assert await queue.held("p", limit=0) == await queue.held("p", limit=-1) == (6, [])
+        assert await queue.held("p", limit=2) == (6, ["a", "b"])
+        assert await queue.held("p", after="b", limit=2) == (6, ["c", "d"])
+        assert await queue.held("p", after="bb", limit=100) == (6, ["c", "d", "e", "ü"])
+        assert await queue.held("p", after="ü") == (6, [])
+        clock.now += 10
+        await queue.change("a", b"2", ttl=10, expect=b"a", place=None, holder="p")
+        await queue.release("p")
+        assert await queue.held("p") == (4, ["b", "d", "e", "ü"]), "also without a lease"
+        assert await queue.held("q") == (1, ["z"])
 
     async def test_leases_are_renewed_ended_and_buried_repeatedly(self, make: Make) -> None:
         queue = make().queue
@@ -406,7 +414,7 @@ class QueueContract:
         with pytest.raises(LeaseLost):
             await create(queue, "a", Held("p"))
         with pytest.raises(LeaseLost):
-            await queue.take("p", ["x"], 1, known=())
+            await queue.take("p", ["x"], 1)
         await queue.renew("p", 10)
         value = await create(queue, "a", Held("p", "x"))
         await create(queue, "b", Ready("x", "o"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -96,20 +97,48 @@ async def test_what_a_take_brought_and_was_lost_is_found(redis: RedisServer) -> 
     for number in range(60):
         await queue.change(str(number), b"1", ttl=100, expect=None, place=Ready("x", "o"))
     known: set[str] = set()
-    is_sure = True
     while len(known) < 60:
         redis.command("CLIENT", "KILL", "TYPE", "normal")
         try:
-            tasks = await queue.take("p", ["x"], 2, known=None if is_sure else known)
+            tasks = await queue.take("p", ["x"], 2)
         except StoreFailed as error:
             assert "nobody knows whether the change was made" in str(error)
-            is_sure = False
+            known.update((await queue.held("p"))[1])
             continue
         assert known.isdisjoint(task.key for task in tasks)
         known |= {task.key for task in tasks}
-        is_sure = True
     assert (await queue.counts())[:2] == ({}, {"x": 60})
     stores.close()
+
+
+async def test_the_heartbeat_of_a_process_costs_the_same_whatever_the_number_of_the_others(
+    redis: RedisServer, stores: RedisStores
+) -> None:
+    queue = stores.queue
+
+    async def heartbeat() -> None:
+        await queue.renew("here/p", 15)
+        await queue.leases("here/")
+        await queue.stale()
+        await queue.orphans(200)
+        await queue.held("here/p", limit=0)
+        await queue.waiting(3600, 200)
+        await queue.take("here/p", ["x"], 100)
+
+    async def commands() -> int:
+        """Return the number of commands of some heartbeats, those of their scripts included."""
+        redis.command("CONFIG", "RESETSTAT")
+        for _ in range(5):
+            await heartbeat()
+        stats = redis.command("INFO", "commandstats")
+        return sum(map(int, re.findall(rb"cmdstat_(?!xread|info|config)[^:]*:calls=(\d+)", stats)))
+
+    await heartbeat()
+    alone = await commands()
+    for number in range(100):
+        await queue.renew(f"there/{number}", 15)
+        await queue.change(f"t{number}", b"1", ttl=100, expect=None, place=Held(f"there/{number}", "x"))
+    assert await commands() == alone
 
 
 async def test_a_lease_is_kept_over_an_absence_of_redis(redis: RedisServer, stores: RedisStores) -> None:
@@ -195,7 +224,8 @@ async def test_the_scripts_declare_every_key(stores: RedisStores, monkeypatch: p
     while (await queue.counts()).ready != {"x": 2}:
         await asyncio.sleep(0.001)
     assert [task.key for task in await queue.waiting(0, 10)] == ["a", "b"]
-    assert [task.key for task in await queue.take("p", ["x"], 10, known=(), passing_over=["q"])] == ["d", "a", "b"]
+    assert [task.key for task in await queue.take("p", ["x"], 10, passing_over=["q"])] == ["a", "b"]
+    assert await queue.held("p") == (3, ["a", "b", "d"])
     assert await queue.change("a", b"2", ttl=10, expect=b"1", place=Ready("x", "o"), holder="p") is None
     assert await queue.stale() == []
     assert await queue.leases("p") == [("p", 1)]

@@ -62,7 +62,8 @@ async def test_a_file_of_an_earlier_release_gets_a_queue_and_can_still_be_used_b
     connection.commit()
     connection.close()
     assert (await stores.queue.counts())[:2] == ({}, {})
-    assert await stores.queue.take("p", ["x"], 1, known=()) == []
+    assert await stores.queue.take("p", ["x"], 1) == []
+    assert await stores.queue.held("p") == (0, [])
     stores.close()
 
 

@@ -123,7 +123,6 @@ class MemoryQueue:
         kinds: Collection[str],
         most: int,
         *,
-        known: Collection[str] | None = None,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
         with self._lock:
@@ -131,14 +130,19 @@ class MemoryQueue:
                 raise lease_lost()
             self._sweep()
             tasks: list[Task] = []
-            if known is not None:
-                tasks += self._tasks(key for key in self._held_by(process) if key not in known)
             self._fill_lines()
             wanted = set(kinds)
             while len(tasks) < most and (key := self._next(wanted, passing_over)) is not None:
                 self._move(key, self._place(key), Held(process))
                 tasks += self._tasks([key])
             return tasks
+
+    async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        with self._lock:
+            self._sweep()
+            keys = self._held_by(process) if limit > 0 else []
+            first = bisect_right(keys, encode_name(after), key=encode_name) if after else 0
+            return len(self._held.get(process, ())), keys[first : first + max(limit, 0)]
 
     async def orphans(self, limit: int) -> list[Task]:
         with self._lock:

@@ -124,7 +124,6 @@ class Queue(Protocol):
         kinds: Collection[str],
         most: int,
         *,
-        known: Collection[str] | None = None,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
         """Move at most `most` ready tasks of these kinds to the process, and return them.
@@ -132,9 +131,14 @@ class Queue(Protocol):
         Kinds take turns, and owners within a kind; the tasks of an owner come in the order in which they became ready.
         The owners in `passing_over` keep their tasks and their turn. Raise `LeaseLost` for a process without a lease.
 
-        With `known`, tasks that the process holds and that are not in it come first, because the answer that brought
-        them was lost. They count towards `most`, and all of them are returned. Give it after a `take` that failed, and
-        put a key into it before a `change` that makes the process hold the task, not afterwards.
+        A `take` whose answer was lost may have moved tasks: `held` shows them.
+        """
+
+    async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        """Return how many tasks a process holds, and at most `limit` of their keys that come after `after`, in the
+        order of their UTF-8 bytes.
+
+        With a limit of 0, the answer is as short for a million tasks as for one.
         """
 
     async def renew(self, process: str, lease: float) -> bool:
@@ -198,6 +202,9 @@ class NoQueue:
         raise _no_queue()
 
     async def take(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def held(self, *given: object, **named: object) -> NoReturn:
         raise _no_queue()
 
     async def renew(self, *given: object, **named: object) -> NoReturn:

@@ -68,7 +68,6 @@ class RedisQueue:
         kinds: Collection[str],
         most: int,
         *,
-        known: Collection[str] | None = None,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
         names: list[bytes] | None = await self._link.ask(
@@ -78,11 +77,16 @@ class RedisQueue:
             most,
             *_list_arguments(kinds),
             *_list_arguments(passing_over),
-            *([""] if known is None else _list_arguments(known)),
         )
         if names is None:
             raise lease_lost()
         return await self._read((name, process) for name in names)
+
+    async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        number, *names = await self._link.ask(
+            scripts.HELD, self._now(), encode_name(process), encode_name(after), max(limit, 0)
+        )
+        return number, [decode_name(name) for name in names]
 
     async def orphans(self, limit: int) -> list[Task]:
         found = await self._link.ask(scripts.ORPHANS, self._now(), max(limit, 0))

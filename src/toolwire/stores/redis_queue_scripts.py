@@ -17,6 +17,7 @@ stands behind its length.
 {prefix}:queue-counts   how many tasks of each kind are ready ("r") and held ("h"); "#" is the number given last
 {prefix}:queue-leases   the processes that have a lease, by its end
 {prefix}:queue-renewals how often each of them was renewed
+{prefix}:queue-processes their names, in the order of the bytes
 {prefix}:queue-gone     processes that had tasks when they lost their lease
 {prefix}:queue-buried   processes that must not get a lease again, by the moment they lost it
 """
@@ -36,6 +37,7 @@ _QUEUE_KEYS: Final = (
 _LEASES: Final = """
 local leases, renewals = prefix .. ':queue-leases', prefix .. ':queue-renewals'
 local gone, buried = prefix .. ':queue-gone', prefix .. ':queue-buried'
+local processes = prefix .. ':queue-processes'
 local function has_lease(process) return redis.call('ZSCORE', leases, process) end
 -- A full Redis refuses only the first change of a script: after this one it refuses none.
 local function insist() redis.call('ZREM', leases, '') end
@@ -261,22 +263,10 @@ local function set(texts)
     return found
 end
 local kinds, passing_over = list(), set(list())
-local looks_for_lost, known = ARGV[at] ~= '', nil
 
 insist()
 clean(now)
 local found = {{}}
-if looks_for_lost then
-    known = set(list())
-    local after
-    repeat
-        local page = held_by(process, after, 1000)
-        for _, name in ipairs(page) do
-            if not known[name] and is_alive(name, now) then found[#found + 1] = name end
-        end
-        after = page[1000]
-    until not after
-end
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', delays, '-inf', now, 'LIMIT', 0, {MOST_DUE})) do
     local name = string.sub(member, 17)
@@ -331,6 +321,30 @@ end
 return found
 """,
     keys=_FINDING,
+)
+
+# Returns how many tasks a process holds, and names of them that come after one.
+HELD: Final = Script(
+    CLOCK_PART,
+    _LEASES,
+    _PLACES,
+    """
+local now, process, after, limit = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+clean(now)
+local found = {redis.call('ZLEXCOUNT', held, '[' .. sized(process), '(' .. sized(process) .. '\\255')}
+if after == '' then after = nil end
+while #found <= limit do
+    local page = held_by(process, after, limit + 1 - #found)
+    if #page == 0 then break end
+    after = page[#page]
+    for _, name in ipairs(page) do
+        if is_alive(name, now) then found[#found + 1] = name end
+    end
+end
+return found
+""",
+    keys=_FINDING,
+    repeatable=True,
 )
 
 # Returns the records of tasks, in the order of their names; nothing for one that has none.
@@ -484,9 +498,10 @@ if redis.call('ZSCORE', buried, process) then return 0 end
 insist()
 redis.call('HINCRBY', renewals, process, 1)
 redis.call('ZADD', leases, now + lease, process)
+redis.call('ZADD', processes, 0, process)
 return 1
 """,
-    keys=("queue-leases", "queue-renewals", "queue-buried"),
+    keys=("queue-leases", "queue-renewals", "queue-processes", "queue-buried"),
     repeatable=True,
 )
 
@@ -505,13 +520,14 @@ end
 insist()
 redis.call('ZREM', leases, process)
 redis.call('HDEL', renewals, process)
+redis.call('ZREM', processes, process)
 redis.call('ZADD', buried, 'NX', now, process)
 redis.call('ZREMRANGEBYSCORE', buried, '-inf', now - {BURIED_SECONDS * 1000:.0f})
 redis.call('ZREMRANGEBYRANK', buried, 0, -{MOST_BURIED + 1})
 if #held_by(process, nil, 1) > 0 then redis.call('ZADD', gone, 0, process) end
 return 1
 """,
-    keys=("queue-leases", "queue-renewals", "queue-buried", "queue-gone", "queue-held"),
+    keys=("queue-leases", "queue-renewals", "queue-processes", "queue-buried", "queue-gone", "queue-held"),
     repeatable=True,
 )
 
@@ -533,22 +549,20 @@ return found
 ALL_LEASES: Final = Script(
     CLOCK_PART,
     _LEASES,
-    """
-local start, found = ARGV[1], {}
-local every = redis.call('HGETALL', renewals)
-for index = 1, #every, 2 do
-    if string.sub(every[index], 1, #start) == start then
-        found[#found + 1] = every[index]
-        found[#found + 1] = every[index + 1]
-    end
+    f"""
+local start, found = ARGV[1], {{}}
+local page = redis.call('ZRANGEBYLEX', processes, '[' .. start, '(' .. start .. '\\255', 'LIMIT', 0, {MOST_LEASES})
+for _, process in ipairs(page) do
+    found[#found + 1] = process
+    found[#found + 1] = redis.call('HGET', renewals, process)
 end
 return found
 """,
-    keys=("queue-renewals",),
+    keys=("queue-processes", "queue-renewals"),
     repeatable=True,
 )
 
 QUEUE_SCRIPTS: Final = (
-    *(CHANGE, TAKE, READ, ORPHANS, WAITING, PLACE, ALL_PLACES, COUNTS),
+    *(CHANGE, TAKE, HELD, READ, ORPHANS, WAITING, PLACE, ALL_PLACES, COUNTS),
     *(RENEW, BURY, STALE, ALL_LEASES),
 )

@@ -142,7 +142,6 @@ class SqliteQueue:
         kinds: Collection[str],
         most: int,
         *,
-        known: Collection[str] | None = None,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
         wanted, skipped = {encode_name(kind) for kind in kinds}, {encode_name(owner) for owner in passing_over}
@@ -152,14 +151,23 @@ class SqliteQueue:
                 raise lease_lost()
             sweep(connection, self._clock())
             tasks: list[Task] = []
-            if known is not None:
-                held = _tasks(connection, _TASKS + "WHERE process = ? ORDER BY key", encode_name(process))
-                tasks = [task for task in held if task.key not in known]
             self._fill_lines(connection)
             while len(tasks) < most and (name := _next(connection, wanted, skipped)) is not None:
                 self._move(connection, name, self._place(connection, name), Held(process))
                 tasks += _tasks(connection, _TASKS + "WHERE key = ?", name)
             return tasks
+
+        return await self._file.write(work)
+
+    async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        name, last = encode_name(process), encode_name(after)
+
+        def work(connection: sqlite3.Connection) -> tuple[int, list[str]]:
+            sweep(connection, self._clock())
+            row = connection.execute("SELECT held FROM queue_holders WHERE process = ?", (name,)).fetchone()
+            query = "SELECT key FROM queue_places WHERE process = ? AND key > ? ORDER BY key LIMIT ?"
+            found = connection.execute(query, (name, last, max(limit, 0)))
+            return 0 if row is None else row[0], [decode_name(bytes(key)) for (key,) in found]
 
         return await self._file.write(work)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -14,8 +17,10 @@ from tests.server.tasks.talking import answer, begin, look, outcome, reaches, st
 
 from toolwire import Context
 from toolwire.protocol import tasks as rules
+from toolwire.server.tasks import watching
 from toolwire.stores import Held, Stores, Task
 from toolwire.wire import process_identity
+from toolwire.wire.process_lease import LOOKS_PER_LEASE
 
 GONE = "The server process that ran this task ended before the task did"
 LONG = {"state": 3600.0}
@@ -449,6 +454,86 @@ async def test_a_handler_whose_task_a_failover_gave_to_another_process_ends(cloc
         here.line.is_cut = False
         await pass_time(clock, 6)
         assert here.cancelled == [1]
+
+
+@pytest.mark.parametrize("number", [1, 40])
+async def test_what_a_process_holds_is_counted_and_not_named(
+    number: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys are named page by page when the store has more tasks of the process than it knows of."""
+    monkeypatch.setattr(watching, "_HELD_AT_ONCE", 10)
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    asked: list[int] = []
+    held = shared.queue.held
+
+    async def counted(process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        asked.append(limit)
+        return await held(process, after=after, limit=limit)
+
+    monkeypatch.setattr(shared.queue, "held", counted)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        tasks = [await begin(client, "once", {"number": each}) for each in range(number)]
+        await pass_time(clock, 2 * LEASE)
+        asked.clear()
+        await pass_time(clock, 4 * LEASE)
+        assert asked == [0] * 4
+        # A failover of the store has lost the write of an end.
+        process = replica.tasks.bells.process
+        lost = replica.tasks.records.key("ada", "0")
+        record = rules.new_record("0", clock.time(), 600_000, 1000, tool="once", process=process, begun=True)
+        await shared.queue.change(lost, rules.encode(record), ttl=600.0, expect=None, place=Held(process, "once"))
+        await pass_time(clock, LEASE)
+        assert asked == [0] * 5 + [10] * (1 + (number + 1) // 10)
+        found = await replica.tasks.records.find(lost)
+        assert found is not None
+        assert (found.status, found.message) == ("failed", GONE)
+        assert {await status_of(client, task) for task in tasks} == {"working"}
+        replica.go.set()
+        assert text_in(await outcome(client, tasks[0])) == "once 0 by ada"
+
+
+async def test_the_answer_to_a_take_that_is_under_way_is_waited_for(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits={"tasks_running": 1}), Replica(shared)
+    free.go.set()
+    slow = asyncio.Event()
+    take = shared.queue.take
+
+    async def slowly(*given: Any, **named: Any) -> list[Task]:
+        taken = await take(*given, **named)
+        if taken:
+            await slow.wait()
+        return taken
+
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        first = await begin(client, "once", {"number": 1})
+        shared.queue.take = slowly  # type: ignore[method-assign]
+        second = await begin(client, "once", {"number": 2})
+        free.tasks.doubt()
+        await pass_time(clock, 3 * LEASE)
+        assert await status_of(client, second) == "working"
+        slow.set()
+        assert text_in(await outcome(client, second)) == "once 2 by ada"
+        assert free.ran == [("once", 2, 1)]
+        full.go.set()
+        assert text_in(await outcome(client, first)) == "once 1 by ada"
+
+
+async def test_a_process_asks_the_store_as_often_whatever_the_number_of_the_others(clock: Clock) -> None:
+    asked: list[Counter[str]] = []
+    for others in (1, 12):
+        shared = shared_stores(clock)
+        replica = Replica(shared)
+        async with AsyncExitStack() as stack:
+            for each in [replica, *(Replica(shared) for _ in range(others))]:
+                await stack.enter_async_context(each.serving())
+            await pass_time(clock, 2 * LEASE)
+            replica.line.calls.clear()
+            await pass_time(clock, 4 * LEASE)
+            asked.append(Counter(replica.line.calls))
+    assert asked[0] == asked[1]
+    assert asked[0]["stale"] == 4 * LOOKS_PER_LEASE
 
 
 async def test_tasks_that_a_process_runs_are_not_taken_for_lost(clock: Clock) -> None:

@@ -341,6 +341,10 @@ class Tasks:
         """Return the tasks that this process holds, as far as it knows."""
         return self.following.held_keys() | self._taking.arriving
 
+    @property
+    def takes(self) -> tuple[int, bool]:
+        return self._taking.takes
+
     def holds(self, key: str) -> bool:
         return self.following.holds(key) or key in self._taking.arriving
 

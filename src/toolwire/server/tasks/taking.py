@@ -90,6 +90,8 @@ class Taking:
         self._are_passed_over = False
         self.arriving: set[str] = set()
         """Tasks that were taken and are not followed yet."""
+        self.takes: tuple[int, bool] = (0, False)
+        """The number of times that this process began to take tasks, and whether it does so now."""
         self._working: asyncio.Task[None] | None = None
         self._kinds: tuple[int, list[str]] = (-1, [])
 
@@ -122,6 +124,7 @@ class Taking:
 
     def forget_loop(self) -> None:
         self._working, self._may_be_ready = None, True
+        self.takes = (self.takes[0], False)
         self.arriving.clear()
 
     async def _take_all(self) -> None:
@@ -131,6 +134,7 @@ class Taking:
             # The slots are taken first, so that no call that comes now goes before those that wait.
             slots.take(None, free)
             taken: list[Task] = []
+            self.takes = (self.takes[0] + 1, True)
             try:
                 process = await tasks.process()
                 taken = await self._take(process, kinds, free)
@@ -141,6 +145,7 @@ class Taking:
             finally:
                 for task in taken:
                     self._received(task, process)
+                self.takes = (self.takes[0], False)
                 slots.give_back(None, free - len(taken))
             self._may_be_ready = self._may_be_ready or len(taken) >= free
 

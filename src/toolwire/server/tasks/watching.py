@@ -27,6 +27,8 @@ LONGEST_PAUSE: Final = 60.0
 #: Processes that have the tool of a task say that no slot was free in time. Others wait for this long after that.
 _GRACE_SECONDS: Final = 60.0
 _READY: Final = ("put back", "run again")
+#: How many keys of its own tasks a process compares at once.
+_HELD_AT_ONCE: Final = 1000
 
 
 class TaskCounts(Struct):
@@ -57,6 +59,10 @@ class Watched(Protocol):
     async def become_ready(self, servers: set[str]) -> None: ...
 
     def kinds(self) -> Sequence[str]: ...
+
+    @property
+    def takes(self) -> tuple[int, bool]:
+        """Return how often this process began to take tasks, and whether it does so now."""
 
     def held_keys(self) -> set[str]: ...
 
@@ -132,18 +138,42 @@ class Watcher:
     async def _adopt_own(self) -> None:
         """Look after tasks that the store says this process holds, and that it does not know.
 
-        The answer that brought such a task was lost, or a failover of the store has lost the write of its end. It is
-        looked for when an answer was lost, and now and then without a reason.
+        The answer that brought such a task was lost, or a failover of the store has lost the write of its end. All
+        tasks are compared when an answer was lost. Their number is compared now and then.
         """
         self._looks += 1
-        if (not self._doubts and self._looks % LOOKS_PER_LEASE) or not self._lease.name:
+        process, is_time = self._lease.name, self._looks % LOOKS_PER_LEASE == 0
+        if not process or not (self._doubts or (is_time and await self._are_more_held(process))):
             return
-        self._doubts = False
-        process = self._lease.name
-        held = await self._stores.queue.take(process, (), 0, known=self._tasks.held_keys())
-        for task in held:
-            if not self._tasks.holds(task.key) and await self._adopt(task, holder=process) in _READY:
-                await self._tasks.become_ready({server_of(task.key)})
+        # An error on the way leaves the doubts for the next look.
+        self._doubts = True
+        self._doubts = not await self._adopt_unknown(process)
+
+    async def _are_more_held(self, process: str) -> bool:
+        """Return whether the store knows of more tasks of this process than the process does."""
+        before = len(self._tasks.held_keys())
+        number, _ = await self._stores.queue.held(process, limit=0)
+        # A task is known here before the store has it, and for a moment longer.
+        return number > max(before, len(self._tasks.held_keys()))
+
+    async def _adopt_unknown(self, process: str) -> bool:
+        """Compare all tasks that this process holds; return False where that has to be done again."""
+        after = ""
+        while True:
+            takes = self._tasks.takes
+            _, keys = await self._stores.queue.held(process, after=after, limit=_HELD_AT_ONCE)
+            unknown = [key for key in keys if not self._tasks.holds(key)]
+            if unknown and (takes[1] or self._tasks.takes != takes):
+                return False  # The answer to a take that was under way meanwhile may bring them.
+            values = await asyncio.gather(*map(self._stores.kv.get, unknown))
+            for key, value in zip(unknown, values, strict=True):
+                if value is None or self._tasks.holds(key):
+                    continue
+                if await self._adopt(Task(key, value, process), holder=process) in _READY:
+                    await self._tasks.become_ready({server_of(key)})
+            if len(keys) < _HELD_AT_ONCE:
+                return True
+            after = keys[-1]
 
     async def _adopt(self, task: Task, holder: str = "") -> rules.Loss | None:
         """Decide what becomes of a task that nobody runs; None where nothing could be done for it now."""
