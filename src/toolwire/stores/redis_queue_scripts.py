@@ -115,9 +115,9 @@ local function leave_line(name, place)
     if not first_in(lines, 't' .. sized(place.kind)) then redis.call('HDEL', turns, 'k' .. place.kind) end
 end
 
--- Take a task out of its place, which is returned.
-local function unplace(name)
-    local place = place_of(name)
+-- Take a task out of its place, which is looked up where it is not given.
+local function unplace(name, place)
+    place = place or place_of(name)
     redis.call('HDEL', places, name)
     redis.call('ZREM', ends, name)
     if not place then return nil end
@@ -223,12 +223,13 @@ if wanted == 'ready' and most_ready and not (place and place.number) then
     if redis.call('ZCARD', ages) >= most_ready then return {'crowded'} end
 end
 
-if not store(name, value, present, tonumber(ARGV[14]), tonumber(ARGV[15])) then return {'full', overdue(now)} end
-set_deadline(name, now, ttl)
+if not store(name, value, present, now, ttl, tonumber(ARGV[14]), tonumber(ARGV[15])) then
+    return {'full', overdue(now)}
+end
 if not is_same then
-    local before = place and unplace(name)
+    if place then unplace(name, place) end
     if wanted == 'held' then
-        hold(name, owner, kind ~= '' and kind or before and before.kind or '')
+        hold(name, owner, kind ~= '' and kind or place and place.kind or '')
     elseif wanted == 'ready' then
         make_ready(name, kind, owner, now, delay)
     end

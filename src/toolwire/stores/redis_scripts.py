@@ -149,12 +149,11 @@ local function live(name, now)
     if not value and redis.call('HEXISTS', sizes, name) == 1 then forget(name) end
     return value
 end
-local function set_deadline(name, now, ttl)
+local function kept(ttl) return whole(math.min(math.max(tonumber(ttl), 0), 1e14) + {_SLACK_MS}) end
+local function note_deadline(name, now, ttl)
     if ttl == '' then
         redis.call('ZREM', deadlines, name)
-        redis.call('PERSIST', value_of(name))
     else
-        redis.call('PEXPIRE', value_of(name), whole(math.min(math.max(tonumber(ttl), 0), 1e14) + {_SLACK_MS}))
         redis.call('ZADD', deadlines, now + tonumber(ttl), name)
     end
 end
@@ -175,18 +174,26 @@ return redis.call('GET', KEYS[2])
 )
 
 STORE_PART: Final = """
--- Put a value in the place of one that lives, or of none; false where there is no room.
-local function store(name, value, present, max_items, max_bytes)
+-- Put a value in the place of one that lives, or of none; false where there is no room. Without a ttl the deadline
+-- stays; an empty one is none.
+local function store(name, value, present, now, ttl, max_items, max_bytes)
     local grown = present and #value - #present or #name + #value
     -- What shrinks or only replaces is never refused.
     if not present and redis.call('HLEN', sizes) >= max_items then return false end
     if grown > 0 and tonumber(redis.call('GET', bytes) or 0) + grown > max_bytes then return false end
     -- Nor is it by a full Redis, after a change that needs no room.
     if present and grown <= 0 then redis.call('HDEL', sizes, name) end
-    redis.call('SET', value_of(name), value, 'KEEPTTL')
-    redis.call('ZADD', names, 0, name)
+    if not ttl then
+        redis.call('SET', value_of(name), value, 'KEEPTTL')
+    elseif ttl == '' then
+        redis.call('SET', value_of(name), value)
+    else
+        redis.call('SET', value_of(name), value, 'PX', kept(ttl))
+    end
+    if not present then redis.call('ZADD', names, 0, name) end
     redis.call('HSET', sizes, name, #name + #value)
-    redis.call('INCRBY', bytes, grown)
+    if grown ~= 0 then redis.call('INCRBY', bytes, grown) end
+    if ttl then note_deadline(name, now, ttl) end
     return true
 end
 """
@@ -202,8 +209,9 @@ local now, name, value, ttl = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local if_absent, has_expected, expected = ARGV[5] == '1', ARGV[6] == '1', ARGV[7]
 local present = live(name, now)
 if (if_absent and present) or (has_expected and present ~= expected) then return {0, 0} end
-if not store(name, value, present, tonumber(ARGV[8]), tonumber(ARGV[9])) then return {-1, 0, overdue(now)} end
-set_deadline(name, now, ttl)
+if not store(name, value, present, now, ttl, tonumber(ARGV[8]), tonumber(ARGV[9])) then
+    return {-1, 0, overdue(now)}
+end
 return {1, 0, overdue_if_many(now)}
 """,
     keys=KV_KEYS,
@@ -217,8 +225,10 @@ local now, name, amount, ttl = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[
 local present = live(name, now)
 if present and not string.match(present, '^-?%d+$') then return {-2, 0} end
 local sum = whole(tonumber(present or '0') + amount)
-if not store(name, sum, present, tonumber(ARGV[5]), tonumber(ARGV[6])) then return {-1, 0, overdue(now)} end
-if not present then set_deadline(name, now, ttl) end
+if present then ttl = nil end
+if not store(name, sum, present, now, ttl, tonumber(ARGV[5]), tonumber(ARGV[6])) then
+    return {-1, 0, overdue(now)}
+end
 return {1, tonumber(sum), overdue_if_many(now)}
 """,
     keys=KV_KEYS,
@@ -252,7 +262,8 @@ EXPIRE: Final = Script(
     """
 local now, name, ttl = clock(ARGV[1]), ARGV[2], ARGV[3]
 if not live(name, now) then return 0 end
-set_deadline(name, now, ttl)
+if ttl == '' then redis.call('PERSIST', value_of(name)) else redis.call('PEXPIRE', value_of(name), kept(ttl)) end
+note_deadline(name, now, ttl)
 return 1
 """,
     keys=KV_KEYS,
