@@ -21,6 +21,7 @@ from toolwire.client.connection import ClientConnection, OnLog, OnProgress
 from toolwire.client.extensions import Extending, SendCall
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import subscribe
+from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.pins import Pins
 from toolwire.client.reconnect import Connector, Opener, name_card
 from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
@@ -189,20 +190,24 @@ class Client(Extending):
         else:
             self._target = resolve(target, options)
         self._answers = Answers(elicit, sample, roots, extensions)
-        self._connector = Connector(
-            Opener(
-                self._target,
-                self._answers,
-                name_card(name, version, title, description, website_url, icons),
-                on_log,
-                self._changed,
-                self._take_up,
-                timeout,
-                probe_timeout,
-                revision,
-                on_message,
-            )
+        self._handlers = NotificationHandlers()
+        self._opener = Opener(
+            self._target,
+            self._answers,
+            name_card(name, version, title, description, website_url, icons),
+            on_log,
+            self._changed,
+            self._take_up,
+            timeout,
+            probe_timeout,
+            revision,
+            # What the members hear must not be told twice.
+            NotificationHandlers() if self._members else self._handlers,
+            on_message,
         )
+        for each in self._members:
+            each._opener.handlers = self._handlers
+        self._connector = Connector(self._opener)
         self._cache: CacheView | None = None
         if cache is not False:
             self._cache = CacheView(Cache() if cache is True else cache, self._target.identity)

@@ -15,9 +15,11 @@ from toolwire.client.callbacks import Callbacks
 from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import agree
+from toolwire.client.notifications import NotificationHandlers, extension_row
 from toolwire.client.target import Link
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import LIST_CHANGED, UPDATED
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     URL_ELICITATION_REQUIRED,
@@ -32,7 +34,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
-from toolwire.protocol.methods import METHODS, methods
+from toolwire.protocol.methods import METHODS, Method, methods
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
@@ -69,7 +71,12 @@ class ChangeListener(Protocol):
 
     def covers(self, uri: str) -> bool: ...
 
+    @property
+    def hears_extensions(self) -> bool: ...
+
     def changed(self, method: str, uri: str | None) -> None: ...
+
+    def told(self, method: str, params: Raw | UnsetType) -> None: ...
 
     def missed(self) -> None: ...
 
@@ -83,6 +90,7 @@ class _ResultKind(Struct):
 
 
 _decode_kind = msgspec.json.Decoder(_ResultKind).decode
+_CHANGES: Final = frozenset({*LIST_CHANGED.values(), UPDATED})
 # The methods of all revisions.
 _KNOWN: Final = frozenset(row.name for row in METHODS)
 _decode_questions = msgspec.json.Decoder(t.InputRequiredResult).decode
@@ -92,7 +100,9 @@ _encode = msgspec.json.Encoder().encode
 class ClientConnection:
     """The state of the client for one connection. It also handles what arrives on the session."""
 
-    def __init__(self, link: Link, answers: Answers, on_log: OnLog | None, changed: Changed) -> None:
+    def __init__(
+        self, link: Link, answers: Answers, on_log: OnLog | None, changed: Changed, handlers: NotificationHandlers
+    ) -> None:
         self.link = link
         self.answers = answers
         self.tools: KnownTools = KnownTools()
@@ -102,7 +112,8 @@ class ClientConnection:
         self.reports: dict[RequestId, OnProgress] = {}
         self._on_log = on_log
         self._changed = changed
-        self._lifecycle = ClientLifecycle(answers.capabilities)
+        self._handlers = handlers
+        self._lifecycle = ClientLifecycle(answers.capabilities, self._extension_notification)
         self.session: Session = link.session(self._lifecycle, self, CEILING_SECONDS)
         self.callbacks: Callbacks = Callbacks()
         self._closer: asyncio.Task[None] | None = None
@@ -390,14 +401,35 @@ class ClientConnection:
                 self.callbacks.call(self._on_log, params)
         elif method == "notifications/subscriptions/acknowledged":
             stream = self._stream(params.meta)
-            if stream is not None:
-                stream.acknowledged(params.notifications)
+            if stream is not None and notice.raw is not UNSET:
+                # With the members that extensions add to the filter.
+                whole = t.decode(t.SubscriptionsAcknowledgedNotificationParams, notice.raw)
+                stream.acknowledged(whole.notifications)
         elif method == "notifications/elicitation/complete":
             completed = self.answers.completes(params.elicitation_id)
             if completed is not None:
                 self.callbacks.call(completed, params.elicitation_id)
-        elif method.endswith("/list_changed") or method == "notifications/resources/updated":
+        elif method in _CHANGES:
             self._change(method, params)
+        else:
+            self._extension(notice)
+
+    def _extension_notification(self, method: str) -> Method | None:
+        """Return the row of an extension's notification that somebody wants. All others are ignored."""
+        wanted = method in self._handlers or any(stream.hears_extensions for stream in self.streams.values())
+        return extension_row(method) if wanted and method not in _KNOWN else None
+
+    def _extension(self, notice: Notice) -> None:
+        self._handlers.call(self.callbacks, notice.method, notice.raw)
+        if not self.modern:
+            # Servers of that era announce unasked, and do not say for which filter.
+            streams = list(self.streams.values())
+        else:
+            listening = self._stream(notice.params.meta)
+            streams = [] if listening is None else [listening]
+        for stream in streams:
+            if stream.hears_extensions:
+                stream.told(notice.method, notice.raw)
 
     def _change(self, method: str, params: Any) -> None:
         uri = params.uri if method == "notifications/resources/updated" else None

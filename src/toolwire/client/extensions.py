@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
@@ -18,8 +19,10 @@ from msgspec import UNSET, Raw
 from toolwire.client.connection import ClientConnection, OnProgress, result_kind
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import check_extension
+from toolwire.client.notifications import NotificationHandlers, OnNotification
 from toolwire.client.requests import encode_arguments
 from toolwire.client.resources import Reading
+from toolwire.client.target import MEMBER_KEY
 from toolwire.client.tools import RawResult, adapter_of, type_name
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from toolwire.adapters import Adapter
 
 T = TypeVar("T")
+F = TypeVar("F", bound=OnNotification)
 
 #: A function that sends a call with these params, within this time, with these headers.
 SendCall: TypeAlias = Callable[[t.CallToolRequestParams, float | None, Mapping[str, str] | None], Awaitable[RawResult]]
@@ -59,6 +63,8 @@ class RequestOptions(TypedDict, total=False):
 
     extension: str | None
     """The extension that the method belongs to. Without it in the server's capabilities nothing is sent."""
+    server: str | None
+    """The server to send it to, in a client of several, if more than one has the extension."""
     timeout: float | None
     """Seconds that it may take, instead of the client's."""
     on_progress: OnProgress | None
@@ -78,7 +84,9 @@ class OpenParams(t.RoundRequestParams, kw_only=True):
 
 
 class Extending(Reading):
-    """The part of a client that sends requests and notifications of any method."""
+    """The part of a client that sends requests and notifications of any method, and hears those of extensions."""
+
+    _handlers: NotificationHandlers
 
     @overload
     def request(
@@ -99,6 +107,7 @@ class Extending(Reading):
         *,
         returns: Any = None,
         extension: str | None = None,
+        server: str | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -111,7 +120,8 @@ class Extending(Reading):
         `params` is a mapping, a dataclass or a model. The result is a value of the type `returns`; without it a dict,
         with every member as it came. `extension` names the extension that the method belongs to: a server that does not
         declare it raises `NotSupported` before anything is sent. When the connection breaks, a request that may have
-        run is sent again only if it is `repeatable`.
+        run is sent again only if it is `repeatable`. A client of several servers sends it to the one that declares the
+        extension, or to `server`.
         """
         _check_method(method, "request")
         connection = await self._connector.usable()
@@ -121,6 +131,8 @@ class Extending(Reading):
         decode = _receiving(kinds)
         # Never None, so that the answer of a cache does not stand in for what was to be sent.
         sent_meta = {**own, **(meta or {})}
+        if method not in _KINDS and (name := self._target.member_for(method, extension, server)) is not None:
+            sent_meta[MEMBER_KEY] = {"server": name, "repeatable": repeatable, "resultTypes": [*result_types]}
 
         def send(
             params: t.RequestParams, timeout: float | None, headers: Mapping[str, str] | None
@@ -154,20 +166,43 @@ class Extending(Reading):
     ) -> RawResult:
         """Make a call of a tool with the checks that every call passes."""
 
-    async def notify(self, method: str, params: Any = None, *, extension: str | None = None) -> None:
+    async def notify(
+        self, method: str, params: Any = None, *, extension: str | None = None, server: str | None = None
+    ) -> None:
         """Send a notification, such as one of an extension. The server does not answer it.
 
-        `extension` names the extension that it belongs to, as in `request`.
+        `extension` and `server` say where it belongs, as in `request`.
         """
         _check_method(method, "notification")
         connection = await self._connector.usable()
         _require_extension(connection, method, extension)
         members, own = _members(params)
-        if own:
-            members["_meta"] = own
-        said = UNSET if params is None else Raw(encode_arguments(members))
-        if not connection.session.notify(method, said):
+        name = None if method in _KINDS else self._target.member_for(method, extension, server)
+        if name is not None:
+            await self._target.notify(name, method, {**members, "_meta": own})
+            return
+        # META-6: nothing is known from earlier requests, so that a notification of 2026-07-28 says who sends it.
+        meta = connection.metadata(None, own)
+        if meta is not UNSET:
+            members["_meta"] = meta
+        if not connection.session.notify(method, Raw(encode_arguments(members)) if members else UNSET):
             raise await connection.lost(Unreachable("The connection is closed"))
+
+    @overload
+    def on_notification(self, method: str, handler: F, *, params: Any = None) -> F: ...
+    @overload
+    def on_notification(self, method: str, handler: None = None, *, params: Any = None) -> Callable[[F], F]: ...
+    def on_notification(self, method: str, handler: Any = None, *, params: Any = None) -> Any:
+        """Call a function with the params of every notification of this method, such as one of an extension.
+
+        They are a dict; with `params=T` a value of that type. The handler may be `async`, and is then called again once
+        it is done: if a thousand wait, the oldest is dropped. It may be added at any time, also before `connect()`.
+        Without a handler it is a decorator: `@client.on_notification("notifications/notes/changed")`.
+        """
+        if handler is None:
+            return partial(self.on_notification, method, params=params)
+        self._handlers.add(method, handler, params)
+        return handler
 
 
 def _check_method(method: str, kind: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 from toolwire._version import __version__
 from toolwire.client.errors import ResourceNotFound
 from toolwire.client.listen import Change, Subscription
-from toolwire.client.target import Link
+from toolwire.client.target import MEMBER_KEY, Link
 from toolwire.client.targets import ServerTarget
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -27,7 +27,7 @@ from toolwire.protocol.changes import LIST_CHANGED, UPDATED
 from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolwireError
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle
-from toolwire.protocol.methods import Method
+from toolwire.protocol.methods import METHODS, Method
 from toolwire.protocol.open_codec import has_unknown, replace_members
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.revisions import MODERN
@@ -41,8 +41,17 @@ SEPARATOR: Final = "_"
 _NOTIFICATIONS: Final = {**LIST_CHANGED, "resource": UPDATED}
 # What `_meta` says of the connection that a request came on.
 _OF_THE_CONNECTION: Final = frozenset(
-    {t.PROTOCOL_VERSION_KEY, t.CLIENT_CAPABILITIES_KEY, t.CLIENT_INFO_KEY, t.LOG_LEVEL_KEY, t.PROGRESS_TOKEN_KEY}
+    {
+        t.PROTOCOL_VERSION_KEY,
+        t.CLIENT_CAPABILITIES_KEY,
+        t.CLIENT_INFO_KEY,
+        t.LOG_LEVEL_KEY,
+        t.PROGRESS_TOKEN_KEY,
+        MEMBER_KEY,
+    }
 )
+
+_KNOWN: Final = frozenset(row.name for row in METHODS)
 
 Named = TypeVar("Named", t.Tool, t.Prompt)
 Found = TypeVar("Found")
@@ -83,11 +92,37 @@ class Member(Protocol):
 
     async def complete(self, ref: Any, argument: tuple[str, str], context: Any) -> t.Completion: ...
 
-    def listen(self, *, tools: bool, prompts: bool, resources_list: bool, resources: Sequence[str]) -> Subscription: ...
+    def listen(
+        self,
+        *,
+        tools: bool,
+        prompts: bool,
+        resources_list: bool,
+        resources: Sequence[str],
+        extensions: Mapping[str, Any],
+    ) -> Subscription: ...
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float,
+        on_progress: Any,
+        meta: Any,
+        repeatable: bool,
+        result_types: Sequence[str],
+    ) -> dict[str, Any]: ...
+
+    async def notify(self, method: str, params: Any) -> None: ...
 
 
 # What may ask the user has its deadline where it asks, because there it stands still meanwhile.
 _ASKING: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
+
+
+class _OpenParams(t.RequestParams, kw_only=True):
+    """The params of an extension's method, which are handed on as they are."""
 
 
 class GroupTarget(ServerTarget):
@@ -102,6 +137,12 @@ class GroupTarget(ServerTarget):
         await self._group.connect()
         link = await super().open()
         return _GroupLink(link, self._group)
+
+    def member_for(self, method: str, extension: str | None, server: str | None) -> str | None:
+        return self._group.member_for(method, extension, server)
+
+    async def notify(self, member: str, method: str, params: Mapping[str, Any]) -> None:
+        await self._group.notify(member, method, params)
 
 
 class _GroupLink(Link):
@@ -134,7 +175,7 @@ class _GroupSession(Session):
         headers: Mapping[str, str] | None = None,
     ) -> Raw | None:
         own = self.peer.next_id() if identifier is None else identifier
-        if timeout is not None and method in _ASKING:
+        if timeout is not None and (method in _ASKING or method not in _KNOWN):
             self.group.deadlines[own] = timeout
             timeout = None
         try:
@@ -189,10 +230,47 @@ class Group:
                 if isinstance(declared, dict):
                     flags = {flag: True for flag, value in declared.items() if value is True}
                     merged[name] = {**merged.get(name, {}), **flags}
+            for identifier, settings in _extensions(member).items():
+                # Of two servers with one extension the settings of the first are shown.
+                merged.setdefault("extensions", {}).setdefault(identifier, settings)
         return merged
 
     def extension_method(self, method: str) -> Method | None:
-        return None
+        """Return a row for every method that the protocol does not have. The server that it goes to may know it."""
+        return Method(name=method, kind="request", sender="client", params=_OpenParams, result=t.Result)
+
+    def member_for(self, method: str, extension: str | None, server: str | None) -> str:
+        """Return the server that a method of an extension goes to. Raise `NotSupported` where that is not clear."""
+        if server is not None:
+            if server not in self._members:
+                raise ValueError(f"There is no server {server!r:.100}: the servers are {self.name}")
+            return server
+        having = [name for name, member in self._members.items() if extension in _extensions(member)]
+        if len(having) == 1:
+            return having[0]
+        if extension is None:
+            raise NotSupported(f"{method} could go to any of the servers {self.name}: say extension= or server=")
+        if not having:
+            raise NotSupported(f"None of the servers {self.name} declared the extension {extension}")
+        raise NotSupported(f"{', '.join(having)} have the extension {extension}: say with server= which one is meant")
+
+    async def notify(self, server: str, method: str, params: Mapping[str, Any]) -> None:
+        await self._members[server].notify(method, params)
+
+    async def _request(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        """Hand a method of an extension on to the server that it goes to."""
+        members: dict[str, Any] = {} if request.raw is UNSET else msgspec.json.decode(request.raw)
+        chosen = members.pop("_meta", {}).get(MEMBER_KEY)
+        if chosen is None:
+            raise ProtocolError(INVALID_PARAMS, f"A group of servers does not hand on {request.method}")
+        result: Any = await self._members[chosen["server"]].request(
+            request.method,
+            members,
+            repeatable=chosen["repeatable"],
+            result_types=chosen["resultTypes"],
+            **self._options(request, outlet),
+        )
+        return cast("t.Wire", result)
 
     # --- serving ---
 
@@ -216,9 +294,7 @@ class Group:
             await self.close()
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire | Raw:
-        handler = self._handlers.get(request.method)
-        if handler is None:
-            raise ProtocolError(INVALID_PARAMS, f"A group of servers does not hand on {request.method}")
+        handler = self._handlers.get(request.method, self._request)
         try:
             result = await handler(request.params, outlet, request)
             return Raw(t.encode(result)) if has_unknown(result) else result
@@ -371,6 +447,8 @@ class Group:
         """2026-07-28 basic/patterns/subscriptions: acknowledged first, then everything, each with the id."""
         meta: t.MetaDict = {t.SUBSCRIPTION_ID_KEY: request.id}
         wanted = params.notifications
+        # With the members that extensions add to the filter.
+        whole = t.decode(t.SubscriptionsListenRequestParams, cast("Raw", request.raw)).notifications
         uris = [] if wanted.resource_subscriptions is UNSET else wanted.resource_subscriptions
         if not self._owners.keys() >= set(uris):
             await self._resources()
@@ -379,10 +457,10 @@ class Group:
             listening = [
                 await stack.enter_async_context(member.listen(**selection))
                 for server, member in self._members.items()
-                if any((selection := _selection(member, wanted, self._of(server, uris))).values())
+                if any((selection := _selection(member, whole, self._of(server, uris))).values())
             ]
             acknowledged = t.SubscriptionsAcknowledgedNotificationParams(notifications=_accepted(listening), meta=meta)
-            outlet.notify("notifications/subscriptions/acknowledged", acknowledged)
+            outlet.notify("notifications/subscriptions/acknowledged", cast("t.Wire", Raw(t.encode(acknowledged))))
             await asyncio.gather(*[_hand_on(changes, outlet, meta) for changes in listening])
         return t.SubscriptionsListenResult(meta=meta)
 
@@ -396,6 +474,13 @@ def _has(member: Member, capability: str) -> bool:
     return t.has_capability(member.capabilities, capability)
 
 
+def _extensions(member: Member) -> dict[str, Any]:
+    """The extensions of a server that a group can hand on; tasks are not among them."""
+    declared = member.capabilities.get("extensions")
+    found = declared.items() if isinstance(declared, dict) else ()
+    return {identifier: settings for identifier, settings in found if identifier != t.TASKS_EXTENSION}
+
+
 def _selection(member: Member, wanted: t.SubscriptionFilter, uris: list[str]) -> dict[str, Any]:
     """What to listen for at one server: what is wanted and it can tell."""
     return {
@@ -403,6 +488,7 @@ def _selection(member: Member, wanted: t.SubscriptionFilter, uris: list[str]) ->
         "prompts": wanted.prompts_list_changed is True and _has(member, "prompts.listChanged"),
         "resources_list": wanted.resources_list_changed is True and _has(member, "resources.listChanged"),
         "resources": uris if _has(member, "resources.subscribe") else [],
+        "extensions": wanted.extra if _extensions(member) else {},
     }
 
 
@@ -410,17 +496,25 @@ def _accepted(listening: Sequence[Subscription]) -> t.SubscriptionFilter:
     """SUB-4: what any of the servers agreed to tell."""
     agreed = [each.accepted for each in listening if each.accepted is not None]
     uris = {uri: None for each in agreed if each.resource_subscriptions for uri in each.resource_subscriptions}
-    return t.SubscriptionFilter(
+    accepted = t.SubscriptionFilter(
         tools_list_changed=any(each.tools_list_changed is True for each in agreed) or UNSET,
         prompts_list_changed=any(each.prompts_list_changed is True for each in agreed) or UNSET,
         resources_list_changed=any(each.resources_list_changed is True for each in agreed) or UNSET,
         resource_subscriptions=list(uris) or UNSET,
     )
+    for each in agreed:
+        accepted.extra.update(each.extra)
+    return accepted
 
 
 async def _hand_on(changes: Subscription, outlet: Outlet, meta: t.MetaDict) -> None:
     async for change in changes:
-        outlet.notify(_NOTIFICATIONS[change.kind], _params(change, meta))
+        if change.kind != "extension":
+            outlet.notify(_NOTIFICATIONS[change.kind], _params(change, meta))
+        elif change.method is not None:
+            members = dict(change.params or {})
+            members["_meta"] = {**members.get("_meta", {}), **meta}
+            outlet.notify(change.method, cast("t.Wire", Raw(msgspec.json.encode(members))))
 
 
 def _params(change: Change, meta: t.MetaDict) -> t.Wire:

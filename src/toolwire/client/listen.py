@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.reconnect import Connector
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import FrozenParams
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
-# Equal changes count once, so only a server that keeps naming new resources reaches this limit.
+# Equal changes count once, so only a server that keeps naming new resources reaches this limit, or one that keeps
+# telling of an extension.
 MAX_WAITING: Final = 10_000
+#: How many bytes the notifications of extensions may have together while nobody takes them.
+MAX_BYTES: Final = 16 * 1024 * 1024
 #: A stream that lasted this long counts as a success: many proxies cut quiet streams.
 SETTLED_SECONDS: Final = 1.0
 
@@ -44,25 +49,34 @@ _CAPABILITIES: Final = {
 
 
 class Change(Struct, frozen=True):
-    """A change: of the list of tools, prompts or resources, or (`resource`) of the contents at `uri`."""
+    """A change: of the list of tools, prompts or resources, or (`resource`) of the contents at `uri`.
 
-    kind: Literal["tools", "prompts", "resources", "resource"]
+    `extension` is a notification of an extension, with its method and params. It has neither where notifications may
+    have been missed.
+    """
+
+    kind: Literal["tools", "prompts", "resources", "resource", "extension"]
     uri: str | None = None
+    method: str | None = None
+    params: Mapping[str, Any] | None = None
 
 
 class _ChangeStream:
     """The changes of one subscription on one connection that nobody has taken yet."""
 
-    def __init__(self, kinds: frozenset[str], uris: tuple[str, ...]) -> None:
+    def __init__(self, kinds: frozenset[str], uris: tuple[str, ...], hears_extensions: bool) -> None:
         self.kinds = kinds
         self.uris = uris
+        self.hears_extensions = hears_extensions
         self.accepted: t.SubscriptionFilter | None = None
         self.opened = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
         self.subscribed: list[str] = []
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self._waiting: dict[Change, None] = {}
+        # Each with the bytes that it counts for.
+        self._waiting: dict[Change, int] = {}
+        self._bytes = 0
         self._wake = asyncio.Event()
         self._over = False
         self._error: ToolwireError | None = None
@@ -74,22 +88,36 @@ class _ChangeStream:
 
     def changed(self, method: str, uri: str | None) -> None:
         kind = _KINDS.get(method)
-        if kind is None or kind not in self.kinds or self._over:
+        if kind is not None and kind in self.kinds:
+            self._add(Change(kind, uri), 0)
+
+    def told(self, method: str, params: Raw | UnsetType) -> None:
+        """Take a notification of an extension."""
+        size = 0 if params is UNSET else memoryview(params).nbytes
+        members = {} if params is UNSET else msgspec.json.decode(params)
+        self._add(Change("extension", method=method, params=FrozenParams(members)), size)
+
+    def _add(self, change: Change, size: int) -> None:
+        if self._over:
             return
-        if len(self._waiting) >= MAX_WAITING:
-            self.end(InvalidResponse(f"The server announced more than {MAX_WAITING} changes that nobody took"))
+        if len(self._waiting) >= MAX_WAITING or self._bytes + size > MAX_BYTES:
+            limit = f"{MAX_WAITING} changes" if len(self._waiting) >= MAX_WAITING else f"{MAX_BYTES} bytes"
+            self.end(InvalidResponse(f"The server announced more than {limit} that nobody took"))
             return
-        self._waiting.setdefault(Change(kind, uri))
+        if change not in self._waiting:
+            self._waiting[change] = size
+            self._bytes += size
         self._wake.set()
 
     def missed(self) -> None:
         for change in self.everything():
-            self._waiting.setdefault(change)
+            self._waiting.setdefault(change, 0)
         self._wake.set()
 
     def everything(self) -> list[Change]:
         lists = [Change(kind) for kind in _LISTS if kind in self.kinds]
-        return [*lists, *(Change("resource", uri) for uri in self.uris)]
+        notifications = [Change("extension")] if self.hears_extensions else []
+        return [*lists, *(Change("resource", uri) for uri in self.uris), *notifications]
 
     def age(self) -> float:
         """Return how many seconds it has existed."""
@@ -126,7 +154,7 @@ class _ChangeStream:
             self._wake.clear()
             await self._wake.wait()
         change = next(iter(self._waiting))
-        del self._waiting[change]
+        self._bytes -= self._waiting.pop(change)
         return change
 
 
@@ -204,7 +232,7 @@ class Subscription:
 
     async def _open(self, *, lost: bool = False) -> _ChangeStream:
         connection = await (self._connector.recovered() if lost else self._connector.usable())
-        stream = _ChangeStream(*_selection(self._wanted))
+        stream = _ChangeStream(*_selection(self._wanted), hears_extensions=bool(_extension_filters(self._wanted)))
         _require(connection, stream.kinds)
         self._open_on, self._stream = connection, stream
         try:
@@ -231,6 +259,11 @@ def _selection(wanted: t.SubscriptionFilter) -> tuple[frozenset[str], tuple[str,
     return frozenset(kind for kind, chosen in flags.items() if chosen), uris
 
 
+def _extension_filters(wanted: t.SubscriptionFilter) -> set[str]:
+    """Return the names of the members that extensions add to the filter."""
+    return {*wanted.extra, *(() if wanted.task_ids is UNSET else ("taskIds",))}
+
+
 def _require(connection: ClientConnection, kinds: frozenset[str]) -> None:
     for kind in sorted(kinds):
         capability = _CAPABILITIES[kind]
@@ -244,7 +277,8 @@ def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None
     """SUB-4: log what the server will not announce although it was asked to."""
     asked, uris = _selection(wanted)
     given, given_uris = _selection(accepted or t.SubscriptionFilter())
-    missing = [*sorted(asked - given), *sorted(set(uris) - set(given_uris))]
+    told = set() if accepted is None else _extension_filters(accepted)
+    missing = [*sorted(asked - given), *sorted(set(uris) - set(given_uris)), *sorted(_extension_filters(wanted) - told)]
     if missing:
         log.warning("the server will not announce changes of: %s", ", ".join(missing)[:500])
 
@@ -256,8 +290,9 @@ async def _open_modern(
     # SUB-1: the id of the request names the stream.
     identifier = session.peer.next_id()
     params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=connection.meta)
+    sent = Raw(t.encode(params)) if wanted.extra else params
     connection.streams[identifier] = stream
-    stream.task = asyncio.ensure_future(session.request("subscriptions/listen", params, identifier=identifier))
+    stream.task = asyncio.ensure_future(session.request("subscriptions/listen", sent, identifier=identifier))
     stream.task.add_done_callback(stream.finished)
     try:
         async with asyncio.timeout(timeout):

@@ -21,6 +21,7 @@ from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
+from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.target import START_SECONDS, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -224,6 +225,7 @@ class Opener(Struct, eq=False):
     timeout: float | None
     probe_timeout: float
     pinned: str | None
+    handlers: NotificationHandlers
     tap: Tap | None = None
 
     async def open(self) -> ClientConnection:
@@ -276,7 +278,7 @@ class Opener(Struct, eq=False):
         link = await self.target.open()
         if self.tap is not None:
             link.tap(_harmless(self.tap))
-        connection = ClientConnection(link, self.answers, self.on_log, self.changed)
+        connection = ClientConnection(link, self.answers, self.on_log, self.changed, self.handlers)
         try:
             longest = self.probe_timeout if probe is None else probe
             await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)

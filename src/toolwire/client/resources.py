@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.client.connection import OnProgress
@@ -16,6 +17,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.shaping import shape
 
+# Tasks are an extension, whose member the type knows.
+_FILTERS: Final = frozenset(t.SubscriptionFilter.__struct_encode_fields__) - {"taskIds"}
+
 Reference = t.PromptReference | t.ResourceTemplateReference
 
 _read_contents = reader(t.ReadResourceResult)
@@ -25,6 +29,15 @@ _read_completion = reader(t.CompleteResult)
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else encode_arguments(value).decode()
+
+
+def _extension_filters(extensions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members as plain JSON. Raise `ValueError` for one that the protocol has."""
+    taken = [name for name in extensions if name in _FILTERS]
+    if taken:
+        raise ValueError(f"{taken[0]} belongs to the protocol, not to an extension: listen() has an argument for it")
+    filters: dict[str, Any] = msgspec.json.decode(encode_arguments(dict(extensions)))
+    return filters
 
 
 class Reading(Lists):
@@ -85,21 +98,29 @@ class Reading(Lists):
         prompts: bool = False,
         resources_list: bool = False,
         resources: Sequence[str] = (),
+        extensions: Mapping[str, Any] | None = None,
     ) -> Subscription:
         """Listen for changes, on every revision: `async for change in client.listen(tools=True): ...`.
 
-        Enter it with `async with` to be sure that it is open before you go on.
+        `extensions` are members that extensions add to the filter: `{"notesChanged": True}`. Before 2026-07-28 nobody
+        can ask for them, and all notifications of extensions that the server sends count. Enter it with `async with` to
+        be sure that it is open before you go on.
         """
         if isinstance(resources, str):
             raise TypeError("resources= is a list of URIs")
-        if not (tools or prompts or resources_list or resources):
-            raise ValueError("listen() needs something to listen for: tools=, prompts=, resources_list= or resources=")
+        if not (tools or prompts or resources_list or resources or extensions):
+            raise ValueError(
+                "listen() needs something to listen for: tools=, prompts=, resources_list=, resources= or extensions="
+            )
         wanted = t.SubscriptionFilter(
             tools_list_changed=tools or UNSET,
             prompts_list_changed=prompts or UNSET,
             resources_list_changed=resources_list or UNSET,
             resource_subscriptions=list(resources) or UNSET,
         )
+        filters = _extension_filters(extensions or {})
+        wanted.task_ids = filters.pop("taskIds", UNSET)
+        wanted.extra.update(filters)
         return Subscription(self._connector, wanted, self._timeout)
 
     # --- prompts and completion ---

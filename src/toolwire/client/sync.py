@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, 
 from toolwire.client.client import Client as AsyncClient
 from toolwire.client.extensions import RequestOptions
 from toolwire.client.listen import Change
+from toolwire.client.notifications import OnNotification
 from toolwire.client.requests import Arguments, CallOptions
 from toolwire.client.stub import make_stub
 from toolwire.client.targets import TargetLike
@@ -68,6 +69,7 @@ class Client:
     def __init__(self, target: TargetLike, **options: Any) -> None:
         self._make = partial(AsyncClient, target, **options)
         self._client = self._make()
+        self._listeners: list[tuple[str, OnNotification, Any]] = []
         self._home: _Home | None = None
         self._lock = threading.Lock()
 
@@ -76,6 +78,8 @@ class Client:
             if self._home is not None and self._home.is_gone:
                 # Nothing of it can be used any more, not even to close it.
                 self._home, self._client = None, self._make()
+                for method, handler, params in self._listeners:
+                    self._client.on_notification(method, handler, params=params)
             if self._home is None:
                 self._home = _home_for(self._client)
             home = self._home
@@ -202,6 +206,16 @@ class Client:
             return self.call_tool(name, arguments, returns=returns)
 
         return make_stub(protocol, call, blocking=True)
+
+    def on_notification(self, method: str, handler: Any = None, *, params: Any = None) -> Any:
+        """Call a function with the params of every notification of this method, as `Client.on_notification` does.
+
+        It is called on the client's loop, also after the client was connected anew.
+        """
+        if handler is None:
+            return partial(self.on_notification, method, params=params)
+        self._listeners.append((method, handler, params))
+        return self._client.on_notification(method, handler, params=params)
 
     @contextlib.contextmanager
     def listen(self, **selection: Any) -> Iterator[Iterator[Change]]:

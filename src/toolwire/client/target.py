@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
@@ -16,6 +17,8 @@ from toolwire.wire.tapped_channel import Tap, TappedChannel
 
 #: How long a server may take to start where requests have no timeout.
 START_SECONDS: Final = 120.0
+#: The member of `_meta` that says which of several servers a request is for. It never leaves this process.
+MEMBER_KEY: Final = "toolwire/member"
 # How often to check whether a starting server has read the question.
 _LOOK_SECONDS: Final = 0.2
 
@@ -143,6 +146,16 @@ class Target(ABC):
 
     @abstractmethod
     async def open(self) -> Link: ...
+
+    def member_for(self, method: str, extension: str | None, server: str | None) -> str | None:
+        """Return which of several servers a method of an extension goes to; None where there is only one server."""
+        if server is not None:
+            raise ValueError(f"server= is for a client of several servers, and {self.label} is one")
+        return None
+
+    async def notify(self, member: str, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification to the member that `member_for` chose."""
+        raise NotImplementedError
 
 
 def fingerprint(*texts: str) -> str:

@@ -18,8 +18,14 @@ from toolwire.protocol.revisions import MODERN, is_modern
 class ClientLifecycle:
     """The rules for messages that a client gets from its server once the revision is agreed."""
 
-    def __init__(self, capabilities: Callable[[str], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        capabilities: Callable[[str], dict[str, Any]],
+        extension_notification: Callable[[str], Method | None] = lambda method: None,
+    ) -> None:
+        """`extension_notification` returns the row of a notification that no revision has; None to ignore it."""
         self._capabilities = capabilities
+        self._extension_notification = extension_notification
         self.revision: str | None = None
 
     @property
@@ -42,7 +48,7 @@ class ClientLifecycle:
         return Incoming(request.id, request.method, row, params, request.params, revision, NOTHING, UNSET, token, UNSET)
 
     def notice(self, method: str, raw: Raw | UnsetType) -> tuple[Method, Any] | None:
-        row = methods(self.revision or MODERN).get(method)
+        row = methods(self.revision or MODERN).get(method) or self._extension_notification(method)
         if row is None or row.kind != "notification" or row.sender == "client":
             return None
         try:
