@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import Channel
@@ -68,7 +69,8 @@ class JsonServer:
                 if isinstance(result, Awaitable):
                     result = await result
         except ProtocolError as error:
-            self._send({"id": message["id"], "error": {"code": error.code, "message": error.message}})
+            told = t.Error(error.code, error.message, error.data)
+            self._send({"id": message["id"], "error": told})
         else:
             self._send({"id": message["id"], "result": result})
 

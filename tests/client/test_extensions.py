@@ -444,8 +444,11 @@ async def test_a_client_sends_notifications_of_an_extension(revision: str) -> No
         await client.notify("notifications/notes/read", {"id": 7, "_meta": {"a.b/c": 1}}, extension=NOTES)
         await client.notify("notifications/notes/closed")
         await client.request("notes/search", {"words": "a"})
-    assert server.params("notifications/notes/read") == [{"id": 7, "_meta": {"a.b/c": 1}}]
-    assert server.params("notifications/notes/closed") == [{}]
+    (read,), (closed,) = server.params("notifications/notes/read"), server.params("notifications/notes/closed")
+    assert (read["id"], read["_meta"]["a.b/c"]) == (7, 1)
+    # META-6: nothing is known from earlier requests, so that a notification of 2026-07-28 says who sends it.
+    for params in (read, closed):
+        assert (t.CLIENT_CAPABILITIES_KEY in params.get("_meta", {})) is (revision == MODERN)
 
 
 @pytest.mark.parametrize(

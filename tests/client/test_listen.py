@@ -340,4 +340,5 @@ async def test_a_server_that_dies_of_being_listened_to_is_started_again_once(tmp
 def test_a_change_is_a_value() -> None:
     assert Change("tools") == Change("tools")
     assert len({Change("resource", "a:"), Change("resource", "a:"), Change("resource", "b:")}) == 2
-    assert msgspec.json.decode(msgspec.json.encode(Change("tools"))) == {"kind": "tools", "uri": None}
+    members = {"kind": "tools", "uri": None, "method": None, "params": None}
+    assert msgspec.json.decode(msgspec.json.encode(Change("tools"))) == members

@@ -9,6 +9,7 @@ from toolwire.client.client import Client
 from toolwire.client.errors import BudgetExceeded, Denied, InvalidResponse, Rejected, ResourceNotFound, ToolChanged
 from toolwire.client.handlers import Accept, Cancel, Decline, Elicitation, Sampling
 from toolwire.client.listen import Change, Subscription
+from toolwire.client.middleware import ClientContext, ClientMiddleware
 from toolwire.client.pins import Pins
 from toolwire.client.skill_approval import SkillRequest
 from toolwire.client.tasks import TaskCancelled, TaskHandle, TaskState
@@ -21,6 +22,8 @@ __all__ = [
     "Cancel",
     "Change",
     "Client",
+    "ClientContext",
+    "ClientMiddleware",
     "Decline",
     "Denied",
     "Elicitation",

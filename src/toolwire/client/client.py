@@ -56,6 +56,7 @@ from toolwire.wire.tapped_channel import Tap
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
+    from toolwire.client.middleware import ClientMiddleware
     from toolwire.client.safety import Safety
     from toolwire.client.skills import OriginSkills, Skills
 
@@ -109,6 +110,8 @@ class Client(Extending):
     * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
       `auth` is a bearer token or an object that signs in (`toolwire.auth.OAuth`), `tls` an `ssl.SSLContext` instead of
       the system's certificates, `proxy` the URL of a proxy instead of what the environment names.
+    * `middleware`: async functions `(ctx, call_next)` around everything that the client sends, and around everything
+      that it is asked or told; the first is the outermost.
     * `cache`: whether lists and resources are kept for as long as the server allows, or a `Cache` to share with others.
     """
 
@@ -146,6 +149,7 @@ class Client(Extending):
         tls: ssl.SSLContext | None = None,
         proxy: str | None = None,
         cache: bool | Cache = True,
+        middleware: Iterable[ClientMiddleware] = (),
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
@@ -227,6 +231,14 @@ class Client(Extending):
             from toolwire.client.safety import Safety
 
             self._safety = Safety(self._target, approve, budget, pins, audit)
+        if middleware:
+            # Imported here because most clients have no middleware.
+            from toolwire.client.middleware import around
+
+            passed = around(middleware, is_guarded=self._safety is not None)
+            # Of several servers each has a connection. The one between the client and its members is no wire.
+            for each in self._members or [self]:
+                each._opener.around = passed
         if tracing:
             from toolwire.client.tracing import traced
 
@@ -624,7 +636,7 @@ class Client(Extending):
         connection = self._connector.connection
         if connection is not None and not connection.modern:
             # 1.14.1: the client declared listChanged, so it announces changes.
-            connection.session.notify("notifications/roots/list_changed", UNSET)
+            await connection.notify("notifications/roots/list_changed", {}, {})
 
     def __repr__(self) -> str:
         state = f"speaks {self.revision}" if self.connected else "not connected"

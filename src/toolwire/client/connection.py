@@ -28,7 +28,6 @@ from toolwire.protocol.errors import (
     OutcomeUnknown,
     ProtocolError,
     Timeout,
-    ToolwireError,
     TransportError,
     Unreachable,
 )
@@ -80,7 +79,7 @@ class ChangeListener(Protocol):
 
     def missed(self) -> None: ...
 
-    def end(self, error: ToolwireError | None) -> None: ...
+    def end(self, error: BaseException | None) -> None: ...
 
 
 class _ResultKind(Struct):
@@ -213,9 +212,10 @@ class ClientConnection:
     async def check(self) -> None:
         """Ask the server for a sign of life. Raise what any request would raise."""
         if self.modern:
-            await self.send("server/discover", t.RequestParams(meta=self.meta), timeout=CHECK_SECONDS)
+            sign = self.session.request("server/discover", t.RequestParams(meta=self.meta), CHECK_SECONDS)
         else:
-            await self.send("ping", t.RequestParams(), timeout=CHECK_SECONDS)
+            sign = self.session.request("ping", t.RequestParams(), CHECK_SECONDS)
+        await self._told("a ping", sign)
 
     def require(self, method: str) -> None:
         """Raise `NotSupported` for a method that the server did not offer, before anything is sent.
@@ -274,18 +274,21 @@ class ClientConnection:
             params = await self._next_round(method, params, raw, round)
             round += 1
 
-    def send(
-        self,
-        method: str,
-        params: Any,
-        *,
-        timeout: float | None,
-        on_progress: OnProgress | None = None,
-        identifier: RequestId | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Coroutine[Any, Any, Raw]:
+    def send(self, method: str, params: t.RequestParams, *, timeout: float | None) -> Coroutine[Any, Any, Raw]:
         """Send one request as it is, and return the result as it came."""
-        return self._told(method, self.session.request(method, params, timeout, on_progress, identifier, headers))
+        return self._told(method, self.session.request(method, params, timeout))
+
+    async def open_stream(self, params: t.SubscriptionsListenRequestParams, identifier: RequestId) -> Raw | None:
+        """Send `subscriptions/listen`, and return when the stream has ended."""
+        sent = Raw(t.encode(params)) if params.notifications.extra else params
+        return await self.session.request("subscriptions/listen", sent, identifier=identifier)
+
+    async def notify(self, method: str, members: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:
+        """Send a notification of the program; return False when the connection is gone."""
+        # META-6: nothing is known from earlier requests, so that a notification of 2026-07-28 says who sends it.
+        whole = self.metadata(None, meta)
+        said = dict(members) if whole is UNSET else {**members, "_meta": whole}
+        return self.session.notify(method, said or UNSET)
 
     async def _told(self, method: str, answer: Awaitable[Raw | None]) -> Raw:
         try:
@@ -318,7 +321,7 @@ class ClientConnection:
 
     def _reporter(self, on_progress: OnProgress) -> OnProgress:
         def report(params: t.ProgressNotificationParams) -> None:
-            self.callbacks.call(on_progress, params)
+            self._report(on_progress, params)
 
         return report
 
@@ -336,12 +339,17 @@ class ClientConnection:
             data = msgspec.convert(error.data, t.URLElicitationRequiredErrorData)
         except msgspec.ValidationError:
             return False
-        if len(data.elicitations) > MAX_QUESTIONS:
+        if not data.elicitations or len(data.elicitations) > MAX_QUESTIONS:
             return False
         try:
-            return await self.answers.ask_urls(data.elicitations)
+            for params in data.elicitations:
+                params.mode = "url"
+                answer = await self.answer("elicitation/create", params, self.revision)
+                if not isinstance(answer, t.ElicitResult) or answer.action != "accept":
+                    return False
         except ProtocolError:
-            return False  # An entry without a usable URL.
+            return False  # An entry without a usable URL, or the client asks nobody to open one.
+        return True
 
     # --- rounds (2026-07-28 basic/patterns/mrtr) ---
 
@@ -363,14 +371,18 @@ class ClientConnection:
         if len(questions) > MAX_QUESTIONS:
             raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
         answers = await _together({key: self._answer_one(question) for key, question in questions.items()})
-        return {key: Raw(_encode(answer)) for key, answer in answers.items()}
+        return {key: Raw(t.encode(answer)) for key, answer in answers.items()}
 
     async def _answer_one(self, question: t.InputRequest) -> t.Wire:
         try:
-            return shape(await self.answers.answer(question.method, question.params, self.revision), self.revision)
+            return await self.answer(question.method, question.params, self.revision)
         except ProtocolError as error:
             # No error can be sent instead of an answer, so the caller is told of the server's mistake.
             raise InvalidResponse(f"The server asked what it may not ask: {error.message}") from None
+
+    async def answer(self, method: str, params: Any, revision: str) -> t.Wire:
+        """Return the answer to one question, in the form of the revision."""
+        return shape(await self.answers.answer(method, params, revision), revision)
 
     # --- what the server sends ---
 
@@ -378,8 +390,10 @@ class ClientConnection:
         """Answer a request of the server, on the revisions that have such requests."""
         try:
             with self.session.answering():
-                answer = await self.answers.answer(request.method, request.params, request.revision)
-            return _for_task(shape(answer, request.revision), request.params.meta)
+                answer = await self.answer(request.method, request.params, request.revision)
+            named = _for_task(answer, request.params.meta)
+            # Members that no type here knows are written by the codec that keeps them.
+            return cast("t.Wire", Raw(t.encode(named))) if named.extra else named
         except Rejected as refusal:
             # 2024-11-05 to 2025-11-25 client/sampling: the user said no.
             raise ProtocolError(USER_REJECTED, str(refusal) or "The user refused") from None
@@ -395,10 +409,10 @@ class ClientConnection:
             session.progressed(params)
             report = self.reports.get(params.progress_token)
             if report is not None:
-                self.callbacks.call(report, params)
+                self._report(report, params)
         elif method == "notifications/message":
             if self._on_log is not None:
-                self.callbacks.call(self._on_log, params)
+                self._tell(notice, self._logged)
         elif method == "notifications/subscriptions/acknowledged":
             stream = self._stream(params.meta)
             if stream is not None and notice.raw is not UNSET:
@@ -406,34 +420,32 @@ class ClientConnection:
                 whole = t.decode(t.SubscriptionsAcknowledgedNotificationParams, notice.raw)
                 stream.acknowledged(whole.notifications)
         elif method == "notifications/elicitation/complete":
-            completed = self.answers.completes(params.elicitation_id)
-            if completed is not None:
-                self.callbacks.call(completed, params.elicitation_id)
+            self._tell(notice, self._completed)
         elif method in _CHANGES:
-            self._change(method, params)
+            self._changed(method, params.uri if method == UPDATED else None)
+            self._tell(notice, self._announce)
         else:
-            self._extension(notice)
+            self._tell(notice, self._extend)
 
-    def _extension_notification(self, method: str) -> Method | None:
-        """Return the row of an extension's notification that somebody wants. All others are ignored."""
-        wanted = method in self._handlers or any(stream.hears_extensions for stream in self.streams.values())
-        return extension_row(method) if wanted and method not in _KNOWN else None
+    def _tell(self, notice: Notice, deliver: Callable[[Notice], None]) -> None:
+        """Deliver a notification to the program."""
+        deliver(notice)
 
-    def _extension(self, notice: Notice) -> None:
-        self._handlers.call(self.callbacks, notice.method, notice.raw)
-        if not self.modern:
-            # Servers of that era announce unasked, and do not say for which filter.
-            streams = list(self.streams.values())
-        else:
-            listening = self._stream(notice.params.meta)
-            streams = [] if listening is None else [listening]
-        for stream in streams:
-            if stream.hears_extensions:
-                stream.told(notice.method, notice.raw)
+    def _report(self, on_progress: OnProgress, params: t.ProgressNotificationParams) -> None:
+        self.callbacks.call(on_progress, params)
 
-    def _change(self, method: str, params: Any) -> None:
-        uri = params.uri if method == "notifications/resources/updated" else None
-        self._changed(method, uri)
+    def _logged(self, notice: Notice) -> None:
+        if self._on_log is not None:
+            self.callbacks.call(self._on_log, notice.params)
+
+    def _completed(self, notice: Notice) -> None:
+        completed = self.answers.completes(notice.params.elicitation_id)
+        if completed is not None:
+            self.callbacks.call(completed, notice.params.elicitation_id)
+
+    def _announce(self, notice: Notice) -> None:
+        method, params = notice.method, notice.params
+        uri = params.uri if method == UPDATED else None
         if not self.modern:
             streams = list(self.streams.values())
             if uri is not None:
@@ -446,6 +458,24 @@ class ClientConnection:
         listening = self._stream(params.meta)
         if listening is not None:
             listening.changed(method, uri)
+
+    def _extension_notification(self, method: str) -> Method | None:
+        """Return the row of an extension's notification that somebody wants. All others are ignored."""
+        wanted = method in self._handlers or any(stream.hears_extensions for stream in self.streams.values())
+        return extension_row(method) if wanted and method not in _KNOWN else None
+
+    def _extend(self, notice: Notice) -> None:
+        """Tell the handlers and the listeners of an extension's notification."""
+        self._handlers.call(self.callbacks, notice.method, notice.raw)
+        if not self.modern:
+            # Servers of that era announce unasked, and do not say for which filter.
+            streams = list(self.streams.values())
+        else:
+            listening = self._stream(notice.params.meta)
+            streams = [] if listening is None else [listening]
+        for stream in streams:
+            if stream.hears_extensions:
+                stream.told(notice.method, notice.raw)
 
     def _stream(self, meta: t.MetaDict | UnsetType) -> ChangeListener | None:
         """STD-8: find the listener by the id of the request that opened the stream."""

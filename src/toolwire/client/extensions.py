@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from toolwire.client.connection import ClientConnection, OnProgress, result_kind
 from toolwire.client.errors import InvalidResponse
@@ -181,11 +181,7 @@ class Extending(Reading):
         if name is not None:
             await self._target.notify(name, method, {**members, "_meta": own})
             return
-        # META-6: nothing is known from earlier requests, so that a notification of 2026-07-28 says who sends it.
-        meta = connection.metadata(None, own)
-        if meta is not UNSET:
-            members["_meta"] = meta
-        if not connection.session.notify(method, Raw(encode_arguments(members)) if members else UNSET):
+        if not await connection.notify(method, members, own):
             raise await connection.lost(Unreachable("The connection is closed"))
 
     @overload

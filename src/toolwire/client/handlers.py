@@ -207,16 +207,6 @@ class Answers:
         self._open_urls.pop(elicitation_id, None)
         return self.elicitation.completed if known and self.elicitation is not None else None
 
-    async def ask_urls(self, elicitations: list[t.ElicitRequestParams]) -> bool:
-        """Ask for the entries of a -32042 error one after the other, and say whether the user agreed to all of them."""
-        callback = None if self.elicitation is None else self.elicitation.url
-        if callback is None or not elicitations:
-            return False
-        for params in elicitations:
-            if (await self._ask_url(callback, params)).action != "accept":
-                return False
-        return True
-
     async def _sample(self, sampling: Sampling, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
         if (params.tools is not UNSET or params.tool_choice is not UNSET) and not sampling.tools:
             raise ProtocolError(INVALID_PARAMS, "This client did not declare sampling.tools")

@@ -79,7 +79,7 @@ class _ChangeStream:
         self._bytes = 0
         self._wake = asyncio.Event()
         self._over = False
-        self._error: ToolwireError | None = None
+        self._error: BaseException | None = None
 
     def acknowledged(self, accepted: t.SubscriptionFilter) -> None:
         if self.accepted is None:
@@ -126,7 +126,7 @@ class _ChangeStream:
     def covers(self, uri: str) -> bool:
         return any(uri == own or uri.startswith((f"{own.rstrip('/')}/", f"{own}#", f"{own}?")) for own in self.uris)
 
-    def end(self, error: ToolwireError | None) -> None:
+    def end(self, error: BaseException | None) -> None:
         if not self._over:
             self._over = True
             self._error = error
@@ -138,8 +138,7 @@ class _ChangeStream:
         if task.cancelled():
             self.end(None)
             return
-        error = task.exception()
-        self.end(error if isinstance(error, ToolwireError) else None)
+        self.end(task.exception())
 
     def raise_error(self) -> None:
         if self._over and self._error is not None:
@@ -286,13 +285,11 @@ def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None
 async def _open_modern(
     connection: ClientConnection, stream: _ChangeStream, wanted: t.SubscriptionFilter, timeout: float | None
 ) -> None:
-    session = connection.session
     # SUB-1: the id of the request names the stream.
-    identifier = session.peer.next_id()
+    identifier = connection.session.peer.next_id()
     params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=connection.meta)
-    sent = Raw(t.encode(params)) if wanted.extra else params
     connection.streams[identifier] = stream
-    stream.task = asyncio.ensure_future(session.request("subscriptions/listen", sent, identifier=identifier))
+    stream.task = asyncio.ensure_future(connection.open_stream(params, identifier))
     stream.task.add_done_callback(stream.finished)
     try:
         async with asyncio.timeout(timeout):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
@@ -16,6 +16,7 @@ from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.connection import OnLog, OnProgress
 from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.middleware import ClientMiddleware
 from toolwire.client.targets import TargetLike
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.framing import EVENT_LIMIT
@@ -87,6 +88,7 @@ async def connect(
     on_log: OnLog | None = None,
     on_progress: OnProgress | None = None,
     timeout: float | None = 60.0,
+    middleware: Iterable[ClientMiddleware] = (),
 ) -> AsyncIterator[tuple[Client, Wire]]:
     """Connect a client to `server`; yield the client and the record of the messages.
 
@@ -111,6 +113,7 @@ async def connect(
             on_log=on_log,
             on_progress=on_progress,
             timeout=timeout,
+            middleware=middleware,
         )
         async with client:
             yield client, wire
