@@ -209,7 +209,7 @@ class Client(Extending):
             NotificationHandlers() if self._members else self._handlers,
             on_message,
         )
-        for each in self._members:
+        for each in self._members.values():
             each._opener.handlers = self._handlers
         self._connector = Connector(self._opener)
         self._cache: CacheView | None = None
@@ -237,7 +237,7 @@ class Client(Extending):
 
             passed = around(middleware, is_guarded=self._safety is not None)
             # Of several servers each has a connection. The one between the client and its members is no wire.
-            for each in self._members or [self]:
+            for each in list(self._members.values()) or [self]:
                 each._opener.around = passed
         if tracing:
             from toolwire.client.tracing import traced
