@@ -233,12 +233,12 @@ class Client(Extending):
             self._safety = Safety(self._target, approve, budget, pins, audit)
         if middleware:
             # Imported here because most clients have no middleware.
-            from toolwire.client.middleware import around
+            from toolwire.client.middleware import connection_type
 
-            passed = around(middleware, is_guarded=self._safety is not None)
+            make_connection = connection_type(middleware, is_guarded=self._safety is not None)
             # Of several servers each has a connection. The one between the client and its members is no wire.
             for each in list(self._members.values()) or [self]:
-                each._opener.around = passed
+                each._opener.make_connection = make_connection
         if tracing:
             from toolwire.client.tracing import traced
 

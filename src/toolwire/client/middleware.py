@@ -125,13 +125,13 @@ class Around(Struct, frozen=True):
         return await following(ctx)
 
 
-def around(middleware: Iterable[ClientMiddleware], *, is_guarded: bool) -> Around | None:
-    """Return the middleware of a client; None if there is none. Raise `TypeError` for what cannot be called."""
+def connection_type(middleware: Iterable[ClientMiddleware], *, is_guarded: bool) -> Callable[..., ClientConnection]:
+    """Return what makes the connections of a client with this middleware. Raise `TypeError` for what is no function."""
     functions = tuple(middleware)
     for each in functions:
         if not callable(each):
             raise TypeError(f"a middleware is an async function (ctx, call_next), not {type(each).__name__}")
-    return Around(functions, is_guarded) if functions else None
+    return partial(AroundConnection, Around(functions, is_guarded)) if functions else ClientConnection
 
 
 async def _checked(middleware: ClientMiddleware, following: CallNext, ctx: ClientContext) -> Any:
@@ -213,7 +213,7 @@ class AroundConnection(ClientConnection):
 
     def _changed_params(self, ctx: ClientContext, before: t.RequestParams) -> t.RequestParams:
         """Return the params as the middleware left them."""
-        params: t.RequestParams = _typed(type(before), ctx.method, ctx.params)
+        params: t.RequestParams = _as_wire(type(before), ctx.method, ctx.params)
         if isinstance(before, t.CallToolRequestParams) and isinstance(params, t.CallToolRequestParams):
             same = params.name == before.name and _decoded(params.arguments) == _decoded(before.arguments)
             if self._around.is_guarded and not same:
@@ -235,7 +235,7 @@ class AroundConnection(ClientConnection):
         send = super().send
 
         async def following(ctx: ClientContext) -> Any:
-            sent = _typed(type(params), method, _whole(ctx))
+            sent = _as_wire(type(params), method, _whole(ctx))
             return msgspec.json.decode(await send(method, sent, timeout=ctx.timeout))
 
         return Raw(_encoded(await self._around.run(self._context(method, params, timeout=timeout), following)))
@@ -245,7 +245,7 @@ class AroundConnection(ClientConnection):
         params.meta = UNSET
 
         async def following(ctx: ClientContext) -> Any:
-            sent = _typed(type(params), ctx.method, ctx.params)
+            sent = _as_wire(type(params), ctx.method, ctx.params)
             sent.meta = self.metadata(None, ctx.meta) if ctx.meta else meta
             ended = await open_stream(sent, identifier)
             # A server may end a stream without a result.
@@ -272,7 +272,7 @@ class AroundConnection(ClientConnection):
         answer = super().answer
 
         async def following(ctx: ClientContext) -> dict[str, Any]:
-            asked = _typed(type(params), method, _whole(ctx)) if isinstance(params, t.Wire) else params
+            asked = _as_wire(type(params), method, _whole(ctx)) if isinstance(params, t.Wire) else params
             return (await answer(method, asked, revision)).to_dict()
 
         try:
@@ -283,7 +283,7 @@ class AroundConnection(ClientConnection):
             return t.ElicitResult(action="decline")  # A refusal of an elicitation is a result, never an error (T-50).
         # Both eras ask the same questions. Only the older one has rows for them.
         row = methods(LATEST_LEGACY).get(method)
-        answered: t.Wire = _typed(t.Result if row is None or row.result is None else row.result, method, given)
+        answered: t.Wire = _as_wire(t.Result if row is None or row.result is None else row.result, method, given)
         return answered
 
     # --- what the client is told ---
@@ -318,7 +318,7 @@ class AroundConnection(ClientConnection):
 
     async def _delivered(self, notice: Notice, deliver: Callable[[Notice], None], ctx: ClientContext) -> None:
         whole = _whole(ctx)
-        params = _typed(notice.row.params, notice.method, whole)
+        params = _as_wire(notice.row.params, notice.method, whole)
         deliver(Notice(notice.method, notice.row, params, Raw(_encoded(whole))))
 
 
@@ -354,7 +354,7 @@ def _whole(ctx: ClientContext) -> dict[str, Any]:
     return {**ctx.params, "_meta": ctx.meta} if ctx.meta else ctx.params
 
 
-def _typed(type_: type[Any], method: str, members: Mapping[str, Any]) -> Any:
+def _as_wire(type_: type[Any], method: str, members: Mapping[str, Any]) -> Any:
     """Return what the middleware left as the wire type that goes on. Members that the type lacks stay with it."""
     try:
         return t.decode(type_, _encoded(members))

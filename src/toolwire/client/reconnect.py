@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -22,7 +22,7 @@ from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
 from toolwire.client.notifications import NotificationHandlers
-from toolwire.client.target import START_SECONDS, Link, Target
+from toolwire.client.target import START_SECONDS, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     NotStreamable,
@@ -35,9 +35,6 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.wire.tapped_channel import Direction, Tap
-
-if TYPE_CHECKING:
-    from toolwire.client.middleware import Around
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -230,7 +227,7 @@ class Opener(Struct, eq=False):
     pinned: str | None
     handlers: NotificationHandlers
     tap: Tap | None = None
-    around: Around | None = None
+    make_connection: Callable[..., ClientConnection] = ClientConnection
 
     async def open(self) -> ClientConnection:
         """Open a connection and agree on a revision."""
@@ -278,20 +275,11 @@ class Opener(Struct, eq=False):
                 raise refusal from None
             raise
 
-    def _connection(self, link: Link) -> ClientConnection:
-        parts = (link, self.answers, self.on_log, self.changed, self.handlers)
-        if self.around is None:
-            return ClientConnection(*parts)
-        # Imported here because most clients have no middleware.
-        from toolwire.client.middleware import AroundConnection
-
-        return AroundConnection(self.around, *parts)
-
     async def _attempt(self, revision: str | None, *, probe: float | None = None) -> ClientConnection:
         link = await self.target.open()
         if self.tap is not None:
             link.tap(_harmless(self.tap))
-        connection = self._connection(link)
+        connection = self.make_connection(link, self.answers, self.on_log, self.changed, self.handlers)
         try:
             longest = self.probe_timeout if probe is None else probe
             await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)
