@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.open_codec import replace_members
 
 Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
 
@@ -252,8 +253,6 @@ def checked_answer(key: str, kind: str, response: Raw) -> Raw:
 
 def retry_params(params: t.RoundRequestParams, result: t.InputRequiredResult, answers: Mapping[str, Any]) -> Any:
     """The same request once more, with the answers, and with the state byte for byte (MRTR-13, MRTR-14)."""
-    retry = msgspec.structs.replace(
+    return replace_members(
         params, input_responses=dict(answers) if answers else UNSET, request_state=result.request_state
     )
-    retry.extra.update(params.extra)
-    return retry
