@@ -1,9 +1,10 @@
-"""`toolwire list TARGET`: show the tools, resources, templates and prompts of a server."""
+"""`toolwire list TARGET`: show the tools, resources, templates, prompts and extensions of a server."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import UNSET
 
 from toolwire.cli import catalogue, screen, targets
@@ -69,6 +70,12 @@ def _show(
     out.line(f"speaks {client.revision}")
     if client.instructions:
         out.line(short(client.instructions, _DESCRIPTION * 2))
+    extensions = client.capabilities.get("extensions")
+    if len(kinds) > 1 and isinstance(extensions, dict) and extensions:
+        out.line()
+        out.heading(counted(len(extensions), "extension"))
+        settings = [(name, msgspec.json.encode(each).decode()) for name, each in list(extensions.items())[:SHOWN]]
+        out.table(("extension", "settings"), [(short(name), short(text, _DESCRIPTION)) for name, text in settings])
     tables = {
         "tools": (("tool", "arguments", "description"), [_tool(tool) for tool in found.tools]),
         "resources": (("uri", "name", "description"), [_resource(each) for each in found.resources]),

@@ -1,4 +1,4 @@
-"""One request to a server: the options, the client and the answers that `call`, `read` and `prompt` share."""
+"""One request to a server: the options, the client and the answers of `call`, `read`, `prompt` and `request`."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class OpenRequest:
             self.stderr.append,
             elicit=elicit,
             sample=self.scripted.sampling,
+            extensions=getattr(arguments, "extensions", None),
             on_log=self._show_log(arguments.log_level),
         )
 
@@ -123,10 +124,20 @@ def unknown(noun: str, name: str | None, known: list[str]) -> UsageError:
 
 
 def _explained(error: ToolwireError) -> ToolwireError:
-    """Add advice to the error of a server that asks a question nobody can answer."""
+    """Add advice to the error of a server that needs an extension, or asks a question nobody can answer."""
     if not isinstance(error, ProtocolError) or error.code != MISSING_CLIENT_CAPABILITY:
         return error
+    needed = _extensions_in(error.data)
+    if needed:
+        return ToolwireError(f"{error.message}: declare it with --extension {' --extension '.join(needed)}")
     return ToolwireError(
         f"the server asks a question ({error.message}): answer it with --answer or --sample, run the command on a "
         "terminal, or use `toolwire inspect`, which can answer everything"
     )
+
+
+def _extensions_in(data: Any) -> list[str]:
+    """List the extensions that an error of a server says the client has to declare."""
+    for member in ("requiredCapabilities", "extensions"):
+        data = data.get(member) if isinstance(data, dict) else None
+    return [name for name in data if isinstance(name, str)][:_NAMES] if isinstance(data, dict) else []
