@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -348,3 +350,23 @@ async def test_neither_secrets_nor_claims_are_shown(clock: Clock) -> None:
         "inner": {"password": "[redacted]", "plain": "text"},
     }
     assert "claims" not in json.dumps([described, with_values])
+
+
+async def test_a_letter_that_is_sent_twice_at_once_or_after_a_lost_answer_is_one_task(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    letters, records = replica.tasks.letters, replica.tasks.records
+    for lost in ((), ("delete",), ("change",)):
+        record = rules.new_record(records.new_id(clock.time()), 0.0, 60_000, 1, tool="again", call=stored_call())
+        await letters.keep(records.key("ada", record.id), record)
+        replica.line.lost_answers.update(lost)
+        first = await asyncio.gather(
+            *(FleetTasks(replica.stores).send_again(record.id) for _ in range(2)), return_exceptions=True
+        )
+        with contextlib.suppress(NoSuchTask):
+            await FleetTasks(replica.stores).send_again(record.id)
+        (task,) = await shared.queue.waiting(0, 10)
+        assert {each for each in first if isinstance(each, str)} <= {rules.decode(task.value).id}
+        assert await letters.all() == []
+        await shared.kv.delete(task.key)
+        await clock.elapse(1)

@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.task_records import (
@@ -109,13 +110,17 @@ class DeadLetters:
         return None if data is None else decode(data)
 
     async def send_again(self, identifier: str, records: Records) -> str | None:
-        """Make a new task of the same owner out of a letter, and return its id; None when there is no such letter."""
+        """Make a new task of the same owner out of a letter, and return its id; None when there is no such letter.
+
+        The id follows from the letter. So two people who send it at the same moment make one task, and so does a person
+        who sends it again after a lost answer.
+        """
         letter = await self.find(identifier)
         if letter is None:
             return None
         now = time.time()
         record = rules.new_record(
-            records.new_id(now),
+            records.new_id(letter.died, digest("sent again", letter.id)),
             now,
             letter.ttl_ms,
             letter.poll_ms,
@@ -124,6 +129,8 @@ class DeadLetters:
             call=letter.call,
         )
         rules.leave_room(record)
-        await records.create(records.key(letter.owner, record.id), record)
+        key = records.key(letter.owner, record.id)
+        if await records.find(key) is None:
+            await records.create(key, record)
         await reached(self._stores.kv.delete(self._prefix + identifier))
         return record.id

@@ -158,9 +158,10 @@ class Records:
     def key(self, owner: str, identifier: str) -> str:
         return f"{self.prefix}{owner}:{identifier}"
 
-    def new_id(self, now: float) -> str:
-        # The time comes first, so that the order of the keys is that of their making; the rest nobody can guess.
-        return f"{int(now * 1000):012x}-{secrets.token_urlsafe(18)}"
+    def new_id(self, now: float, rest: str = "") -> str:
+        """Return the id of a task that is made now; `rest` is the part that nobody can guess, if it is known."""
+        # The time comes first, so that the order of the keys is that of their making.
+        return f"{int(now * 1000):012x}-{rest or secrets.token_urlsafe(18)}"
 
     def kept(self, record: Record) -> float:
         """Return how long the store keeps a record from a change on, by its own clock.
