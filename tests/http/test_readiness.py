@@ -84,6 +84,7 @@ async def test_a_store_that_takes_too_long_is_not_ready(
     assert "this process is not ready: the store took too long to answer" in caplog.text
 
 
+@pytest.mark.covers("FLT-26")
 async def test_a_bus_that_carries_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "LOOK_SECONDS", 0.01)
     async with served(Stores(MemoryKV(), MemoryLog(), DeafBus())) as app:
@@ -95,6 +96,7 @@ async def test_a_full_store_is_ready() -> None:
         assert await probe(app) == 200
 
 
+@pytest.mark.covers("FLT-26")
 @pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 @pytest.mark.parametrize(
     ("begin", "end"),

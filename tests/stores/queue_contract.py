@@ -149,6 +149,7 @@ async def outcome(step: Step, queue: Queue, present: bytes | None) -> Any:
 class QueueContract:
     # --- records and places ---
 
+    @pytest.mark.covers("FLT-1")
     async def test_a_record_and_its_place_are_written_together(self, make: Make) -> None:
         stores = make()
         queue = stores.queue
@@ -276,6 +277,7 @@ class QueueContract:
 
     # --- room ---
 
+    @pytest.mark.covers("FLT-10")
     async def test_how_many_tasks_may_be_ready(self, make: Make) -> None:
         clock = Clock()
         queue = make(clock=clock).queue
@@ -295,6 +297,7 @@ class QueueContract:
         clock.now += 100
         await create(queue, "d", Ready("x", "o"), most_ready=2)
 
+    @pytest.mark.covers("FLT-1")
     async def test_a_full_store_changes_neither_the_record_nor_the_place(self, make: Make) -> None:
         stores = make(max_items=2, max_bytes=22)
         queue = stores.queue
@@ -325,6 +328,7 @@ class QueueContract:
 
     # --- a step that is repeated after a lost answer ---
 
+    @pytest.mark.covers("FLT-1")
     async def test_a_creation_is_repeated(self, make: Make) -> None:
         queue = make().queue
         await queue.renew("p", 10)
@@ -336,6 +340,7 @@ class QueueContract:
         await create(queue, "a", Ready("x", "o"), most_ready=1)
         assert await queue.place("a") == Held("p", "x"), "it was written, and taken afterwards"
 
+    @pytest.mark.covers("FLT-1")
     @pytest.mark.parametrize("place", [None, Ready("x", "o", 5.0), Held("q"), Held("p")], ids=str)
     async def test_a_change_is_repeated(self, make: Make, place: Place | None) -> None:
         queue = make().queue
@@ -392,6 +397,7 @@ class QueueContract:
         assert await queue.held("p") == (4, ["b", "d", "e", "ü"]), "also without a lease"
         assert await queue.held("q") == (1, ["z"])
 
+    @pytest.mark.covers("FLT-5")
     async def test_leases_are_renewed_ended_and_buried_repeatedly(self, make: Make) -> None:
         queue = make().queue
         for _ in range(2):
@@ -407,6 +413,7 @@ class QueueContract:
 
     # --- who may write ---
 
+    @pytest.mark.covers("FLT-9")
     @pytest.mark.parametrize("end", ["release", "bury"])
     async def test_a_process_without_a_lease_neither_writes_nor_takes(self, make: Make, end: str) -> None:
         stores = make()
@@ -434,6 +441,7 @@ class QueueContract:
         assert [await stores.kv.get(key) for key in "abc"] == [b"a", b"b", None]
         assert [await queue.place(key) for key in "ab"] == [Held("p", "x"), Ready("x", "o")]
 
+    @pytest.mark.covers("FLT-9")
     async def test_only_the_holder_writes(self, make: Make) -> None:
         stores = make()
         queue = stores.queue
@@ -477,6 +485,7 @@ class QueueContract:
 
     # --- turns ---
 
+    @pytest.mark.covers("FLT-2")
     async def test_kinds_and_owners_take_turns(self, make: Make) -> None:
         queue = make().queue
         await queue.renew("p", 10)
@@ -495,6 +504,7 @@ class QueueContract:
             await create(queue, key, Ready("x", owner))
         assert await taken(queue, "p", "x") == "mno"
 
+    @pytest.mark.covers("FLT-2")
     async def test_owners_are_passed_over_and_keep_their_turn(self, make: Make) -> None:
         queue = make().queue
         await queue.renew("p", 10)
@@ -505,6 +515,7 @@ class QueueContract:
         assert await taken(queue, "p", "xy", passing_over=["1", "2", "3"]) == ""
         assert await taken(queue, "p", "xy") == "eab"
 
+    @pytest.mark.covers("FLT-3")
     async def test_only_the_kinds_that_are_asked_for_are_taken(self, make: Make) -> None:
         queue = make().queue
         await queue.renew("p", 10)
@@ -561,6 +572,7 @@ class QueueContract:
 
     # --- time ---
 
+    @pytest.mark.covers("FLT-4")
     async def test_a_task_with_a_delay_is_taken_afterwards(self, make: Make) -> None:
         clock = Clock()
         queue = make(clock=clock).queue
@@ -601,6 +613,7 @@ class QueueContract:
         await queue.take("p", ["x"], 1)
         assert await keys(queue.waiting(0, 10)) == ["b", "c"], "a was made first"
 
+    @pytest.mark.covers("FLT-4")
     async def test_a_lease_is_stale_after_its_length_and_lasts_until_it_is_buried(self, make: Make) -> None:
         clock = Clock()
         queue = make(clock=clock).queue
@@ -640,6 +653,7 @@ class QueueContract:
         await queue.release("r")
         assert [await queue.renew(process, 10) for process in "pqr"] == [True, False, False]
 
+    @pytest.mark.covers("FLT-25")
     async def test_orphans_are_worked_off_in_batches(self, make: Make) -> None:
         queue = make().queue
         for process in ("dead", "gone", "lives"):
@@ -668,6 +682,7 @@ class QueueContract:
 
     # --- keeping a lease ---
 
+    @pytest.mark.covers("FLT-5")
     async def test_a_lease_that_is_kept_is_not_stale_until_that_ends(self, make: Make) -> None:
         queue = make().queue
         stop = queue.keep("p", 600, lambda: None)
@@ -680,6 +695,7 @@ class QueueContract:
         await queue.release("p")
         assert await keys(queue.orphans(10)) == ["a"]
 
+    @pytest.mark.covers("FLT-5")
     async def test_the_loss_of_a_lease_that_is_kept_is_told_once(self, make: Make) -> None:
         queue = make().queue
         lost: asyncio.Queue[str] = asyncio.Queue()

@@ -38,6 +38,7 @@ DEFAULTS = {
 }
 
 
+@pytest.mark.covers("FLT-28")
 @pytest.mark.parametrize(
     ("variable", "options", "changed"),
     [
@@ -63,6 +64,7 @@ def test_what_the_program_says_wins_over_the_address() -> None:
     assert limits_of(stores) == DEFAULTS | {"max_items": 7, "max_events": 6}
 
 
+@pytest.mark.covers("FLT-28")
 async def test_limits_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLWIRE_STORES_LIMITS", "max_items=2")
     stores = open_stores(tmp_path / "state.db")

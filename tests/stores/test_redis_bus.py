@@ -44,6 +44,7 @@ def calls(redis: RedisServer, command: str) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.covers("FLT-24")
 async def test_a_process_does_not_read_what_others_tell_each_other(
     open_stores: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ async def test_the_wait_of_a_process_is_not_disturbed_by_others(redis: RedisServ
     assert calls(redis, "xread") - before <= 100 + 10
 
 
+@pytest.mark.covers("FLT-24")
 async def test_a_message_that_nobody_hears_is_not_stored(redis: RedisServer, open_stores: Open) -> None:
     stores = open_stores()
     for number in range(10):

@@ -174,6 +174,7 @@ async def test_other_errors_are_told_in_words_and_nothing_is_sent_again(
 # --- a replica takes over ---
 
 
+@pytest.mark.covers("FLT-26")
 async def test_a_failover_by_readonly_is_followed_to_the_new_primary(
     primary: RedisServer, replica: RedisServer
 ) -> None:
@@ -209,6 +210,7 @@ async def test_a_failover_is_noticed_where_nothing_is_asked_for(primary: RedisSe
     stores.close()
 
 
+@pytest.mark.covers("FLT-26")
 async def test_a_server_that_is_replaced_at_the_same_address(primary: RedisServer, replica: RedisServer) -> None:
     """As behind a virtual address: the connection breaks, and the next one reaches another server."""
     targets = [primary]
@@ -271,6 +273,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 # --- Sentinels ---
 
 
+@pytest.mark.covers("FLT-27")
 @pytest.mark.parametrize("how", ["on request", "after a crash"])
 async def test_sentinels_lead_to_the_primary_and_to_the_next_one(
     primary: RedisServer, replica: RedisServer, how: str
@@ -378,6 +381,7 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(nodes)
 
 
+@pytest.mark.covers("FLT-27")
 @pytest.mark.parametrize("way", ["redis://127.0.0.1:{other}", "redis://127.0.0.1:{nobody},127.0.0.1:{other}", "unix"])
 async def test_any_node_of_a_cluster_leads_to_the_one_that_has_the_keys(cluster: Cluster, way: str) -> None:
     address = way.format(other=cluster.other.port, nobody=free_port())
@@ -423,6 +427,7 @@ async def test_a_slot_that_moves_to_another_node(cluster: Cluster, caplog: pytes
 # --- TLS ---
 
 
+@pytest.mark.covers("FLT-27")
 async def test_a_redis_with_tls(primary: RedisServer, tmp_path: Path) -> None:
     file = str(certificate(tmp_path))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

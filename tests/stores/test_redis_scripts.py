@@ -94,6 +94,7 @@ def test_the_documented_user_may_run_every_command_of_the_scripts_and_no_other()
     assert rules[4:] == [f"+{command}" for command in sorted(used | sent)]
 
 
+@pytest.mark.covers("FLT-27")
 async def test_the_documented_user_is_enough(redis: RedisServer) -> None:
     assert redis.command("ACL", "SETUSER", "least", "on", ">password", *allowed()).startswith(b"+OK")
     stores = RedisStores(f"unix://least:password@{redis.socket}?db=1", max_items=10, max_streams=2, max_events=2)

@@ -18,6 +18,7 @@ def looks(*looks: tuple[float, float, int | None]) -> list[bool]:
     ]
 
 
+@pytest.mark.covers("FLT-6")
 @pytest.mark.parametrize(
     ("seen", "lost"),
     [

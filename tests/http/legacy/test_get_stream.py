@@ -121,6 +121,7 @@ async def test_what_happens_while_a_stream_is_resumed_is_said_once(server: Serve
         assert len(stream.messages) == 2
 
 
+@pytest.mark.covers("FLT-21")
 async def test_a_client_that_missed_events_is_told_to_look_again(kv: SlowKV, caplog: pytest.LogCaptureFixture) -> None:
     server = Server("almanac", stores=Stores(kv, MemoryLog(max_events=8), MemoryBus()))
     server.add(Resource(NOTE, content="sunny", name=NOTE))
@@ -201,6 +202,7 @@ async def test_a_client_that_misses_events_of_a_stream_that_is_not_the_owner_is_
         assert not waiting.owns
 
 
+@pytest.mark.covers("FLT-21", "FLT-22")
 async def test_what_waits_for_the_log_is_bounded_in_bytes(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     app = server.http_app()
     async with serving(app) as [client]:
@@ -216,6 +218,7 @@ async def test_what_waits_for_the_log_is_bounded_in_bytes(server: Server, caplog
         assert "the log of events is too slow: notifications are dropped, and the client looks again" in caplog.messages
 
 
+@pytest.mark.covers("FLT-21")
 async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,6 +52,7 @@ async def looks(watch: ProcessWatch, clock: Clock, seconds: float) -> list[bool]
     return found
 
 
+@pytest.mark.covers("FLT-20")
 async def test_a_process_that_renews_no_more_is_gone(queue: Queue, clock: Clock) -> None:
     await queue.renew(SOMEBODY, LEASE_SECONDS)
     watch = ProcessWatch(queue, clock)

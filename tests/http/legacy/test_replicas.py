@@ -206,6 +206,7 @@ async def look(streams: SessionStreams) -> None:
     await streams._look_at_writers(streams._resumed())
 
 
+@pytest.mark.covers("FLT-20")
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
 async def test_a_call_whose_process_is_gone_is_answered_with_an_error(
     replicas: Replicas, gate: Gate, revision: str
@@ -375,6 +376,7 @@ async def test_a_call_whose_answer_the_log_did_not_take_is_answered_with_an_erro
     gate.opened.set()
 
 
+@pytest.mark.covers("FLT-20")
 @pytest.mark.parametrize("tool", ["hold", "silent"])
 @pytest.mark.parametrize("is_connected", [True, False])
 async def test_a_call_beyond_the_drain_is_answered_with_an_error(
@@ -456,6 +458,7 @@ async def could_not_write(replicas: Replicas, stream: Answer) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.covers("FLT-21")
 @pytest.mark.parametrize("has_id", [True, False])
 @pytest.mark.parametrize("happen", [crashes, stops, stops_too_early, gives_up, could_not_write])
 async def test_a_client_whose_stream_had_no_owner_is_told_to_look_again(
@@ -540,6 +543,7 @@ async def test_the_first_stream_of_a_session_is_not_told_anything(replicas: Repl
 # --- ending a session ---
 
 
+@pytest.mark.covers("FLT-23")
 async def test_delete_counts_at_the_other_replica(replicas: Replicas, gate: Gate) -> None:
     here, there = await two(replicas)
     stream = await there.get()

@@ -235,6 +235,7 @@ async def test_a_busy_session_is_told_of_each_change_once_it_keeps_up(gate: Gate
         assert {each["params"]["uri"] for each in stream.messages} == {f"note://{number}" for number in range(20)}
 
 
+@pytest.mark.covers("FLT-21")
 async def test_a_bus_that_lost_messages_costs_no_change(gate: Gate) -> None:
     stores = Stores(MemoryKV(), MemoryLog(), MemoryBus(max_pending=4))
     server = make_server(gate, stores=stores)

@@ -262,6 +262,7 @@ class NamedKV(MemoryKV):
     name = "redis:notes"
 
 
+@pytest.mark.covers("FLT-23")
 @pytest.mark.parametrize("make_kv", [NamedKV, MemoryKV])
 @pytest.mark.parametrize("is_ended", [True, False])
 async def test_a_store_with_a_name_ends_its_sessions_when_it_is_emptied(make_kv: Any, is_ended: bool) -> None:

@@ -48,6 +48,7 @@ def counting(**limits: Any) -> tuple[Server, asyncio.Event, list[int]]:
     return server, go, begun
 
 
+@pytest.mark.covers("FLT-10")
 @ways
 async def test_without_a_slot_a_task_waits_and_starts_when_one_is_free(way: Way) -> None:
     server, go, begun = counting(task_window=0.0, tasks_running=1)
@@ -77,6 +78,7 @@ async def test_a_task_that_waits_is_cancelled_and_never_begins(way: Way) -> None
         assert begun == [0, 2]
 
 
+@pytest.mark.covers("FLT-10")
 @pytest.mark.parametrize("over", ["memory", "http"])
 async def test_no_handler_begins_for_a_call_that_has_no_slot(over: Any) -> None:
     """Calls that may become tasks, all at once: those without a slot are answered with a task that has not begun."""
@@ -93,6 +95,7 @@ async def test_no_handler_begins_for_a_call_that_has_no_slot(over: Any) -> None:
         assert answered + [text_in(await outcome(client, task)) for task in queued] == [str(each) for each in range(8)]
 
 
+@pytest.mark.covers("FLT-10")
 @pytest.mark.parametrize("over", ["memory", "http"])
 async def test_the_quota_is_reserved_before_a_handler_starts(over: Any) -> None:
     server, go, begun = counting(task_window=3600.0, tasks=3)
@@ -117,6 +120,7 @@ async def test_a_call_that_did_not_become_a_task_gives_its_place_back() -> None:
     assert begun == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.covers("FLT-10")
 @ways
 async def test_a_call_is_refused_only_when_too_many_wait(way: Way) -> None:
     server, go, begun = counting(task_window=0.0, tasks_running=1, tasks_waiting=2)
@@ -132,6 +136,7 @@ async def test_a_call_is_refused_only_when_too_many_wait(way: Way) -> None:
     assert begun == [0, 1, 4]
 
 
+@pytest.mark.covers("FLT-10")
 async def test_the_bound_of_the_queue_holds_for_all_replicas_together(clock: Clock) -> None:
     shared = shared_stores(clock)
     limits = {"tasks_running": 1, "tasks_waiting": 2, "share": 1.0}
@@ -179,6 +184,7 @@ async def test_while_the_store_is_away_a_call_that_may_be_a_task_is_a_call(clock
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-12")
 async def test_a_task_gives_its_slot_back_while_its_client_is_asked(clock: Clock) -> None:
     replica = Replica(shared_stores(clock), limits={"tasks_running": 1})
     async with replica.serving() as join, join(principal=ADA) as client:
@@ -196,6 +202,7 @@ async def test_a_task_gives_its_slot_back_while_its_client_is_asked(clock: Clock
         assert text_in(await outcome(client, working)) == "once 2 by ada"
 
 
+@pytest.mark.covers("FLT-12")
 async def test_a_task_whose_question_nobody_answers_takes_a_slot_again(clock: Clock) -> None:
     replica = Replica(shared_stores(clock), limits={"tasks_running": 1, "state": 60.0, "task_ttl": 60.0})
     async with replica.serving() as join, join(principal=ADA) as client:
@@ -234,6 +241,7 @@ class Unknown:
     scopes: frozenset[str] = frozenset()
 
 
+@pytest.mark.covers("FLT-14")
 @pytest.mark.parametrize(
     ("tool", "principal", "is_ready"), [("once", ADA, 1), ("staying", ADA, 0), ("once", Unknown(), 0)]
 )
@@ -252,6 +260,22 @@ async def test_tasks_that_cannot_leave_their_process_wait_there(
         assert [number for _, number, _ in busy.ran] == [0, 1]
 
 
+@pytest.mark.covers("FLT-14")
+async def test_tasks_of_stdio_wait_in_their_process(clock: Clock) -> None:
+    """The client of stdio is the one of this process, and may do what others may not."""
+    shared = shared_stores(clock)
+    busy, idle = Replica(shared, limits={"tasks_running": 1}), Replica(shared)
+    async with idle.serving(), talk(busy.server, MODERN, "stdio") as client:
+        tasks = [await begin(client, "once", {"number": number}) for number in range(2)]
+        await settled()
+        assert ((await shared.queue.counts()).ready, idle.ran) == ({}, [])
+        busy.go.set()
+        for task in tasks:
+            await reaches(client, task, "completed")
+        assert [number for _, number, _ in busy.ran] == [0, 1]
+
+
+@pytest.mark.covers("FLT-14")
 async def test_a_task_that_cannot_leave_its_process_fails_when_it_waits_too_long(clock: Clock) -> None:
     replica = Replica(shared_stores(clock), limits={"tasks_running": 1, "task_wait": 100.0})
     async with replica.serving() as join, join(principal=ADA) as client:
@@ -265,6 +289,7 @@ async def test_a_task_that_cannot_leave_its_process_fails_when_it_waits_too_long
 # --- once ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-11")
 async def test_what_is_around_a_call_sees_it_once_wherever_it_runs(clock: Clock) -> None:
     """Middleware, rates and the audit log see a call when it is accepted; masks and times hold where it runs."""
     shared, lines, seen = shared_stores(clock), [], []
@@ -313,6 +338,7 @@ async def test_older_clients_and_others_without_tasks_need_no_slot() -> None:
 # --- attempts --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-9")
 @pytest.mark.parametrize("revision", [CORE, MODERN])
 async def test_a_handler_knows_its_attempt(revision: str) -> None:
     server = Server("s", limits=Limits(task_window=0.0))

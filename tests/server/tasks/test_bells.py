@@ -39,6 +39,7 @@ async def delivered() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.covers("FLT-24")
 async def test_a_process_hears_what_is_meant_for_it() -> None:
     stores = Stores.memory()
     one, two, three = Heard(stores), Heard(stores), Heard(stores)

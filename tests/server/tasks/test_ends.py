@@ -20,6 +20,7 @@ from toolwire.stores import StoreFull
 STOPPED = "The server stopped while the task was running"
 
 
+@pytest.mark.covers("FLT-17")
 @pytest.mark.parametrize("seconds", [28, 120, 3600])
 async def test_the_end_of_a_task_is_kept_over_an_outage(seconds: int, clock: Clock) -> None:
     replica = Replica(shared_stores(clock))
@@ -46,6 +47,7 @@ async def test_the_end_of_a_task_is_kept_once_although_its_answer_was_lost(clock
         assert replica.tasks.slots.running == 0
 
 
+@pytest.mark.covers("FLT-17")
 async def test_the_end_of_a_task_is_kept_when_a_full_store_has_room_again(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +73,7 @@ async def test_the_end_of_a_task_is_kept_when_a_full_store_has_room_again(
         assert shown["statusMessage"] == "The result could not be kept: the store of the server is full"
 
 
+@pytest.mark.covers("FLT-17")
 async def test_trying_ends_when_the_record_has_expired(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     replica = Replica(shared_stores(clock), limits={"task": 100.0, "state": 10.0, "task_wait": 10.0})
     async with replica.serving() as join, join(principal=ADA) as client:
@@ -84,6 +87,7 @@ async def test_trying_ends_when_the_record_has_expired(clock: Clock, caplog: pyt
         replica.line.is_cut = False
 
 
+@pytest.mark.covers("FLT-15")
 @pytest.mark.parametrize("ahead", [60.0, 3600.0, -60.0])
 async def test_the_ttl_runs_on_the_clock_of_the_store_from_the_end_on(
     ahead: float, clock: Clock, monkeypatch: pytest.MonkeyPatch
@@ -118,6 +122,7 @@ async def stopping(app: Any) -> asyncio.Task[None]:
     return task
 
 
+@pytest.mark.covers("FLT-18")
 @pytest.mark.parametrize("revision", [CORE, MODERN])
 async def test_a_process_that_stops_waits_for_its_tasks(revision: str, clock: Clock) -> None:
     shared = shared_stores(clock)
@@ -136,6 +141,7 @@ async def test_a_process_that_stops_waits_for_its_tasks(revision: str, clock: Cl
         assert replica.cancelled == []
 
 
+@pytest.mark.covers("FLT-18")
 async def test_what_is_not_done_in_the_time_of_the_drain_is_handed_back(clock: Clock) -> None:
     shared = shared_stores(clock)
     limits = {"drain": 5.0, "tasks_running": 3, "share": 1.0}
@@ -161,6 +167,7 @@ async def test_what_is_not_done_in_the_time_of_the_drain_is_handed_back(clock: C
         assert len(await shared.queue.leases()) == 1
 
 
+@pytest.mark.covers("FLT-18")
 async def test_a_process_that_is_about_to_stop_takes_no_tasks(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, leaving = Replica(shared, limits={"tasks_running": 1}), Replica(shared, limits={"drain": 30.0})

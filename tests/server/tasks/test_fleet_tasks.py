@@ -287,6 +287,7 @@ async def test_a_cancelled_task_stops_where_it_runs(clock: Clock) -> None:
     assert replica.ran == [("once", 1, 1)]
 
 
+@pytest.mark.covers("FLT-16")
 async def test_a_dead_letter_is_sent_again_as_a_task_of_the_same_owner(clock: Clock) -> None:
     shared = shared_stores(clock)
     limits = {"task": 200_000.0, "task_attempts": 1}

@@ -242,6 +242,7 @@ async def test_a_call_that_is_run_again_has_the_answers_that_it_was_begun_with(
         assert "were used already" in error["message"]
 
 
+@pytest.mark.covers("FLT-8")
 async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path) -> None:
     ran: list[Any] = []
     async with process(file, CORE, ran=ran) as (held, client):
@@ -260,6 +261,7 @@ async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path
     assert len(ran) == 3
 
 
+@pytest.mark.covers("FLT-11")
 async def test_a_call_that_is_run_again_does_not_go_through_the_middleware_again(file: Path) -> None:
     async with process(file, MODERN) as (_, client):
         task = await begin(client, "again", {"number": 1})
@@ -308,6 +310,7 @@ async def test_a_call_that_is_run_again_may_do_what_its_caller_may(
         assert text_in(await outcome(client, task)) == expected
 
 
+@pytest.mark.covers("FLT-3")
 async def test_the_tasks_of_a_tool_that_is_gone_wait_for_a_process_that_has_it(file: Path) -> None:
     async with process(file, MODERN) as (_, client):
         task = await begin(client, "again", {"number": 1})

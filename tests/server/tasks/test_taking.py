@@ -37,6 +37,7 @@ async def test_a_task_runs_where_a_slot_is_free(revision: str, clock: Clock) -> 
         full.go.set()
 
 
+@pytest.mark.covers("FLT-3")
 async def test_a_replica_takes_no_more_than_it_has_slots_for(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, small = Replica(shared, limits=FULL), Replica(shared, limits={"tasks_running": 2, "share": 1.0})
@@ -52,6 +53,7 @@ async def test_a_replica_takes_no_more_than_it_has_slots_for(clock: Clock) -> No
         full.go.set()
 
 
+@pytest.mark.covers("FLT-3")
 async def test_a_replica_takes_only_tasks_of_tools_that_it_has(clock: Clock) -> None:
     """A rolling upgrade: some replicas have a tool that others do not have yet."""
     shared = shared_stores(clock)
@@ -85,6 +87,7 @@ async def test_a_tool_that_is_added_later_has_its_tasks_run(clock: Clock) -> Non
         full.go.set()
 
 
+@pytest.mark.covers("FLT-2")
 async def test_owners_take_turns(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, free = Replica(shared, limits={**FULL, "share": 1.0}), Replica(shared, limits={**FULL, "share": 1.0})
@@ -120,6 +123,7 @@ async def test_one_caller_takes_its_share_of_the_slots_also_by_way_of_the_queue(
 # --- beginning -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-7")
 @pytest.mark.parametrize("waits", [False, True])
 async def test_the_beginning_is_written_before_the_first_line_of_the_handler(waits: bool, clock: Clock) -> None:
     shared, seen = shared_stores(clock), []
@@ -142,6 +146,7 @@ async def test_the_beginning_is_written_before_the_first_line_of_the_handler(wai
     assert seen == [(True, True)]
 
 
+@pytest.mark.covers("FLT-7")
 async def test_a_task_begins_only_when_the_store_says_so(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, free = Replica(shared, limits=FULL), Replica(shared)
@@ -162,6 +167,7 @@ async def test_a_task_begins_only_when_the_store_says_so(clock: Clock) -> None:
         full.go.set()
 
 
+@pytest.mark.covers("FLT-7")
 async def test_a_task_that_was_taken_and_not_begun_goes_to_anybody(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, dying, alive = Replica(shared, limits=FULL), Replica(shared), Replica(shared)
@@ -226,6 +232,7 @@ async def test_a_record_that_cannot_be_read_leaves_the_queue(clock: Clock) -> No
 # --- the client of another process -----------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-13")
 async def test_the_client_hears_of_a_task_on_the_connection_that_it_made_it_on(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, free = Replica(shared, limits=FULL), Replica(shared)

@@ -18,7 +18,7 @@ from tests.server.tasks.talking import answer, begin, look, outcome, reaches, st
 from toolwire import Context
 from toolwire.protocol import tasks as rules
 from toolwire.server.tasks import watching
-from toolwire.stores import Held, Stores, Task
+from toolwire.stores import Held, Ready, Stores, Task
 from toolwire.wire import process_identity
 from toolwire.wire.process_lease import LOOKS_PER_LEASE
 
@@ -29,6 +29,7 @@ LONG = {"state": 3600.0}
 # --- those who live --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-6")
 @pytest.mark.parametrize("seconds", [5, 28, 40, 120, 600])
 async def test_an_outage_of_the_store_ends_no_lease(seconds: int, clock: Clock) -> None:
     """Nobody renews while the store is away. Those who come back first find the others unrenewed, and wait."""
@@ -64,6 +65,7 @@ async def test_an_outage_of_the_store_ends_no_lease(seconds: int, clock: Clock) 
     assert all(replica.cancelled == [] for replica in replicas)
 
 
+@pytest.mark.covers("FLT-4")
 @pytest.mark.parametrize("jump", [27.0, 60.0, 3600.0, -60.0])
 async def test_a_clock_that_jumps_ends_no_lease(jump: float, clock: Clock) -> None:
     shared = shared_stores(clock)
@@ -82,6 +84,7 @@ async def test_a_clock_that_jumps_ends_no_lease(jump: float, clock: Clock) -> No
     assert (one.ran, two.ran) == ([("once", 1, 1)], [("once", 2, 1)])
 
 
+@pytest.mark.covers("FLT-6")
 async def test_a_watcher_that_stood_still_ends_no_lease(clock: Clock) -> None:
     """Its loop was held: what it saw before and what it sees now are too far apart to say anything."""
     shared = shared_stores(clock)
@@ -101,6 +104,7 @@ async def test_a_watcher_that_stood_still_ends_no_lease(clock: Clock) -> None:
 # --- those who are gone ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-8")
 async def test_the_tasks_of_a_process_that_is_gone_are_run_again_or_have_failed(clock: Clock) -> None:
     """Any process that lives does it, without a new one being started: a fleet that shrinks loses nothing."""
     shared = shared_stores(clock)
@@ -178,10 +182,22 @@ async def test_answers_given_before_the_end_are_not_asked_for_again(clock: Clock
         assert text_in(await outcome(client, task)) == "one two 2"
 
 
-async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(clock: Clock) -> None:
+@pytest.mark.covers("FLT-8")
+async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared = shared_stores(clock)
     watching = Replica(shared, without=("again",))
     ran: list[int] = []
+    delays: list[float] = []
+    change = shared.queue.change
+
+    async def noted(*given: Any, **named: Any) -> bytes | None:
+        if isinstance(named["place"], Ready):
+            delays.append(named["place"].delay)
+        return await change(*given, **named)
+
+    monkeypatch.setattr(shared.queue, "change", noted)
     async with watching.serving() as join, join(principal=ADA) as client:
         first = Replica(shared)
         async with first.serving() as there:
@@ -200,6 +216,7 @@ async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(clock
                 await pass_time(clock, 50)
         shown = await look(client, task)
         assert ran == [2, 3]
+        assert delays == [1.0, 2.0]
         assert shown["status"] == "failed"
         assert shown["statusMessage"] == "3 server processes that ran this task ended before the task did"
         (letter,) = await watching.server.tasks.dead_letters()
@@ -219,6 +236,7 @@ async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(clock
         assert able.ran == [("again", 1, 1)]
 
 
+@pytest.mark.covers("FLT-8")
 async def test_neither_errors_nor_tasks_that_were_handed_back_count_as_attempts(clock: Clock) -> None:
     shared = shared_stores(clock)
     watching = Replica(shared, without=("again",))
@@ -235,6 +253,7 @@ async def test_neither_errors_nor_tasks_that_were_handed_back_count_as_attempts(
             assert await status_of(client, task) == "working"
 
 
+@pytest.mark.covers("FLT-16")
 async def test_dead_letters_are_bounded_by_number_and_age(clock: Clock) -> None:
     shared = shared_stores(clock)
     replica = Replica(shared, limits={"tasks_dead": 3, "task_dead_ttl": 1000.0})
@@ -252,6 +271,7 @@ async def test_dead_letters_are_bounded_by_number_and_age(clock: Clock) -> None:
         assert await letters.all() == []
 
 
+@pytest.mark.covers("FLT-25")
 async def test_a_takeover_is_done_in_few_steps(clock: Clock) -> None:
     """The start of a process waits for no takeover, and its lease is renewed meanwhile."""
     shared = shared_stores(clock)
@@ -307,6 +327,7 @@ async def test_processes_of_the_same_machine_know_at_once_who_has_ended(
 # --- fencing ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-9")
 async def test_an_attempt_that_lost_its_lease_writes_nothing(clock: Clock) -> None:
     """A process that was cut off for long, and comes back with a result when another has run the task."""
     shared = shared_stores(clock)
@@ -329,6 +350,7 @@ async def test_an_attempt_that_lost_its_lease_writes_nothing(clock: Clock) -> No
         assert (slow.ran, fast.ran) == ([("again", 1, 1)], [("again", 1, 2)])
 
 
+@pytest.mark.covers("FLT-5")
 async def test_a_process_that_lost_its_lease_ends_its_handlers_and_goes_on_under_another_name(clock: Clock) -> None:
     shared = shared_stores(clock)
     replica = Replica(shared)
@@ -364,6 +386,7 @@ async def test_a_client_that_changes_an_orphan_is_asked_to_try_again(clock: Cloc
 # --- tasks that nobody takes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-15")
 async def test_a_task_that_nobody_starts_in_time_fails_and_says_why(clock: Clock) -> None:
     shared = shared_stores(clock)
     limits = {"tasks_running": 1, "task_wait": 600.0}
@@ -405,9 +428,31 @@ async def test_a_record_of_a_process_that_is_gone_may_be_unreadable(clock: Clock
         assert await shared.kv.get("toolwire:task2:s:o:i") == b"\x00"
 
 
+@pytest.mark.covers("FLT-19")
+async def test_records_of_the_version_before_are_left_alone(clock: Clock) -> None:
+    """In a rolling upgrade processes of both versions share a store, and each looks after its own tasks."""
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        task = await begin(client, "once", {"number": 1})
+        key = next(iter(replica.tasks.following.held_keys()))
+        record = await shared.kv.get(key)
+        assert record is not None
+        before = key.replace("toolwire:task2:", "toolwire:task:").replace(task, "of-the-version-before")
+        await shared.kv.put(before, record.replace(task.encode(), b"of-the-version-before"), ttl=3600.0)
+        written = await shared.kv.get(before)
+        await pass_time(clock, 60, 5)
+        error = await client.error("tasks/get", {"taskId": "of-the-version-before"})
+        assert error["code"] == -32602
+        replica.go.set()
+        assert text_in(await outcome(client, task)) == "once 1 by ada"
+    assert await shared.kv.get(before) == written
+
+
 # --- tasks that a process does not know of ---------------------------------------------------------------------------
 
 
+@pytest.mark.covers("FLT-17")
 @pytest.mark.parametrize(("tool", "end"), [("again", "completed"), ("once", "failed")])
 async def test_a_task_whose_end_the_store_has_lost_is_run_again_or_has_failed(
     tool: str, end: str, clock: Clock
@@ -433,6 +478,7 @@ async def test_a_task_whose_end_the_store_has_lost_is_run_again_or_has_failed(
         assert replica.ran.count((tool, 2, 2)) == (1 if tool == "again" else 0)
 
 
+@pytest.mark.covers("FLT-9")
 async def test_a_handler_whose_task_a_failover_gave_to_another_process_ends(clock: Clock) -> None:
     """The process hears that messages were lost while it does not reach the store, and has to look again later."""
     shared = shared_stores(clock)
