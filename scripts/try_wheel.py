@@ -36,6 +36,7 @@ STATEMENTS = [
     ("redis", "Server('s', stores='redis://127.0.0.1:1')"),
     ("otel", "Server('s', tracing=True)"),
     ("otel", "Client(server, tracing=True)"),
+    ("skills", "asyncio.run(load_skill())"),
 ]
 COMMANDS = [
     ("http", "run weather.py --transport http"),
@@ -48,22 +49,34 @@ COMMANDS = [
     ("policy", "list policy.py"),
     ("redis", "run weather.py --stores redis://127.0.0.1:1"),
     ("otel", "run otel.py"),
+    ("skills", "run skills.py"),
     ("cli", "list weather.py --color always"),
     ("cli", "call weather.py forecast city=Oslo --color always"),
 ]
 BEFORE = """
-import asyncio
-from toolwire import Client, Policy, Server
+import asyncio, pathlib
+from toolwire import Client, Policy, Server, testing
 from toolwire.auth import JWT, github
 
 server = Server("s")
 behind_proxy = Server("s", auth=github("id", "its secret", proxy=True), secret="sixteen bytes or more")
+
+async def load_skill():
+    trap = testing.TamperedSkills()
+    async with Client(trap.server) as client:
+        await client.skills.load(trap.uri)
 """
 # Written next to the server of the README, for the commands above.
 FILES = {
     "auth.py": "server = Server('s', auth=JWT('https://login.example', audience='https://mcp.example/mcp'))",
     "policy.py": "server = Server('s', policy=Policy(quota='1/day'))",
     "otel.py": "server = Server('s', tracing=True)",
+    "skills.py": """
+folder = pathlib.Path(__file__).parent / "skills" / "pdf"
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "SKILL.md").write_text("---\\nname: pdf\\ndescription: Fill in forms\\n---\\n")
+server.skills(folder.parent)
+""",
 }
 
 
