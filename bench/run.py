@@ -138,6 +138,14 @@ class Bench(Notes):
             self.note("JWT seen for the first time", "toolwire", found["first time"])
             self.note("JWT seen for the first time", "joserfc", found["joserfc"])
 
+    def skills(self) -> None:
+        """Measure 1,000 skills with 20 files each."""
+        found = self.ours("skills.py", SECONDS)
+        if found:
+            self.note("1,000 skills with 20 files, loaded", "toolwire", found["loaded"])
+            self.note("1,000 skills with 20 files, memory against the files", "toolwire", found["memory"])
+            self.note("skills/list, a page of 1,000 skills", "toolwire", found["page"])
+
     def ours(self, script: str, argument: float) -> dict[str, float]:
         """Return the numbers of a script that measures only us; nothing if it failed, which is noted."""
         release()
@@ -199,6 +207,7 @@ IN_ROUNDS: dict[str, Callable[[Bench], None]] = {
     "added-cost": Bench.added_cost,
     "tasks": Bench.tasks,
     "token-cost": Bench.token_cost,
+    "skills": Bench.skills,
     "imports": Bench.imports,
 }
 AT_THE_END: dict[str, Callable[[Bench], None]] = {

@@ -438,14 +438,18 @@ def _place(fault: rules.SkillRejected, document: SkillDocument) -> Position | No
 
 
 def _bytes_of(path: str) -> bytes:
-    # One byte more than a skill may have is enough to know that it is too large. Opened without blocking: the file may
-    # have become a pipe since it was looked at.
+    """Read a file, but no more than one byte beyond what a skill may have."""
+    # Opened without blocking: the file may have become a pipe since it was looked at.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb", buffering=0) as file:
-        data = file.read(rules.MAX_BYTES + 1)
-        while data and len(data) <= rules.MAX_BYTES and (more := file.read(rules.MAX_BYTES + 1 - len(data))):
+    try:
+        # Read by its size: a buffer for the largest file would leave each small one in memory of its own pages.
+        wanted = min(os.fstat(descriptor).st_size, rules.MAX_BYTES) + 1
+        data = os.read(descriptor, wanted)
+        while len(data) <= rules.MAX_BYTES and (more := os.read(descriptor, max(wanted - len(data), 4096))):
             data += more
-    return data
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def mime_type_of(name: str) -> str | None:
