@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from spawned import resident_kib
-
 from toolwire import Server
 
 SKILLS, FILES = 1000, 20
@@ -53,7 +52,9 @@ def write(root: Path) -> int:
         folder = root / f"skill-{number:04}" / "references"
         folder.mkdir(parents=True)
         files = {folder.parent / "SKILL.md": FRONTMATTER.format(number) + "A line of the instructions.\n" * 140}
-        files |= {folder / f"{at:02}.md": f"{number} {at}\n" + "A line of a reference.\n" * 170 for at in range(1, FILES)}
+        files |= {
+            folder / f"{at:02}.md": f"{number} {at}\n" + "A line of a reference.\n" * 170 for at in range(1, FILES)
+        }
         for file, text in files.items():
             total += file.write_text(text, encoding="utf-8")
     return total

@@ -33,6 +33,8 @@ NODE_PACKAGES = {
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     # An authorization server, certified for OpenID Connect.
     "oidc-provider": "9.13.3",
+    # The YAML library that most programs in JavaScript read frontmatter with.
+    "yaml": "2.9.1",
 }
 
 
