@@ -27,6 +27,7 @@ def test_a_good_skill_has_no_findings(tmp_path: Path) -> None:
     assert rules(tmp_path) == {}
 
 
+@pytest.mark.covers("SKL-T9")
 @pytest.mark.parametrize(
     ("files", "rule", "place"),
     [

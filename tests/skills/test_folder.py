@@ -20,6 +20,7 @@ def problems(root: Path) -> list[str]:
     return [str(problem).replace(f"{root}/", "") for problem in loaded.problems]
 
 
+@pytest.mark.covers("SKL-S3")
 def test_every_folder_with_a_manifest_is_a_skill_also_inside_another(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -48,6 +49,7 @@ def test_every_folder_with_a_manifest_is_a_skill_also_inside_another(tmp_path: P
     assert [(each.reason, Path(each.file).name) for each in loaded.left_out] == [("in no skill", "README.md")]
 
 
+@pytest.mark.covers("SKL-T3")
 @pytest.mark.parametrize(
     "data", [b"\xef\xbb\xbfx", b"a\r\nb", b"\x00\xff", b""], ids=["BOM", "CRLF", "binary", "empty"]
 )
@@ -58,6 +60,7 @@ def test_digest_and_size_are_those_of_the_bytes(tmp_path: Path, data: bytes) -> 
     assert (file.digest, file.size, file.data) == (digest_of(data), len(data), data)
 
 
+@pytest.mark.covers("SKL-T6")
 @pytest.mark.parametrize(
     "name",
     [".DS_Store", ".git/config", "__pycache__/x.pyc", "x.pyc", "notes.md~", "#notes.md#", ".notes.md.swp", "Thumbs.db"],
@@ -69,6 +72,7 @@ def test_hidden_files_caches_and_backups_are_left_out_and_reported(tmp_path: Pat
     assert [Path(each.file).name for each in loaded.left_out] == [name.partition("/")[0]]
 
 
+@pytest.mark.covers("SKL-T6")
 def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     outside = tmp_path / "secret.txt"
     outside.write_text("secret")
@@ -80,6 +84,7 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     assert problems(root) == ["a/link.md: the link leads out of the folder: copy the file instead"]
 
 
+@pytest.mark.covers("SKL-T6")
 def test_a_link_to_a_folder_outside_and_one_that_leads_back_are_refused(tmp_path: Path) -> None:
     root = write(tmp_path / "skills", {"a/SKILL.md": "x", "b/SKILL.md": "y"})
     write(tmp_path / "elsewhere", {"x.md": "x"})
@@ -99,11 +104,13 @@ def test_a_pipe_is_left_out_and_does_not_block(tmp_path: Path) -> None:
     assert [each.reason for each in loaded.left_out] == ["not a regular file"]
 
 
+@pytest.mark.covers("SKL-T6")
 def test_two_names_that_are_one_file_elsewhere_are_refused(tmp_path: Path) -> None:
     write(tmp_path, {"a/SKILL.md": "x", "a/Forms.md": "1", "a/FORMS.md": "2"})
     assert problems(tmp_path) == ["a/Forms.md: 'FORMS.md' is the same name on macOS or Windows: rename one of the two"]
 
 
+@pytest.mark.covers("SKL-T7")
 def test_a_name_is_in_the_same_form_on_every_system(tmp_path: Path) -> None:
     decomposed = unicodedata.normalize("NFD", "Größe.md")
     write(tmp_path, {"a/SKILL.md": "x", f"a/{decomposed}": "y"})
@@ -113,6 +120,7 @@ def test_a_name_is_in_the_same_form_on_every_system(tmp_path: Path) -> None:
     assert len(problems(tmp_path)) == 1
 
 
+@pytest.mark.covers("SKL-T7")
 def test_names_are_encoded_by_segment(tmp_path: Path) -> None:
     names = ["a b.md", "100%.md", "q?.md", "#1.md", "a%2Fb.md", "[x].md", "ü/é.md"]
     write(tmp_path, {"a/SKILL.md": "x", **{f"a/{name}": name for name in names}})
@@ -128,6 +136,7 @@ def test_names_are_encoded_by_segment(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.covers("SKL-T7")
 @pytest.mark.parametrize("name", [b"a\\b.md", b"new\nline.md", b"\xff.md"], ids=["backslash", "newline", "not UTF-8"])
 def test_names_that_cannot_stand_in_a_uri_are_refused(tmp_path: Path, name: bytes) -> None:
     write(tmp_path, {"a/SKILL.md": "x"})
@@ -136,6 +145,7 @@ def test_names_that_cannot_stand_in_a_uri_are_refused(tmp_path: Path, name: byte
     assert "rename it" in text
 
 
+@pytest.mark.covers("SKL-S6")
 def test_the_limits_of_files_and_bytes(tmp_path: Path) -> None:
     write(tmp_path, {"many/SKILL.md": "x", **{f"many/{number}.md": "y" for number in range(MAX_FILES)}})
     write(tmp_path, {"large/SKILL.md": "x"})
@@ -149,6 +159,7 @@ def test_the_limits_of_files_and_bytes(tmp_path: Path) -> None:
     assert any("and hosts take 16,777,216 (16 MiB)" in text for text in texts)
 
 
+@pytest.mark.covers("SKL-T2")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -201,6 +212,7 @@ def test_a_prefix_is_a_path(tmp_path: Path, prefix: str) -> None:
         load_skills(str(tmp_path), prefix)
 
 
+@pytest.mark.covers("SKL-T5")
 def test_a_file_beyond_the_memory_is_read_again_and_never_under_an_old_digest(tmp_path: Path) -> None:
     write(tmp_path, {"a/SKILL.md": "x", "a/large.md": "before"})
     (skill,) = load_skills(str(tmp_path), keep=3).skills

@@ -30,6 +30,7 @@ def refused(data: bytes) -> FrontmatterError:
     return caught.value
 
 
+@pytest.mark.covers("SKL-T1")
 @pytest.mark.parametrize(
     ("written", "value"),
     [
@@ -87,6 +88,7 @@ def test_a_value_is_read_by_the_core_schema_of_yaml_1_2(written: str, value: Any
     assert type(read) is type(value)
 
 
+@pytest.mark.covers("SKL-T2")
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
@@ -153,6 +155,7 @@ def test_an_error_can_be_copied() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+@pytest.mark.covers("SKL-T3")
 @pytest.mark.parametrize(
     ("data", "body"),
     [
@@ -229,6 +232,7 @@ def test_yaml_1_1_is_read_as_pyyaml_does(written: str, older: Any) -> None:
     assert json.loads(json.dumps(loaded, default=lambda value: value.isoformat())) == older
 
 
+@pytest.mark.covers("SKL-T9")
 def test_differences_between_the_versions_say_where_and_what_to_do() -> None:
     found = yaml_differences(
         skill("name: yes\nmetadata:\n  since: 2026-09-13\n  at: [12:30, ok]\n  fine: 'no'\non: 1.10")

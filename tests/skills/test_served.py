@@ -54,6 +54,7 @@ async def listed(client: Any) -> list[dict[str, Any]]:
             return found
 
 
+@pytest.mark.covers("SKL-S2", "SKL-S8")
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_the_three_methods_work_for_a_client_that_declares_nothing(root: Path, revision: str) -> None:
     async with connect(served(root, prefix="acme"), revision) as client:
@@ -78,6 +79,7 @@ async def test_the_three_methods_work_for_a_client_that_declares_nothing(root: P
             assert {key: answer.get(key) for key in hints} == (hints if revision == MODERN else dict.fromkeys(hints))
 
 
+@pytest.mark.covers("SKL-S3", "SKL-T8")
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_every_listed_file_is_read_with_its_digest_and_size(root: Path, revision: str) -> None:
     async with connect(served(root), revision) as client:
@@ -90,6 +92,7 @@ async def test_every_listed_file_is_read_with_its_digest_and_size(root: Path, re
         assert (await client.result("resources/read", {"uri": PDF}))["contents"][0]["mimeType"] == "text/markdown"
 
 
+@pytest.mark.covers("SKL-S1")
 async def test_skills_are_declared_with_resources(root: Path) -> None:
     server = served(root, list_files="none")
     for revision in (LEGACY, MODERN):
@@ -99,6 +102,7 @@ async def test_skills_are_declared_with_resources(root: Path) -> None:
     assert "extensions" not in server.capabilities("2025-06-18")
 
 
+@pytest.mark.covers("SKL-S2")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18"])
 async def test_older_clients_see_the_files_as_resources(root: Path, revision: str) -> None:
     async with connect(served(root), revision) as client:
@@ -108,6 +112,7 @@ async def test_older_clients_see_the_files_as_resources(root: Path, revision: st
         assert (await client.error("skills/list"))["code"] == -32601
 
 
+@pytest.mark.covers("SKL-S7")
 @pytest.mark.parametrize(("choice", "count"), [("skill", 3), ("all", 5), ("none", 0)])
 async def test_which_files_the_list_of_resources_has_is_a_choice(root: Path, choice: str, count: int) -> None:
     async with connect(served(root, list_files=choice), MODERN) as client:
@@ -120,6 +125,7 @@ async def test_which_files_the_list_of_resources_has_is_a_choice(root: Path, cho
                 assert each["size"] == len(manifest("pdf", body=str(FILES["pdf/SKILL.md"])))
 
 
+@pytest.mark.covers("SKL-S5", "SKL-S8", "SKL-T7")
 @pytest.mark.parametrize(
     ("method", "uri"),
     [
@@ -144,6 +150,7 @@ async def test_any_other_uri_is_unknown(root: Path, method: str, uri: str) -> No
         assert (await client.error(method, {"uri": uri}))["code"] == -32602
 
 
+@pytest.mark.covers("SKL-S4")
 async def test_pages_are_bounded_by_entries_and_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {f"s{number:03}/SKILL.md": "x" for number in range(230)})
     server = served(tmp_path)
@@ -170,6 +177,7 @@ async def test_an_invented_cursor_is_refused(root: Path) -> None:
         assert (await client.error("resources/directory/read", {"uri": "skill://pdf", "cursor": "x"}))["code"] == -32602
 
 
+@pytest.mark.covers("SKL-S8")
 async def test_a_directory_has_pages_too(tmp_path: Path) -> None:
     write(tmp_path, {"a/SKILL.md": "x", **{f"a/d/{number:02}.md": "y" for number in range(25)}})
     server = Server("s", page_size=10)
@@ -187,6 +195,7 @@ async def test_a_directory_has_pages_too(tmp_path: Path) -> None:
         assert found == [f"{number:02}.md" for number in range(25)]
 
 
+@pytest.mark.covers("SKL-S5")
 async def test_a_skill_that_is_not_listed_is_served_by_its_uri(root: Path) -> None:
     async with connect(served(root, listed=False), MODERN) as client:
         assert await listed(client) == []
@@ -198,6 +207,7 @@ async def test_a_skill_that_is_not_listed_is_served_by_its_uri(root: Path) -> No
 # --- what cannot be served ---
 
 
+@pytest.mark.covers("SKL-T4")
 def test_a_start_fails_and_says_why(root: Path) -> None:
     write(root, {"wrong/SKILL.md": "---\nname: wrong\ndescription: Use it: now\n---\n"})
     server = Server("s")
@@ -209,6 +219,7 @@ def test_a_start_fails_and_says_why(root: Path) -> None:
     assert "extensions" not in server.capabilities()
 
 
+@pytest.mark.covers("SKL-T4")
 async def test_or_the_skill_is_left_out_with_a_line_in_the_log(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(root, {"wrong/SKILL.md": "---\nname: wrong\ndescription: Use it: now\n---\n", ".DS_Store": b"x"})
     with caplog.at_level(logging.INFO, "toolwire.skills"):
@@ -241,6 +252,7 @@ def test_wrong_options_are_refused(root: Path, wrong: dict[str, Any]) -> None:
 # --- generated files ---
 
 
+@pytest.mark.covers("SKL-S10")
 async def test_a_generated_file_makes_its_skill_and_those_around_it_dynamic(root: Path) -> None:
     server = served(root)
 
@@ -278,6 +290,7 @@ def test_a_generated_file_belongs_to_a_skill(root: Path, path: str, says: str) -
 # --- changes ---
 
 
+@pytest.mark.covers("SKL-T5")
 async def test_a_file_edited_after_the_load_is_served_as_it_was_hashed(root: Path) -> None:
     async with connect(served(root), MODERN) as client:
         before = await listed(client)
@@ -287,6 +300,7 @@ async def test_a_file_edited_after_the_load_is_served_as_it_was_hashed(root: Pat
         assert await listed(client) == before
 
 
+@pytest.mark.covers("SKL-T5")
 async def test_a_file_that_is_not_in_memory_is_not_served_once_it_changed(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -305,6 +319,7 @@ async def test_a_file_that_is_not_in_memory_is_not_served_once_it_changed(
     assert str(root) not in error["message"]
 
 
+@pytest.mark.covers("SKL-S9")
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_a_reload_tells_clients_of_the_list_and_of_each_changed_file(
@@ -326,6 +341,7 @@ async def test_a_reload_tells_clients_of_the_list_and_of_each_changed_file(
         assert answer["contents"][0]["text"] == "new forms"
 
 
+@pytest.mark.covers("SKL-S9")
 async def test_a_reload_that_fails_changes_nothing(root: Path) -> None:
     server = Server("s")
     folder = server.skills(root)
@@ -342,6 +358,7 @@ async def test_a_reload_that_fails_changes_nothing(root: Path) -> None:
         assert len(folder) == 2
 
 
+@pytest.mark.covers("SKL-S9")
 @pytest.mark.parametrize("over", ["memory", "http"])
 async def test_a_reload_during_many_lists_and_reads_shows_one_generation_to_each(tmp_path: Path, over: Any) -> None:
     def generation(number: int) -> None:
@@ -383,6 +400,7 @@ async def test_a_reload_during_many_lists_and_reads_shows_one_generation_to_each
         assert await walk(client) == {"Generation 3"}
 
 
+@pytest.mark.covers("SKL-S9")
 async def test_a_replaced_server_tells_of_changed_skills(root: Path) -> None:
     from toolwire.server.hot_reload import Stage
 
@@ -416,6 +434,7 @@ async def outcome(client: Client, method: str, params: dict[str, Any]) -> Any:
         return error.code, error.message
 
 
+@pytest.mark.covers("SKL-S11")
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
@@ -462,6 +481,7 @@ async def test_a_hidden_skill_is_like_an_unknown_one(root: Path, revision: str, 
         assert "pdf" in str(await client.call_tool("list_skills", {}))
 
 
+@pytest.mark.covers("SKL-S11")
 async def test_scopes_guard_the_files_and_not_the_entry(root: Path) -> None:
     server = Server("s")
     server.skill(root / "pdf", scopes="docs")
@@ -478,6 +498,7 @@ async def test_scopes_guard_the_files_and_not_the_entry(root: Path) -> None:
 # --- mounted servers ---
 
 
+@pytest.mark.covers("SKL-S12")
 async def test_a_server_offers_the_skills_of_the_servers_mounted_in_it(tmp_path: Path) -> None:
     first, second, outer = Server("first"), Server("second"), Server("outer")
     first.skills(write(tmp_path / "1", {"a/SKILL.md": "of the first", "same/SKILL.md": "of the first"}))
@@ -498,6 +519,7 @@ async def test_a_server_offers_the_skills_of_the_servers_mounted_in_it(tmp_path:
         assert len(await listed(client)) == 5
 
 
+@pytest.mark.covers("SKL-S1")
 async def test_a_server_without_skills_of_its_own_declares_those_of_a_mounted_one(root: Path) -> None:
     outer = Server("outer")
     inner = Server("inner")
@@ -511,6 +533,7 @@ async def test_a_server_without_skills_of_its_own_declares_those_of_a_mounted_on
 # --- clients that know no skills ---
 
 
+@pytest.mark.covers("SKL-S13")
 async def test_the_bridge_has_the_same_bytes(root: Path) -> None:
     server = served(root, bridge=True, prompts=True)
     async with Client(server) as client:
@@ -533,11 +556,13 @@ async def test_skills_of_one_name_are_different_prompts(tmp_path: Path) -> None:
         assert sorted(each.name for each in await client.list_prompts()) == ["a-x", "b-x"]
 
 
+@pytest.mark.covers("SKL-S13")
 def test_the_bridge_is_off_unless_asked_for(root: Path) -> None:
     server = served(root)
     assert (server.tools, server.prompts, server.instructions) == ([], [], None)
 
 
+@pytest.mark.covers("SKL-S13")
 def test_the_instructions_name_public_skills_within_a_budget(root: Path) -> None:
     server = Server("s", instructions="Be kind.")
     server.skill(root / "pdf", instructions=True)
