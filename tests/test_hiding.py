@@ -34,6 +34,9 @@ HARMLESS = {
     ("toolwire.cli.loop_watchdog", "code"),
     ("toolwire.server.tasks.bells", "key"),  # The keys of records in the store.
     ("toolwire.stores.queue", "key"),
+    ("toolwire.server.tasks.fleet_tasks", "key"),
+    ("toolwire.skills.frontmatter", "body"),  # The Markdown of a skill.
+    ("toolwire.client.extensions", "request_state"),  # A message of the protocol.
 }
 # Messages of the protocol are not credentials, and some modules are for one operating system only.
 LEFT_OUT = ("toolwire.protocol.", "toolwire.types", "toolwire.testing", "toolwire.inspector", "toolwire.platforms")
