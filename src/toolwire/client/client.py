@@ -21,6 +21,7 @@ from toolwire.client.connection import ClientConnection, OnLog, OnProgress
 from toolwire.client.extensions import Extending, SendCall
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import subscribe
+from toolwire.client.middleware import ClientMiddleware, connection_type
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.pins import Pins
 from toolwire.client.reconnect import Connector, Opener, name_card
@@ -56,7 +57,6 @@ from toolwire.wire.tapped_channel import Tap
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
-    from toolwire.client.middleware import ClientMiddleware
     from toolwire.client.safety import Safety
     from toolwire.client.skills import OriginSkills, Skills
 
@@ -232,9 +232,6 @@ class Client(Extending):
 
             self._safety = Safety(self._target, approve, budget, pins, audit)
         if middleware:
-            # Imported here because most clients have no middleware.
-            from toolwire.client.middleware import connection_type
-
             make_connection = connection_type(middleware, is_guarded=self._safety is not None)
             # Of several servers each has a connection. The one between the client and its members is no wire.
             for each in list(self._members.values()) or [self]:

@@ -34,6 +34,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
 from toolwire.protocol.methods import METHODS, Method, methods
+from toolwire.protocol.open_codec import with_unknown
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
@@ -92,7 +93,6 @@ _decode_kind = msgspec.json.Decoder(_ResultKind).decode
 _CHANGES: Final = frozenset({*LIST_CHANGED.values(), UPDATED})
 # The methods of all revisions.
 _KNOWN: Final = frozenset(row.name for row in METHODS)
-_decode_questions = msgspec.json.Decoder(t.InputRequiredResult).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -390,7 +390,8 @@ class ClientConnection:
         """Answer a request of the server, on the revisions that have such requests."""
         try:
             with self.session.answering():
-                answer = await self.answer(request.method, request.params, request.revision)
+                params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
+                answer = await self.answer(request.method, params, request.revision)
             named = _for_task(answer, request.params.meta)
             # Members that no type here knows are written by the codec that keeps them.
             return cast("t.Wire", Raw(t.encode(named))) if named.extra else named
@@ -436,7 +437,8 @@ class ClientConnection:
 
     def _logged(self, notice: Notice) -> None:
         if self._on_log is not None:
-            self.callbacks.call(self._on_log, notice.params)
+            params = notice.params if notice.raw is UNSET else with_unknown(notice.params, notice.raw)
+            self.callbacks.call(self._on_log, params)
 
     def _completed(self, notice: Notice) -> None:
         completed = self.answers.completes(notice.params.elicitation_id)
@@ -533,7 +535,7 @@ def _kind(method: str, raw: Raw) -> str:
 
 def _questions(method: str, raw: Raw) -> t.InputRequiredResult:
     try:
-        questions = _decode_questions(raw)
+        questions = t.decode(t.InputRequiredResult, raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidResponse(f"The server's questions in {method} cannot be read: {error}") from None
     if questions.input_requests is UNSET and questions.request_state is UNSET:

@@ -40,14 +40,70 @@ class _TypedResult(t.CallToolResult, kw_only=True):
     structured_content: Raw | UnsetType = UNSET
 
 
+class _Plain(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+    """The shape of JSON whose every member has a type here. Values are skipped, not read."""
+
+
+class _PlainText(_Plain, tag_field="type", tag="text"):
+    text: Raw
+
+
+class _PlainImage(_Plain, tag_field="type", tag="image"):
+    data: Raw
+    mime_type: Raw
+
+
+class _PlainAudio(_Plain, tag_field="type", tag="audio"):
+    data: Raw
+    mime_type: Raw
+
+
+class _PlainContents(_Plain):
+    uri: Raw
+    text: Raw | UnsetType = UNSET
+    blob: Raw | UnsetType = UNSET
+    mime_type: Raw | UnsetType = UNSET
+
+
+class _PlainResource(_Plain, tag_field="type", tag="resource"):
+    resource: _PlainContents
+
+
+class _PlainLink(_Plain, tag_field="type", tag="resource_link"):
+    uri: Raw
+    name: Raw
+    title: Raw | UnsetType = UNSET
+    description: Raw | UnsetType = UNSET
+    mime_type: Raw | UnsetType = UNSET
+    size: Raw | UnsetType = UNSET
+
+
+class _PlainMeta(_Plain):
+    # META-8: nearly every result of 2026-07-28 has this key, and nothing else.
+    server_info: Raw | UnsetType = msgspec.field(default=UNSET, name=t.SERVER_INFO_KEY)
+
+
+class _PlainResult(_Plain, kw_only=True):
+    """The shape of a result that the plain decoder reads without a loss; most have it."""
+
+    # In the order of the wire, which is the quickest to read.
+    result_type: Raw | UnsetType = UNSET
+    meta: _PlainMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    content: list[_PlainText | _PlainImage | _PlainAudio | _PlainResource | _PlainLink]
+    structured_content: Raw | UnsetType = UNSET
+    is_error: Raw | UnsetType = UNSET
+
+
+_check_plain = msgspec.json.Decoder(_PlainResult).decode
 _decode_result = msgspec.json.Decoder(t.CallToolResult).decode
 _decode_typed = msgspec.json.Decoder(_TypedResult).decode
 _decode = msgspec.json.Decoder().decode
 
 
 def decode_result(raw: Raw) -> t.CallToolResult:
-    """Decode a result: fast where every block is known, keeping unknown blocks otherwise."""
+    """Decode a result: fast where every member is known, keeping unknown members and blocks otherwise."""
     try:
+        _check_plain(raw)
         return _decode_result(raw)
     except msgspec.ValidationError:
         return t.decode(t.CallToolResult, raw)
@@ -80,6 +136,7 @@ class TaskAnswer(Struct, frozen=True):
 def decode_called(raw: Raw) -> Any:
     """Decode the answer to a call: a result, or on 2026-07-28 a task."""
     try:
+        _check_plain(raw)
         return _decode_result(raw)
     except msgspec.ValidationError:
         return _task_in(raw) or t.decode(t.CallToolResult, raw)
@@ -87,6 +144,7 @@ def decode_called(raw: Raw) -> Any:
 
 def decode_called_typed(raw: Raw) -> Any:
     try:
+        _check_plain(raw)
         return _decode_typed(raw)
     except msgspec.ValidationError:
         return _task_in(raw) or t.decode(_TypedResult, raw)
@@ -102,6 +160,7 @@ def _task_in(raw: Raw) -> TaskAnswer | None:
 
 def decode_typed(raw: Raw) -> t.CallToolResult:
     try:
+        _check_plain(raw)
         return _decode_typed(raw)
     except msgspec.ValidationError:
         return t.decode(_TypedResult, raw)
