@@ -180,6 +180,28 @@ async def subscribing(driver: Driver) -> None:
     await driver.until("changed", 3)
 
 
+class Tally(types.Result):
+    votes: dict[str, int]
+
+
+async def extension(driver: Driver) -> None:
+    """Use the extension of examples/polls: what the client's own names do not know goes through its session."""
+    session, report = driver.client.session, driver.report
+    report["extensions"] = driver.client.server_capabilities.model_dump(by_alias=True).get("extensions")
+    report["votes"] = []
+    for choice in ("soup", "stew"):
+        vote = types.Request[Any, str](method="polls/vote", params={"poll": "lunch", "choice": choice})
+        report["votes"].append((await session.send_request(vote, Tally)).votes)
+    seen = types.Notification[Any, str](method="notifications/polls/seen", params={"poll": "logo"})
+    await session.send_notification(seen)  # type: ignore[arg-type]
+    report["seen"] = await driver.call("team_seen")
+    try:
+        wrong = types.Request[Any, str](method="polls/vote", params={"poll": "supper", "choice": "soup"})
+        await session.send_request(wrong, Tally)
+    except Exception as error:
+        report["wrong"] = str(error)
+
+
 def is_address(target: list[str]) -> bool:
     return target[0].startswith("http://")
 

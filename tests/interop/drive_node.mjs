@@ -195,6 +195,36 @@ const scenarios = {
   },
 };
 
+// Release 2 takes any Standard Schema; this one takes every value.
+const anything = { "~standard": { version: 1, vendor: "drive-node", validate: (value) => ({ value }) } };
+
+scenarios.extension = async () => {
+  report.extensions = client.getServerCapabilities()?.extensions;
+  report.heard = [];
+  const hear = (params) => {
+    report.heard.push(params.votes);
+    arrived();
+  };
+  const changed = "notifications/polls/changed";
+  let subscription;
+  if (first) {
+    client.fallbackNotificationHandler = async ({ method, params }) => method === changed && hear(params);
+  } else {
+    client.setNotificationHandler(changed, { params: anything }, async (params) => hear(params));
+    if (isModern()) subscription = await client.listen({ polls: ["lunch"] });
+  }
+  const send = (method, params) => client.request({ method, params }, first ? schemas.ResultSchema : anything);
+  report.votes = [];
+  for (const choice of ["soup", "stew"]) {
+    report.votes.push((await send("polls/vote", { poll: "lunch", choice })).votes);
+  }
+  await until("heard", 2);
+  await client.notification({ method: "notifications/polls/seen", params: { poll: "logo" } });
+  report.seen = await call("team_seen");
+  report.wrong = (await attempt(() => send("polls/vote", { poll: "supper", choice: "soup" }))).raised;
+  await subscription?.close();
+};
+
 const transport = await makeTransport();
 let spoken;
 const connecting = transport.setProtocolVersion;
