@@ -385,6 +385,39 @@ async def test_the_sums_stay_right(redis: RedisServer) -> None:
     stores.close()
 
 
+async def test_what_is_asked_for_at_the_same_time_is_one_round_trip(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url)
+    await asyncio.gather(*(stores.kv.get(str(number)) for number in range(100)))
+
+    def reads() -> int:
+        found = re.search(rb"total_reads_processed:(\d+)", redis.command("INFO", "stats"))
+        assert found
+        return int(found[1])
+
+    own = -reads() + reads()
+    before = reads()
+    await asyncio.gather(*(stores.kv.get(str(number)) for number in range(100)))
+    # The connection that listens may look meanwhile.
+    assert reads() - before - own <= 2
+    stores.close()
+
+
+def test_a_loop_that_ends_before_its_scripts_are_sent_holds_nobody_up(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url)
+    left = asyncio.new_event_loop()
+
+    async def ask_and_leave() -> None:
+        stores.bus.subscribe("a", lambda data: None)
+        left.stop()
+
+    leaving = left.create_task(ask_and_leave())
+    left.run_forever()
+    left.close()
+    assert leaving.done()
+    assert asyncio.run(stores.kv.add("sum", 1)) == 1
+    stores.close()
+
+
 async def test_closing_finishes_what_was_asked_for_and_leaves_nothing_behind(redis: RedisServer) -> None:
     stores = RedisStores(redis.url)
     asked = [asyncio.ensure_future(stores.kv.put(str(number), b"1")) for number in range(50)]

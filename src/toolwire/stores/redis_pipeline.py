@@ -63,17 +63,23 @@ class ScriptQueue:
         self.closed: bool = False
         self._lock = threading.Lock()
         self._waiting: list[ScriptCall] = []
+        # The event loops that will ring for those that wait.
+        self._ringers: set[asyncio.AbstractEventLoop] = set()
         self._bell = asyncio.Event()
         self._bell.set()  # There is something to do before the first call.
 
     def add(self, call: ScriptCall) -> None:
+        """Add a script, on the event loop that asks for it."""
         with self._lock:
             if self.closed:
                 raise StoreFailed("The store is closed")
-            is_first = not self._waiting
             self._waiting.append(call)
-        if is_first:
-            self.ring()
+            is_rung = call.loop in self._ringers
+            self._ringers.add(call.loop)
+        if not is_rung:
+            # After what the loop has to do now: it may add more, which then goes the same way. A bell would hand the
+            # interpreter over to the thread at once.
+            call.loop.call_soon(self.ring)
 
     def close(self) -> None:
         """Accept no more scripts. Those that wait are still sent."""
@@ -102,15 +108,19 @@ class ScriptQueue:
     def take(self) -> list[ScriptCall]:
         with self._lock:
             waiting, self._waiting = self._waiting, []
+            self._ringers.clear()
         return waiting
 
     async def wait(self, seconds: float | None = None) -> None:
         """Return when a script was added, or when the time is up."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._bell.wait()
-        except TimeoutError:
-            return
+        if seconds is None:
+            await self._bell.wait()
+        else:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._bell.wait()
+            except TimeoutError:
+                return
         self._bell.clear()
 
 
