@@ -22,7 +22,8 @@ CHECK_SECONDS: Final = 5.0
 class Stores:
     """The stores that a server keeps its state in.
 
-    Without `queue`, a `MemoryKV` gets its `MemoryQueue`. A `KV` of another kind gets none: a server then runs no tasks.
+    Without `queue`, a `MemoryKV` gets its `MemoryQueue`. A `KV` of another kind gets none: a server then runs no tasks,
+    and no process answers the calls of a legacy client when the process that ran them is gone.
     """
 
     kv: KV
