@@ -193,6 +193,24 @@ async def test_component_files_are_watched_also_those_that_are_new_or_broken(fol
         await served.says("loaded again, tools changed")
 
 
+async def test_skills_are_watched_also_those_that_are_new_or_broken(folder: Path) -> None:
+    write(folder / "server.py", "from toolwire import Server\nserver = Server('s')\nserver.skills('skills')\n")
+    skill = folder / "skills" / "pdf"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: pdf\ndescription: Use it: now\n---\n")
+    async with developing(folder / "server.py") as served:
+        error = (await served.page("state"))["reload"]["error"]
+        assert (error["file"], error["line"]) == (str(skill / "SKILL.md"), 3)
+        assert 'write description: "Use it: now"' in error["message"]
+        write(skill / "SKILL.md", "---\nname: pdf\ndescription: Use it now\n---\n")
+        await served.says("loaded again, resources changed")
+        (skill / "FORMS.md").write_text("forms")
+        await served.says("loaded again, resources changed")
+        async with Client(f"http://127.0.0.1:{served.port}/mcp") as client:
+            (listed,) = await client.skills.list()
+            assert sorted(listed.files) == ["FORMS.md", "SKILL.md"]
+
+
 async def test_a_neighbour_that_is_broken_from_the_start_is_watched(folder: Path) -> None:
     write(folder / "helper.py", "GREETING = (\n")
     async with developing(folder / "server.py") as served, connected(served.port) as client:

@@ -56,6 +56,11 @@ def test_a_good_skill_has_no_findings(tmp_path: Path) -> None:
             "reserved-metadata",
             ("a/SKILL.md", "5:3"),
         ),
+        (
+            {"a/SKILL.md": f"---\nname: a\ndescription: {GOOD}\nmetadata:\n  version: 1.0\n---\nText"},
+            "metadata-values",
+            ("a/SKILL.md", "5:3"),
+        ),
         ({"a/SKILL.md": manifest("a", GOOD, "word " * 5001)}, "large-skill", ("a/SKILL.md", "")),
         ({"a/SKILL.md": manifest("a", GOOD, "")}, "empty-skill", ("a/SKILL.md", "")),
         ({"a/SKILL.md": manifest("a", GOOD, "\n[x](gone.md)")}, "broken-link", ("a/SKILL.md", "6")),

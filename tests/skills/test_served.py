@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import pytest
 from tests.skills.folders import manifest, write
 from tests.wireclient import MODERN, connect
 
-from toolwire import Client, Server, testing
+from toolwire import Client, Context, Limits, Server, testing
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.skills import digest_of
@@ -238,6 +239,26 @@ def test_two_folders_cannot_have_the_same_skill(root: Path) -> None:
     server.skills(root, prefix="other")
 
 
+@pytest.mark.parametrize("data", [b"\xff" * 90_000, b"\n" * 60_000], ids=["bytes", "text"])
+async def test_a_file_that_does_not_fit_into_an_answer_is_refused_at_the_start(tmp_path: Path, data: bytes) -> None:
+    write(tmp_path, {"a/SKILL.md": "x", "a/large": data})
+    with pytest.raises(SkillsError, match=r"a/large: reading it takes .* Limits\(result=(\d+)\)") as caught:
+        Server("s", limits=Limits(result=100_000)).skills(tmp_path)
+    enough = int(re.findall(r"result=(\d+)", str(caught.value))[0])
+    server = Server("s", limits=Limits(result=enough))
+    server.skills(tmp_path)
+    async with connect(server, MODERN) as client:
+        assert (await client.result("resources/read", {"uri": "skill://a/large"}))["contents"]
+
+
+def test_a_skill_cannot_lie_inside_one_of_another_folder(root: Path) -> None:
+    server = Server("s")
+    server.skill(root / "pdf")
+    with pytest.raises(ServerError, match=r"skill://pdf/report lies inside the skill skill://pdf of another folder"):
+        server.skill(root / "report", prefix="pdf")
+    server.skill(root / "report", prefix="pdf-more")
+
+
 def test_a_folder_that_is_not_there_is_named() -> None:
     with pytest.raises(ServerError, match="There is no skill folder 'nowhere'"):
         Server("s").skills("nowhere")
@@ -276,6 +297,33 @@ async def test_a_generated_file_makes_its_skill_and_those_around_it_dynamic(root
         ):
             answer = await client.result("resources/directory/read", {"uri": uri})
             assert [each["name"] for each in answer["resources"]] == names
+
+
+async def test_a_generated_file_goes_with_its_skill(root: Path) -> None:
+    server = Server("s")
+    folder = server.skills(root)
+    server.skill_file("report/today.md")(lambda: "today")
+    async with connect(server, MODERN) as client:
+        assert (await client.result("resources/read", {"uri": "skill://report/today.md"}))["contents"]
+        (root / "report/SKILL.md").unlink()
+        folder.reload()
+        assert (await client.error("resources/read", {"uri": "skill://report/today.md"}))["code"] == -32602
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_a_middleware_sees_the_list_as_objects(root: Path, revision: str) -> None:
+    server = served(root)
+    seen: list[str] = []
+
+    @server.use
+    async def look(ctx: Context, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        if ctx.method == "skills/list":
+            seen.extend(each.uri for each in result.skills)
+        return result
+
+    async with connect(server, revision) as client:
+        assert [each["uri"] for each in await listed(client)] == seen == [PDF, INNER, REPORT]
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,14 @@ def check_skill(skill: LoadedSkill, root: Path) -> Iterator[LintFinding]:
     for key in rules.reserved_metadata(skill.document.frontmatter):
         message = f"the metadata key {key} is reserved for extensions of the protocol: use another prefix"
         yield found("warning", "reserved-metadata", message, "metadata")
+    metadata = skill.document.frontmatter.get("metadata")
+    if metadata is not None and not (
+        isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    ):
+        # The Agent Skills specification: a map from strings to strings. Some clients refuse anything else.
+        yield found(
+            "error", "metadata-values", "metadata has other values than strings: put them in quotes", "metadata"
+        )
     tokens = skill_tokens(skill)
     if tokens > _MANY_BODY_TOKENS:
         message = f"the body takes about {tokens:,} tokens when the skill is loaded: move parts into other files"

@@ -193,8 +193,12 @@ def _explained(trace: str, error: BaseException | None) -> LoadFailed:
 def where(error: BaseException | None) -> tuple[str | None, int | None, str | None]:
     """Find the last line of the user's own code that an exception passed through: file, number and text.
 
-    A `ServerError` with a cause reports a component file that failed. Its line is that of the cause.
+    A `ServerError` with a cause reports a component file that failed. Its line is that of the cause. Skills that cannot
+    be served name a line of a SKILL.md.
     """
+    if isinstance(error, SkillsError):
+        first = error.problems[0]
+        return first.file, None if first.position is None else first.position.line, None
     while isinstance(error, ServerError) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, SyntaxError):

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.base_errors import ServerError
@@ -34,6 +35,8 @@ SHOWN_PROBLEMS: Final = 20
 _LEFT_OUT = re.compile(
     r"__pycache__|node_modules|.*\.py[co]|.*~|#.*#|.*\.(?:swp|swo|orig|rej|bak|tmp)|Thumbs\.db|desktop\.ini|Icon\r"
 )
+# Room in an answer for everything but the contents.
+_AROUND: Final = 16 * 1024
 _PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")
 
 # The types of the files that skills have. `mimetypes` reads the files of the machine, and two machines differ.
@@ -183,20 +186,23 @@ class LoadedFolder(NamedTuple):
     left_out: list[LeftOut]
 
 
-def load_skills(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES) -> LoadedFolder:
-    """Load every skill below a folder. A folder without SKILL.md becomes a part of the path of the skills in it."""
-    loader = _Loader(folder, _segments(prefix), keep)
+def load_skills(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer: int | None = None) -> LoadedFolder:
+    """Load every skill below a folder. A folder without SKILL.md becomes a part of the path of the skills in it.
+
+    `answer` is how many bytes an answer of the server may have: a file that does not fit into one cannot be served.
+    """
+    loader = _Loader(folder, _segments(prefix), keep, answer)
     if os.path.lexists(f"{folder}/{rules.SKILL_FILE}"):
         raise ServerError(f"{folder} is itself a skill: use server.skill(), or name the folder that holds it")
     return loader.load(())
 
 
-def load_skill(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES) -> LoadedFolder:
+def load_skill(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer: int | None = None) -> LoadedFolder:
     """Load the skill in a folder, and those nested in it. The name of the folder is the name of the skill."""
     if not os.path.lexists(f"{folder}/{rules.SKILL_FILE}"):
         raise ServerError(f"{folder} has no {rules.SKILL_FILE}: a skill is a folder with that file")
     name = os.path.basename(os.path.abspath(folder))
-    return _Loader(folder, _segments(prefix), keep).load((unicodedata.normalize("NFC", name),))
+    return _Loader(folder, _segments(prefix), keep, answer).load((unicodedata.normalize("NFC", name),))
 
 
 def watched_files(folder: str) -> Iterator[tuple[str, int, int]]:
@@ -262,13 +268,14 @@ class _Draft:
 class _Loader:
     """One walk through a folder."""
 
-    def __init__(self, folder: str, prefix: tuple[str, ...], keep: int) -> None:
+    def __init__(self, folder: str, prefix: tuple[str, ...], keep: int, answer: int | None) -> None:
         if not os.path.isdir(folder):
             raise ServerError(f"There is no folder {folder}")
         self._folder = folder
         self._real = os.path.realpath(folder)
         self._prefix = prefix
         self._keep = keep
+        self._answer = answer
         self._entries = 0
         self._drafts: list[_Draft] = []
         self._problems: list[SkillProblem] = []
@@ -367,6 +374,10 @@ class _Loader:
         except OSError as error:
             self._refuse(around, source, f"the file cannot be read ({error.strerror})")
             return
+        if self._answer is not None and (size := _answer_size(data, self._answer)) > self._answer:
+            fix = f"make it smaller, or give the server Limits(result={size + _AROUND})"
+            self._refuse(around, source, f"reading it takes {size:,} bytes, and an answer has {self._answer:,}: {fix}")
+            return
         name = segments[-1]
         is_kept = len(data) <= self._keep or name == rules.SKILL_FILE
         if is_kept:
@@ -450,6 +461,16 @@ def _bytes_of(path: str) -> bytes:
         return data
     finally:
         os.close(descriptor)
+
+
+def _answer_size(data: bytes, most: int) -> int:
+    """Return how many bytes the answer to a read has; 0 for a file that fits in any case."""
+    if len(data) * 6 + _AROUND <= most:  # A control character is six characters in JSON.
+        return 0
+    try:
+        return len(msgspec.json.encode(data.decode("utf-8"))) + _AROUND
+    except UnicodeDecodeError:
+        return (len(data) + 2) // 3 * 4 + _AROUND
 
 
 def mime_type_of(name: str) -> str | None:

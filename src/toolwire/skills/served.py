@@ -129,7 +129,7 @@ class ServedSkills:
         added = SkillFolder(
             self,
             root,
-            partial(load_skill if one else load_skills, root, prefix),
+            partial(load_skill if one else load_skills, root, prefix, answer=self._server.limits.result),
             strict=strict,
             is_listed=listed,
             list_files=list_files,
@@ -207,6 +207,8 @@ class ServedSkills:
         skills: dict[str, Resource] = {}
         listed: dict[str, Resource] = {}
         files: dict[str, Resource] = {}
+        generated_here: dict[str, Resource] = {}  # Without those whose skill is gone.
+        self._check_nesting()
         for folder, loaded in self._folders.items():
             # The skill around a nested one comes first, and reads the files of both.
             for each in loaded.skills:
@@ -216,6 +218,7 @@ class ServedSkills:
                 generated = {uri: file for uri, file in self._generated.items() if uri.startswith(inside)}
                 skill = ServedSkill(each, generated, is_listed=folder.is_listed, **folder.options)
                 skills[each.uri] = skill
+                generated_here |= generated
                 for uri in (*skill.files, *skill.directories):
                     files.setdefault(uri, skill)
                 if folder.list_files == "none" or not folder.is_listed:
@@ -230,7 +233,20 @@ class ServedSkills:
             file.uri: file.digest for each in self._folders.values() for one in each.skills for file in one.files
         }
         roots = tuple(folder.root for folder in self._folders)
-        return SkillSet(skills, listed, files | self._generated, digests, roots)
+        return SkillSet(skills, listed, files | generated_here, digests, roots)
+
+    def _check_nesting(self) -> None:
+        """Raise `ServerError` when a skill lies inside a skill of another folder, whose entry would not have its files.
+
+        Clause "Resources": the entry of a skill names the files of nested skills, too.
+        """
+        homes = {each.root: folder for folder, loaded in self._folders.items() for each in loaded.skills}
+        for root, folder in homes.items():
+            above = root.rpartition("/")[0]
+            while len(above) > len("skill://"):
+                if homes.get(above, folder) is not folder:
+                    raise ServerError(f"{root} lies inside the skill {above} of another folder: choose another prefix=")
+                above = above.rpartition("/")[0]
 
     def _show_in_prompts(self, skills: SkillSet) -> None:
         if not self._has_prompts:
