@@ -670,14 +670,17 @@ async def test_of_several_servers_each_message_passes_once_with_the_name_of_its_
     assert seen.contexts[0].params["name"] == "work"
 
 
-async def test_of_several_servers_an_approved_call_is_sent_as_it_was_approved() -> None:
+@pytest.mark.covers("EXC-9")
+@pytest.mark.parametrize("guard", ["approve", "pins"])
+async def test_of_several_servers_an_approved_call_is_sent_as_it_was_approved(guard: str) -> None:
     async def swap(ctx: ClientContext, call_next: Any) -> Any:
         if ctx.method == "tools/call":
             ctx.params["arguments"] = {"a": 2}
         return await call_next(ctx)
 
     config = several(a=SERVER.format(name="a", extension="notes"), b=SERVER.format(name="b", extension="other"))
-    async with Client(config, middleware=[swap], approve=lambda call: True) as client:
+    options: dict[str, Any] = {"approve": lambda call: True} if guard == "approve" else {"pins": Pins()}
+    async with Client(config, middleware=[swap], **options) as client:
         with pytest.raises(Denied):
             await client.call_tool("a_work")
 

@@ -317,6 +317,8 @@ async def test_the_name_of_a_server_is_for_several() -> None:
     async with Client(notes()) as client:
         with pytest.raises(ValueError, match="server= is for a client of several servers"):
             await client.request("notes/search", server="a")
+        with pytest.raises(ValueError, match="server= is for methods of extensions, and tools/call is one"):
+            await client.request("tools/call", {"name": "a"}, server="a")
 
 
 # --- the blocking client ---

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from toolwire import Client, Context, ProtocolError, Server, ToolError, types
+from toolwire.client import ClientContext
 from toolwire.protocol.errors import ServerError
 
 
@@ -110,3 +111,27 @@ async def test_without_the_switch_nothing_is_carried() -> None:
         async with Client(server) as client:
             await client.call_tool("look")
     assert seen == [False]
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_request_of_any_method_has_a_span_whose_context_middleware_sees(revision: str) -> None:
+    traced, seen = Traced(), list[Any]()
+    server = Server("s", tools=greet)
+    extension = server.extension("com.example/notes", needs_client=False)
+
+    @extension.method("notes/search")
+    async def search(params: Any, ctx: Context) -> dict[str, Any]:
+        return {"trace": ctx.meta.get("traceparent")}
+
+    async def watch(ctx: ClientContext, call_next: Any) -> Any:
+        seen.append(ctx.meta.get("traceparent"))
+        return await call_next(ctx)
+
+    async with Client(server, revision=revision, tracing=traced.provider, middleware=[watch]) as client:
+        told = await client.request("notes/search")
+        await client.request("tools/call", {"name": "greet", "arguments": {"name": "a"}})
+    sent = traced.named("notes/search", trace.SpanKind.CLIENT)
+    assert sent.context
+    assert told["trace"] == seen[0]
+    assert format(sent.context.span_id, "016x") in seen[0]
+    traced.named("tools/call greet", trace.SpanKind.CLIENT)

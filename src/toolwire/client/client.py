@@ -232,9 +232,11 @@ class Client(Extending):
 
             self._safety = Safety(self._target, approve, budget, pins, audit)
         if middleware:
-            make_connection = connection_type(middleware, is_guarded=self._safety is not None)
             # Of several servers each has a connection. The one between the client and its members is no wire.
-            for each in list(self._members.values()) or [self]:
+            connecting = list(self._members.values()) or [self]
+            is_guarded = any(each._safety is not None for each in (self, *connecting))
+            make_connection = connection_type(middleware, is_guarded=is_guarded)
+            for each in connecting:
                 each._opener.make_connection = make_connection
         if tracing:
             from toolwire.client.tracing import traced

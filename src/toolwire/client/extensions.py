@@ -50,6 +50,7 @@ _OF_THE_CONNECTION: Final = {
     "notifications/progress": "a client reports progress on nothing that it does",
 }
 _KINDS: Final = {row.name: row.kind for row in METHODS}
+_SPELLED: Final = {name.casefold(): name for name in _KINDS}
 _FROM_SERVERS: Final = frozenset(row.name for row in METHODS if row.sender == "server")
 # 2026-07-28 basic/transports/streamable-http: the header Mcp-Method repeats the name.
 _NAME: Final = re.compile(r"[!-~]{1,200}")
@@ -131,7 +132,8 @@ class Extending(Reading):
         decode = _receiving(kinds)
         # Never None, so that the answer of a cache does not stand in for what was to be sent.
         sent_meta = {**own, **(meta or {})}
-        if method not in _KINDS and (name := self._target.member_for(method, extension, server)) is not None:
+        name = self._member_for(method, extension, server)
+        if name is not None:
             sent_meta[MEMBER_KEY] = {"server": name, "repeatable": repeatable, "resultTypes": [*result_types]}
 
         def send(
@@ -156,6 +158,14 @@ class Extending(Reading):
             result = await send(open_params, timeout, headers)
         return _value(method, result.raw, returns)
 
+    def _member_for(self, method: str, extension: str | None, server: str | None) -> str | None:
+        """Return which of several servers a method goes to; None where the name in the params, or nothing, decides."""
+        if method not in _KINDS:
+            return self._target.member_for(method, extension, server)
+        if server is not None:
+            raise ValueError(f"server= is for methods of extensions, and {method} is one of the protocol")
+        return None
+
     @abstractmethod
     async def _called(
         self,
@@ -177,7 +187,7 @@ class Extending(Reading):
         connection = await self._connector.usable()
         _require_extension(connection, method, extension)
         members, own = _members(params)
-        name = None if method in _KINDS else self._target.member_for(method, extension, server)
+        name = self._member_for(method, extension, server)
         if name is not None:
             await self._target.notify(name, method, {**members, "_meta": own})
             return
@@ -207,7 +217,7 @@ def _check_method(method: str, kind: str) -> None:
         raise ValueError(f"{method!r:.200} is not the name of a method: use visible ASCII characters, without spaces")
     # A server may be liberal with names, and the checks of a tool call must not depend on its reading.
     spelled = _SLASHES.sub("/", method.strip("/")).casefold()
-    known = next((name for name in _KINDS if name.casefold() == spelled), method)
+    known = _SPELLED.get(spelled, method)
     if known != method:
         raise ValueError(f"The protocol spells {method!r} as {known!r}")
     if method in _OF_THE_CONNECTION:
