@@ -20,6 +20,7 @@ from tests.http.legacy.session_server import (
 
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import get_stream
+from toolwire.http.legacy.event_log import header_of
 from toolwire.http.legacy.get_stream import SessionStream
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.stores import MemoryBus, StoreFailed, Stores
@@ -314,10 +315,12 @@ async def test_a_process_that_lost_its_lease_and_lives_is_waited_for(
     alive, cut_off = replicas.apps[1].sessions.streams, replicas.apps[0].sessions.streams
     lease = await cut_off.lease()
     resumed = await there.get({"last-event-id": call.last_event_id}) if is_resumed else None
+    if alive._watching is not None:
+        alive._watching.cancel()  # Only the looks below count, which come when the other process knows.
     await lose_lease(replicas, cut_off)
     cut_off._lease._lost(lease)  # The thread of the store says so, sooner or later.
     (post,) = cut_off._posts.values()
-    while post._lease == lease or post._is_disowned:
+    while post._lease == lease or post._is_header_due_now:
         await asyncio.sleep(0)
     if resumed is None:
         resumed = await there.get({"last-event-id": call.last_event_id})
@@ -328,6 +331,25 @@ async def test_a_process_that_lost_its_lease_and_lives_is_waited_for(
     gate.opened.set()
     await resumed.finished()
     assert text_of(resumed.messages[-1]) == "held"
+
+
+async def test_a_header_that_a_failover_lost_is_logged_again(replicas: Replicas, gate: Gate) -> None:
+    """Without it nobody would know which process writes the stream, and whether that is gone."""
+    here, _ = await two(replicas)
+    call = here.start_call("hold", id=7)
+    await call.message("notifications/message")
+    await gate.reached.wait()
+    streams = replicas.apps[0].sessions.streams
+    (post,) = streams._posts.values()
+    streams.events.forget(post.session, post.name)
+    while await streams.events.kept(post.session, post.name):
+        await asyncio.sleep(0)
+    streams._on_lost()
+    while (header := header_of(await streams.events.kept(post.session, post.name))) is None:
+        await asyncio.sleep(0)
+    assert (header.process, header.lease) == (streams.process, await streams.lease())
+    gate.opened.set()
+    await call.finished()
 
 
 class OtherKV:

@@ -101,7 +101,7 @@ class PostStream:
         self._position: Position | None = None
         self._header = b""
         self._lease = ""  # The lease that is in the header.
-        self._is_disowned = False  # Whether that lease was lost.
+        self._is_header_due_now = False  # Whether that lease was lost, or perhaps the header.
         self._since_header = (HEADER_EVERY, 0)  # The events since the last header in the log, and their bytes.
         self._has_event_id = False  # Whether the client has an event id to come back with.
         self._unlogged: deque[bytes] = deque()  # Messages that the log failed to take, and takes before all others.
@@ -189,9 +189,9 @@ class PostStream:
         if self._writer is not None:
             self._streams.woken(self.session, self.name, self._carrier)
 
-    def disown(self) -> None:
-        """Log another header as soon as possible: the lease that the header names was lost."""
-        self._is_disowned = self._has_event_id
+    def repeat_header(self) -> None:
+        """Log a header as soon as possible: the lease that it names was lost, or the store may have lost it."""
+        self._is_header_due_now = self._has_event_id
         if self._wake is not None:
             self._wake.set()
 
@@ -306,8 +306,8 @@ class PostStream:
         while True:
             self._wake.clear()
             finished = self.expected == 0
-            if self._is_disowned:
-                self._is_disowned = not await self._keep(PRIMING, b"")
+            if self._is_header_due_now:
+                self._is_header_due_now = not await self._keep(PRIMING, b"")
             if self._unlogged and not self.attached:
                 await self._log_later()
             if self._queue or finished:

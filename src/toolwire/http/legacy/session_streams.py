@@ -279,7 +279,7 @@ class SessionStreams:
     def _on_lease_lost(self) -> None:
         log.error("this process lost its lease: other processes may have answered its calls with an error")
         for post in self._posts.values():
-            post.disown()
+            post.repeat_header()
 
     def forget_loop(self) -> None:
         """Let the lease end, because the event loop of the streams has ended."""
@@ -427,6 +427,9 @@ class SessionStreams:
 
     def _on_lost(self) -> None:
         """Look at everything again after messages were missed, and tell clients to do the same."""
+        # The store may have failed over, and so have lost who writes a stream.
+        for post in self._posts.values():
+            post.repeat_header()
         self._missed = True
         if self._catching_up is None:
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
