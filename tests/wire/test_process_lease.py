@@ -27,6 +27,9 @@ def looks(*looks: tuple[float, float, int | None]) -> list[bool]:
         pytest.param([(0, 0, 3), (5, 5, None), (10, 10, 3), (15, 15, 3), (20, 20, 3)], [0] * 5, id="in time once"),
         pytest.param([(0, 0, 3), (40, 40, 3), (45, 45, 3), (50, 50, 3), (55, 55, 3)], [0] * 4 + [1], id="late look"),
         pytest.param([(0, 0, 3), (5, 30, 3), (31, 31, 3), (36, 36, 3), (41, 41, 3)], [0] * 5, id="slow look"),
+        pytest.param(
+            [(0, 0, 3), (5, 14, 3), (14, 14, 3), (19, 19, 3), (24, 24, 3), (29, 29, 3)], [0] * 5 + [1], id="slow answer"
+        ),
         pytest.param([(0, 4, 3), (5, 9, 3), (10, 14, 3), (15, 19, 3), (20, 24, 3)], [0] * 4 + [1], id="from its end"),
     ],
 )
