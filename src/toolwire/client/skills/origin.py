@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.client.listing import ListBounds
@@ -70,7 +71,10 @@ class SkillList(list[ListedSkill]):
 
     def __init__(self, skills: Iterable[ListedSkill] = (), refused: Iterable[RefusedSkill] = ()) -> None:
         super().__init__(skills)
-        self.refused: list[RefusedSkill] = list(refused)
+        self.refused: list[RefusedSkill] = [*refused]
+
+    def copy(self) -> SkillList:
+        return SkillList(self, self.refused)
 
 
 class _SkillPage(t.CacheableResult, kw_only=True):
@@ -133,17 +137,12 @@ class OriginSkills:
         self._kept_bytes = 0
         self._fetched_bytes = 0
 
-    @property
-    def supported(self) -> bool:
-        """True if the server declared the extension."""
-        return t.has_capability(self._client.capabilities, f"extensions.{SKILLS_EXTENSION}")
-
     # --- entries ---
 
     async def listing(self, timeout: float | None = None) -> SkillList:
         """List the skills; a listing that the server calls fresh is not asked for again. No file is read."""
         if self._listing is not None and time.monotonic() < self._fresh_until:
-            return self._listing
+            return self._listing.copy()
         found = _Found(self.label)
         seconds = MAX_FRESH_SECONDS
         async for page in self._pages(timeout):
@@ -156,7 +155,7 @@ class OriginSkills:
         self._fresh_until = time.monotonic() + seconds
         for each in found.refused[:_MOST_WARNINGS]:
             log.warning("a skill of %s is refused: %s", self.label, each.error)
-        return self._listing
+        return self._listing.copy()
 
     async def get(self, uri: str, timeout: float | None = None) -> ListedSkill:
         """Ask for the entry of one skill, which need not be listed."""
@@ -323,5 +322,5 @@ def _digests(entry: t.Skill) -> dict[str, str]:
 def _uri_of(raw: Raw) -> str:
     try:
         return t.decode(_Identity, raw).uri
-    except Exception:
+    except (msgspec.MsgspecError, RecursionError):
         return ""

@@ -48,12 +48,9 @@ def contents_of(result: FileResult, uri: str) -> FileContents:
 
 
 def listed_bytes(contents: FileContents, file: t.SkillResource) -> bytes:
-    """Return the bytes of a file that its entry describes. The size is checked before anything is decoded."""
+    """Return the bytes of a file that its entry describes. The size is checked before base64 is decoded."""
     if isinstance(contents.blob, str):
         rules.check_size(file, rules.base64_size(contents.blob))
-    elif isinstance(contents.text, str) and len(contents.text) > file.size:
-        # A character has one byte or more.
-        rules.check_size(file, len(contents.text))
     data = _decoded(contents)
     rules.check_bytes(file, data)
     return data
