@@ -242,12 +242,16 @@ async def test_what_is_no_request_of_a_program_is_refused_with_the_way_to_do_it(
         assert len(server.received) == before
 
 
-async def test_a_method_of_the_protocol_needs_its_capability() -> None:
-    async with Client(notes()) as client:
+@ERAS
+@pytest.mark.parametrize("safe", [True, False])
+async def test_a_method_of_the_protocol_is_sent_whatever_the_server_declared(revision: str, safe: bool) -> None:
+    server = notes(revision, prompts_list=lambda params: {"prompts": []}, tools_call=lambda params: {"content": []})
+    server.capabilities.clear()
+    async with Client(server, budget=Budget(calls=1) if safe else None) as client:
+        assert (await client.request("prompts/list"))["prompts"] == []
+        assert (await client.request("tools/call", {"name": "a"}))["content"] == []
         with pytest.raises(NotSupported, match="capability 'prompts'"):
-            await client.request("prompts/list")
-        with pytest.raises(NotSupported, match="ping does not exist on 2026-07-28"):
-            await client.request("ping")
+            await client.list_prompts()
 
 
 @ERAS

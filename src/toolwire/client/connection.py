@@ -218,11 +218,8 @@ class ClientConnection:
         await self._told("a ping", sign)
 
     def require(self, method: str) -> None:
-        """Raise `NotSupported` for a method that the server did not offer, before anything is sent.
-
-        A method that no revision has belongs to an extension. What its extension needs is not known here.
-        """
-        if method in self.callable or method not in _KNOWN:
+        """Raise `NotSupported` for a method that the server did not offer, before anything is sent."""
+        if method in self.callable:
             return
         row = methods(self.revision).get(method)
         if row is None or row.capability is None:

@@ -121,8 +121,9 @@ class Extending(Reading):
         `params` is a mapping, a dataclass or a model. The result is a value of the type `returns`; without it a dict,
         with every member as it came. `extension` names the extension that the method belongs to: a server that does not
         declare it raises `NotSupported` before anything is sent. When the connection breaks, a request that may have
-        run is sent again only if it is `repeatable`. A client of several servers sends it to the one that declares the
-        extension, or to `server`.
+        run is sent again only if it is `repeatable`. A method of the protocol is sent whether or not the server
+        declared its capability: some servers answer all the same. A client of several servers sends a method to the one
+        that declares its extension, or to `server`.
         """
         _check_method(method, "request")
         connection = await self._connector.usable()
@@ -148,6 +149,7 @@ class Extending(Reading):
                 meta=sent_meta,
                 headers=headers,
                 repeatable=repeatable,
+                unasked=True,
             )
 
         if method == "tools/call":

@@ -97,13 +97,18 @@ class Requests:
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
+        unasked: bool = False,
     ) -> R:
+        """Send a request, and return its result.
+
+        `repeatable`: its sender allows that it runs twice. `unasked`: it is sent whatever the server declared.
+        """
         if meta is not None:
             check_trace(meta)
         connection = self._connector.connection
         if connection is None or connection.ended:
             connection = await self._connector.usable()
-        if method not in connection.callable:
+        if method not in connection.callable and not unasked:
             connection.require(method)
         if headers is not None:
             connection.link.require_headers()
@@ -126,7 +131,8 @@ class Requests:
                 raise
             deadline = await _waited(error, deadline)
         connection = await self._connector.recovered(deadline)
-        connection.require(method)
+        if not unasked:
+            connection.require(method)
         return await connection.ask(method, params, decode, deadline, report, meta, headers)
 
     async def ping(self, *, timeout: float | None = None) -> None:
