@@ -241,12 +241,13 @@ class InspectorApp:
         return {"definition": excerpt.value, "cut": excerpt.cut, "size": len(_encode(found))}
 
     async def _call(self, asked: Asked) -> Any:
-        return self._started(str(asked["method"]), dict(asked["params"]))
+        extension = asked.get("extension")
+        return self._started(str(asked["method"]), dict(asked["params"]), None if extension is None else str(extension))
 
     async def _again(self, asked: Asked) -> Any:
         """Make a call once more, with the parameters that were sent."""
         call = self._known(asked)
-        return self._started(call.method, msgspec.json.decode(call.params))
+        return self._started(call.method, msgspec.json.decode(call.params), call.extension)
 
     async def _arguments(self, asked: Asked) -> Any:
         """Return the parameters of a call; None when they are too large for a form."""
@@ -259,9 +260,9 @@ class InspectorApp:
             raise LookupError("The call is no longer kept")
         return call
 
-    def _started(self, method: str, params: dict[str, Any]) -> Any:
+    def _started(self, method: str, params: dict[str, Any], extension: str | None = None) -> Any:
         tool = self.inspector.catalogue.find("tools", str(params["name"])) if method == "tools/call" else None
-        return {"call": self.inspector.calls.start(self._client, method, params, tool or {}).shown()}
+        return {"call": self.inspector.calls.start(self._client, method, params, tool or {}, extension).shown()}
 
     async def _cancel(self, asked: Asked) -> Any:
         return {"cancelled": self.inspector.calls.cancel(str(asked["call"]))}

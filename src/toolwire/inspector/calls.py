@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from toolwire import schemas
 from toolwire.client import Client
+from toolwire.client.connection import OnProgress
 from toolwire.client.tasks import TaskCancelled, TaskState
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
@@ -54,6 +55,8 @@ class PageCall:
         self.identifier = identifier
         self.method = method
         self.subject: str = str(params.get("name") or params.get("uri") or "")
+        #: The extension that the method belongs to; None for a method of the protocol.
+        self.extension: str | None = None
         #: The parameters as they were sent, as JSON.
         self.params: bytes = msgspec.json.encode(params)
         self.state = "running"
@@ -74,6 +77,7 @@ class PageCall:
             "id": self.identifier,
             "method": self.method,
             "subject": self.subject,
+            "extension": self.extension,
             "state": self.state,
             "started": self.started,
             "took": self.took,
@@ -103,14 +107,22 @@ class PageCalls:
     def find(self, identifier: str) -> PageCall | None:
         return self._calls.get(identifier)
 
-    def start(self, client: Client, method: str, params: Mapping[str, Any], tool: Mapping[str, Any]) -> PageCall:
-        """Send a request that may ask questions: `tools/call` (of `tool`), `resources/read` or `prompts/get`.
+    def start(
+        self,
+        client: Client,
+        method: str,
+        params: Mapping[str, Any],
+        tool: Mapping[str, Any],
+        extension: str | None = None,
+    ) -> PageCall:
+        """Send a request: `tools/call` (of `tool`), `resources/read`, `prompts/get`, or one of an extension.
 
         `params` with a true `task` asks for a task where the client may.
         """
         if sum(call.state == "running" for call in self._calls.values()) >= MAX_RUNNING:
             raise ToolwireError(f"{MAX_RUNNING} calls are running already: wait for one, or cancel it")
         call = PageCall(str(next(self._numbers)), method, params)
+        call.extension = extension
         send = self._sender(call, client, params, tool)
         self._calls[call.identifier] = call
         self._tell(call)
@@ -124,6 +136,8 @@ class PageCalls:
         if call.method == "tools/call" and _may_be_task(client, params, tool):
             arguments = dict(params.get("arguments") or {})
             return partial(call_as_task, client, call.subject, arguments, report, partial(self._task_is, call))
+        if call.extension is not None:
+            return partial(_send_extension, client, call, params, report)
         request = _request(call.method, params)
 
         async def send() -> Raw:
@@ -203,6 +217,14 @@ def _may_be_task(client: Client, params: Mapping[str, Any], tool: Mapping[str, A
         return True
     execution = tool.get("execution")
     return bool(params.get("task")) or (isinstance(execution, dict) and execution.get("taskSupport") == "required")
+
+
+async def _send_extension(client: Client, call: PageCall, params: Mapping[str, Any], report: OnProgress) -> Raw:
+    try:
+        sent = client.request(call.method, params, extension=call.extension, timeout=math.inf, on_progress=report)
+        return Raw(msgspec.json.encode(await sent))
+    except ValueError as error:  # A name that cannot be sent, or that belongs to the connection.
+        raise ToolwireError(str(error)) from None
 
 
 def _request(method: str, params: Mapping[str, Any]) -> t.RequestParams:

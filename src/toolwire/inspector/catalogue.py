@@ -21,6 +21,7 @@ KINDS: Final = {
     "templates": ("resources/templates/list", "resourceTemplates", "uriTemplate"),
     "prompts": ("prompts/list", "prompts", "name"),
     "skills": ("skills/list", "skills", "uri"),
+    "extensions": ("", "extensions", "name"),
 }
 
 
@@ -38,7 +39,7 @@ class Listing:
 
 
 class ServerCatalogue:
-    """The lists of a server: tools, resources, templates, prompts and skills."""
+    """The lists of a server: tools, resources, templates, prompts, skills and extensions."""
 
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {kind: Listing() for kind in KINDS}
@@ -65,6 +66,13 @@ async def _list(client: Client, kind: str) -> Listing:
         "prompts": client.list_prompts,
     }
     try:
+        if kind == "extensions":
+            # No request lists them: the server declares them with its capabilities.
+            declared = client.capabilities.get("extensions")
+            settings = declared if isinstance(declared, dict) else {}
+            listing.definitions = [{"name": name, "settings": settings[name]} for name in list(settings)[:MAX_LISTED]]
+            listing.offered = bool(settings)
+            return listing
         if kind == "skills":
             listing.definitions = definitions_of(await client.skills.list())[:MAX_LISTED]
             return listing

@@ -1,4 +1,4 @@
-// The lists of tools, resources, templates, prompts and skills, with a search over all of them.
+// The lists of tools, resources, templates, prompts, skills and extensions, with a search over all of them.
 
 import { h, icon, refresh, replace, tabList } from "./dom.js";
 import { on, select, state } from "./store.js";
@@ -10,6 +10,7 @@ const KINDS = [
   ["templates", "Templates", "template"],
   ["prompts", "Prompts", "prompt"],
   ["skills", "Skills", "skill"],
+  ["extensions", "Extensions", "extension"],
 ];
 
 // A name that is too long for its line is cut in the middle: many names begin alike.
@@ -123,8 +124,8 @@ export function browse(element) {
 
   function show() {
     const found = Object.fromEntries(KINDS.map(([name]) => [name, matching(name)]));
-    // Few servers have skills. The tab of an extension is only there if the server has the extension.
-    const isOffered = (name) => name !== "skills" || state.catalogue.skills?.offered;
+    // Few servers have skills or other extensions. Their tabs are only there if the server has them.
+    const isOffered = (name) => !["skills", "extensions"].includes(name) || state.catalogue[name]?.offered;
     tabs.show(kind, Object.fromEntries(KINDS.map(([name]) => [name, isOffered(name) ? found[name].length : null])));
     refresh(empty, message(state.catalogue[kind], found));
     empty.hidden = !empty.firstChild;

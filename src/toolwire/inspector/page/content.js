@@ -221,12 +221,13 @@ function resourceLink(block, place) {
 
 // --- Whole results ---
 
-/** Draws the result of a tool, a resource or a prompt. */
+/** Draws the result of a tool, a resource, a prompt, or a method of an extension, whose members nobody knows. */
 export function drawResult(method, result, place) {
   const inner = { pointer: "", ...place };
   if (method === "resources/read") return each(result.contents, "/contents", inner, resourceContents);
   if (method === "prompts/get") return promptMessages(result, inner);
-  return toolResult(result, inner);
+  if (method === "tools/call") return toolResult(result, inner);
+  return tree(Object.fromEntries(Object.entries(result).filter(([name]) => !["_meta", "resultType"].includes(name))), 3);
 }
 
 function each(items, pointer, place, draw) {

@@ -97,7 +97,7 @@ function formOf(item, definition, text) {
     return known;
   }
   const outcome = known?.outcome ?? h("div", { class: "outcome" });
-  const make = { tools: tool, resources: resource, templates: template, prompts: prompt, skills: skill }[item.kind];
+  const make = { tools: tool, resources: resource, templates: template, prompts: prompt, skills: skill, extensions: extension }[item.kind];
   const form = { ...make(definition, outcome, item), outcome, text };
   if (known?.values) form.fill?.(still(known.values(), definition));
   forms.set(key, form);
@@ -190,6 +190,7 @@ function offers() {
     ["templates", "template"],
     ["prompts", "prompt"],
     ["skills", "skill"],
+    ["extensions", "extension"],
   ];
   const some = kinds
     .map(([kind, one]) => [state.catalogue[kind]?.items.length ?? 0, one])
@@ -274,7 +275,7 @@ function runner(label, fields, outcome, request) {
     } catch {
       return; // The form shows what is wrong.
     }
-    await send(body.method, body.params, outcome);
+    await send(body.method, body.params, outcome, body.extension);
   }
   const actions = h(
     "div",
@@ -298,8 +299,8 @@ function watch(id, outcome) {
   });
 }
 
-function send(method, params, outcome) {
-  return start("call", { method, params }, outcome);
+function send(method, params, outcome, extension = null) {
+  return start("call", { method, params, extension }, outcome);
 }
 
 async function start(operation, asked, outcome) {
@@ -331,6 +332,26 @@ function tool(definition, outcome) {
       wish?.set(params.task === true);
     },
   };
+}
+
+// A server does not say which methods an extension has, so somebody has to write the name.
+const REQUEST = {
+  type: "object",
+  properties: {
+    method: { type: "string", title: "Method" },
+    params: { type: "object", title: "Params", additionalProperties: true },
+  },
+  required: ["method"],
+};
+
+function extension(definition, outcome, item) {
+  const fields = schemaForm(REQUEST, "Request");
+  if (item.call) fields.set({ method: state.calls.get(item.call)?.method ?? "" });
+  const view = runner("Send", fields, outcome, () => {
+    const { method, params } = fields.get();
+    return { method, params: params ?? {}, extension: definition.name };
+  });
+  return { view, fill: (params) => fields.set({ ...fields.peek(), params }) };
 }
 
 /** Makes the choice of 2025-11-25, where the client says whether a call becomes a task if the tool leaves it open. */

@@ -46,6 +46,7 @@ const PATHS = {
   template: "M7 3h7l5 5v13H7zM10 13h6M10 17h4",
   prompt: "M4 5h16v11H9l-5 4z",
   skill: "M4 6c3-1.5 6-1.5 8 0 2-1.5 5-1.5 8 0v13c-3-1.5-6-1.5-8 0-2-1.5-5-1.5-8 0zM12 6v13",
+  extension: "M9 4h6v4h5v6h-4v6H8v-6H4V8h5z",
   search: "M10.5 4a6.5 6.5 0 1 1 0 13 6.5 6.5 0 0 1 0-13M15.5 15.5 20 20",
   back: "M15 5l-7 7 7 7",
   close: "M6 6l12 12M18 6 6 18",

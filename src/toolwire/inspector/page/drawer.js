@@ -157,11 +157,9 @@ function calls() {
     );
   }
   function open(call) {
-    select({
-      kind: { "tools/call": "tools", "resources/read": "resources", "prompts/get": "prompts" }[call.method],
-      key: call.subject,
-      call: call.id,
-    });
+    const kinds = { "tools/call": "tools", "resources/read": "resources", "prompts/get": "prompts" };
+    if (call.extension) select({ kind: "extensions", key: call.extension, call: call.id });
+    else select({ kind: kinds[call.method], key: call.subject, call: call.id });
   }
   return { element: h("div", { class: "split one" }, list.element), show: () => list.show([...state.calls.values()]) };
 }
