@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,32 @@ async def test_the_typescript_client_reads_our_skills(revision: str, tmp_path: P
         assert {*files.values()} <= {*found.values()}
     assert report["got"] == {uri: uri for uri in ours}
     assert report["directory"]
+
+
+def copy_shipped_skills(folder: Path) -> set[str]:
+    """Copy the skills that packages of this environment and of the peers bring along; return the names of them."""
+    places = [Path(sysconfig.get_path("purelib")), *peers.FOLDER.glob("*/lib/python*/site-packages")]
+    found = {file.parent.name: file.parent for place in places for file in sorted(place.rglob("SKILL.md"))}
+    for name, skill in found.items():
+        shutil.copytree(skill, folder / name)
+    return set(found)
+
+
+async def test_skills_that_packages_ship_are_the_same_to_both(tmp_path: Path) -> None:
+    names = copy_shipped_skills(tmp_path)
+    assert "fastapi" in names
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with running([sys.executable, "-c", SERVE, str(tmp_path), str(port)], port), Client(url) as client:
+        report = await driven(url, "auto")
+        listed = await client.skills.list()
+        assert {each.uri.split("/")[-2] for each in listed} == names
+        assert set(report["skills"]) == {each.uri for each in listed}
+        for each in listed:
+            skill = await client.skills.load(each)
+            theirs = report["skills"][each.uri]["files"]
+            for file in skill.files.values():
+                assert (await skill.read(file.uri)).data == base64.b64decode(theirs[file.uri])
 
 
 @pytest.mark.parametrize("revision", MODES)
