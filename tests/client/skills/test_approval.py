@@ -11,7 +11,7 @@ from tests.client.skills.serving import ServedSkills, skill_md
 
 from toolwire import Client
 from toolwire.client import Denied, Pins
-from toolwire.client.skills import SkillRejected, SkillRequest
+from toolwire.client.skills import OriginSkills, SkillRejected, SkillRequest, Skills
 
 PDF = "skill://acme/pdf/SKILL.md"
 FORMS = "skill://acme/pdf/forms/SKILL.md"
@@ -203,6 +203,16 @@ def test_approvals_are_kept_by_server_and_uri(tmp_path: Path) -> None:
     again.revoke_skill("one", PDF)
     again.revoke_skill("one", PDF)
     assert Pins(tmp_path / "pins.json").skill("one", PDF) is None
+
+
+@pytest.mark.covers("SKL-H5", "SKL-H7")
+async def test_one_server_under_two_names_is_approved_twice() -> None:
+    asked, pins = Asked(), Pins()
+    async with Client(served().server) as client:
+        for label in ("docs", "mail", "docs"):
+            skills = Skills({label: OriginSkills(client, label, "the same address", asked, pins)})
+            await skills.load(PDF)
+    assert [request.origin for request in asked.requests] == ["docs", "mail"]
 
 
 def test_tools_and_skills_share_a_file(tmp_path: Path) -> None:

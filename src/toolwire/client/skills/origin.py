@@ -125,7 +125,9 @@ class OriginSkills:
         """This program's name for the server."""
         self.approve: ApproveSkill | None = approve
         self._client = client
-        self._address = address
+        # SEP-2640, skill URIs: the identity of the server is the program's own name for it. The address belongs to it,
+        # because another program may use the name for another server in the same file.
+        self._identity = address if label == address else f"{label} {address}"
         self._pins = Pins() if pins is None else pins
         self._asking = asyncio.Lock()
         # The digests of every skill as the server showed them last.
@@ -206,7 +208,7 @@ class OriginSkills:
             self._latest.move_to_end(uri)
         while len(self._latest) > _MAX_LATEST:
             self._latest.popitem(last=False)
-        self._pins.skills_seen(self._address, seen)
+        self._pins.skills_seen(self._identity, seen)
 
     # --- loading ---
 
@@ -234,14 +236,14 @@ class OriginSkills:
         # One question at a time, so that two loads of one skill ask once.
         async with self._asking:
             digests = _digests(listed.entry)
-            pin = self._pins.skill(self._address, listed.uri)
+            pin = self._pins.skill(self._identity, listed.uri)
             if pin is not None and not pin.void and not listed.dynamic and pin.digests == digests:
                 return
             before = None if pin is None or listed.dynamic else pin.digests
             request = SkillRequest(self.label, listed.entry, before, self._enclosing(listed.uri), listed.findings)
             await require_approval(self.approve, request)
             if not listed.dynamic:
-                self._pins.approve_skill(self._address, listed.uri, digests)
+                self._pins.approve_skill(self._identity, listed.uri, digests)
 
     def _enclosing(self, uri: str) -> tuple[str, ...]:
         """Return the skills that a skill is nested in, as far as the server has shown them."""
