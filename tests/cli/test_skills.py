@@ -91,6 +91,37 @@ def test_a_prefix_stands_in_the_uris(toolwire: Command, root: Path) -> None:
     assert toolwire("skills", "list", str(root), "--prefix", "..").status == 2
 
 
+@pytest.mark.parametrize("command", [("skills", "list"), ("skills", "digest"), ("lint",)], ids=" ".join)
+def test_a_folder_without_a_skill_is_told(toolwire: Command, tmp_path: Path, command: tuple[str, ...]) -> None:
+    write(tmp_path, {"notes/README.md": "text"})
+    done = toolwire(*command, str(tmp_path))
+    assert done.status == 2
+    assert "there is no skill in " in done.err
+    assert "a file SKILL.md" in done.err
+
+
+@pytest.mark.parametrize("command", ["skills", "lint"])
+def test_the_help_says_that_a_folder_will_do(toolwire: Command, command: str) -> None:
+    assert "a folder of skills, a URL" in " ".join(toolwire(command, "--help").out.split())
+
+
+def test_a_server_file_with_broken_skills_says_what_is_broken(toolwire: Command, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "skills/a/SKILL.md": "---\nname: a\ndescription: x: y\n---\n",
+            "skills/b/SKILL.md": manifest("c"),
+            "server.py": "from toolwire import Server\nserver = Server('s')\nserver.skills('skills')\n",
+        },
+    )
+    done = toolwire("list", str(tmp_path / "server.py"))
+    assert done.status == 3
+    assert "2 problems in the skills: " in done.err
+    assert 'SKILL.md: line 3, column 15: a value without quotes has a colon and a blank: write description: "x: y"' in (
+        done.err
+    )
+
+
 def test_a_server_without_skills_is_told(toolwire: Command) -> None:
     toolwire.serves(Server("s"))
     done = toolwire("skills", "list", "server")

@@ -169,6 +169,8 @@ def test_the_limits_of_files_and_bytes(tmp_path: Path) -> None:
         ("---\ndescription: x\n---\n", "line 1, column 1: the frontmatter has no name: write name:"),
         ("---\nname: a\n---\n", "line 1, column 1: the frontmatter has no description: write description:"),
         ("---\nname: a\ndescription: ' '\n---\n", "line 3, column 14: the frontmatter has no description"),
+        ("---\nname: a\ndescription: 12\n---\n", "line 3, column 14: the description is 12, which is not a text"),
+        ("---\nname: a\ndescription:\n---\n", "line 3, column 13: the frontmatter has no description"),
         ("# Just text\n", "line 1, column 1: there is no frontmatter: begin the file with a line ---"),
         ("---\nname: a\ndescription: &x y\n---\n", "line 3, column 14: &x is an anchor"),
         ("---\nname: a\ndescription: y\nname: a\n---\n", "line 4, column 1: the key 'name' stands here twice"),

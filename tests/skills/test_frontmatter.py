@@ -95,7 +95,10 @@ def test_a_value_is_read_by_the_core_schema_of_yaml_1_2(written: str, value: Any
         ("description: Use it: now", (2, 20), 'write description: "Use it: now"'),
         ('description: Say "x": now', (2, 21), "write description: 'Say \"x\": now'"),
         ("name: a\ndescription: one\n  two: three", (4, 6), "put the whole value in quotes, or begin it with >-"),
+        ('name: a\ndescription: "PDF" files', (3, 14), "write description: '\"PDF\" files'"),
+        ("description: 'PDF' files", (2, 14), "write description: \"'PDF' files\""),
         ("name: @x", (2, 7), 'write name: "@x"'),
+        ("name: @x \t", (2, 7), 'write name: "@x"'),
         ("name: `x`", (2, 7), 'write name: "`x`"'),
         ("name: %x", (2, 7), 'write name: "%x"'),
         ("name: - x", (2, 7), "begin each item on its own line"),
@@ -105,8 +108,9 @@ def test_a_value_is_read_by_the_core_schema_of_yaml_1_2(written: str, value: Any
         ("a: *x", (2, 4), "write the value out"),
         ("*x : 1", (2, 1), "write a word"),
         ("a: !x y", (2, 4), "!x is a tag"),
-        ("a: !!str 1", (2, 4), "is a tag"),
-        ("a: !!map {}", (2, 4), "is a tag"),
+        ("a: !!str 1", (2, 4), "!!str is a tag"),
+        ("a: !!map {}", (2, 4), "!!map is a tag"),
+        ("a: [!<tag:x> b]", (2, 5), "!<tag:x> is a tag"),
         ("<<: {a: 1}", (2, 1), "write the fields out"),
         ("a: 1\nb: 2\na: 3", (4, 1), "the key 'a' stands here twice"),
         ('a: 1\n"a": 3', (3, 1), "the key 'a' stands here twice"),
@@ -148,6 +152,12 @@ def test_a_text_without_one_meaning_is_refused_with_its_place_and_what_to_write(
     if "check quotes" not in says:  # Where a parser notices an open quote or bracket depends on the parser.
         assert (error.line, error.column) == place
     assert str(error).startswith(f"line {error.line}, column {error.column}: {error.problem}: {error.advice}")
+
+
+def test_advice_for_a_line_of_blanks_takes_no_longer_than_for_other_lines() -> None:
+    # One step for each byte; a pattern that tries every run of blanks takes a minute.
+    line = "a: b: " + " " * 60_000 + "c"
+    assert "put the whole value in quotes" in str(refused(skill(line)))
 
 
 def test_an_error_can_be_copied() -> None:

@@ -27,7 +27,7 @@ SHOWN: Final = 500
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    targets.add_arguments(parser)
+    targets.add_arguments(parser, also="a folder of skills")
     screen.add_arguments(parser)
     parser.add_argument("--strict", action="store_true", help="exit status 1 for warnings too, not only for errors")
     parser.add_argument("--quiet", action="store_true", help="leave the hints out")

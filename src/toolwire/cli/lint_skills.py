@@ -26,6 +26,10 @@ _WHEN: Final = re.compile(r"\b(?:when|whenever|if|before|after|while|for)\b", re
 _LINK: Final = re.compile(r"!?\[[^\]\n]{0,300}\]\(\s{0,9}<?([^)\s>]{1,1000})>?[^)\n]{0,300}\)")
 _FENCE: Final = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_MORE_THAN_DASHES: Final = (
+    "the first line has more than ---, which some readers refuse: "
+    "remove the blanks after it, or the byte order mark before it"
+)
 _LONGEST_SCAN: Final = 1024 * 1024
 _SECRETS: Final = (
     (re.compile(rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"), "a private key"),
@@ -47,12 +51,16 @@ class _Found(Protocol):
     def __call__(self, level: Level, rule: str, message: str, key: str | None = None) -> LintFinding: ...
 
 
-def load(folder: Path) -> LoadedFolder:
+def load(folder: Path, prefix: str = "") -> LoadedFolder:
     """Load a folder of skills, or the one skill in it."""
     try:
-        return (load_skill if (folder / rules.SKILL_FILE).exists() else load_skills)(str(folder.resolve()))
+        is_one = (folder / rules.SKILL_FILE).exists()
+        loaded = (load_skill if is_one else load_skills)(str(folder.resolve()), prefix)
     except ServerError as error:
         raise UsageError(str(error)) from None
+    if not loaded.skills and not loaded.problems:
+        raise UsageError(f"there is no skill in {str(folder)!r}: a skill is a folder with a file {rules.SKILL_FILE}")
+    return loaded
 
 
 def skill_tokens(skill: LoadedSkill) -> int:
@@ -101,7 +109,7 @@ def check_skill(skill: LoadedSkill, root: Path) -> Iterator[LintFinding]:
         where = f"{difference.position.line}:{difference.position.column}"
         yield LintFinding("warning", "yaml-versions", _short(manifest, root), where, str(difference))
     if not data.startswith((b"---\n", b"---\r\n")):
-        yield found("warning", "frontmatter-start", "the first line has more than ---, which some readers refuse")
+        yield found("warning", "frontmatter-start", _MORE_THAN_DASHES)
     yield from _description(skill, found)
     for key in rules.reserved_metadata(skill.document.frontmatter):
         message = f"the metadata key {key} is reserved for extensions of the protocol: use another prefix"

@@ -183,7 +183,7 @@ def test_the_skill_is_what_its_entry_says() -> None:
 
 _SKILL_README: Final = """# {name}
 
-An MCP server that offers a skill. With `toolwire[skills]` installed:
+An MCP server that offers a skill. With `toolwire[http,skills]` and `pytest` installed:
 
 ```console
 $ toolwire lint skills                    # check the skills

@@ -29,7 +29,7 @@ SHOWN: Final = 500
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "show", "digest"), help="what to do")
-    targets.add_arguments(parser)
+    targets.add_arguments(parser, also="a folder of skills")
     targets.add_caller(parser)
     screen.add_arguments(parser)
     parser.add_argument("uri", nargs="?", metavar="URI", help="the URI of a skill, or its name where only one has it")
@@ -51,15 +51,9 @@ def main(arguments: Namespace) -> int:
 
 def _in_folder(arguments: Namespace) -> int:
     # Imported here because a server needs no YAML of ours.
-    from toolwire.protocol.errors import ServerError
-    from toolwire.skills.folder import load_skill, load_skills
+    from toolwire.cli import lint_skills
 
-    folder = Path(arguments.target)
-    try:
-        is_one = (folder / rules.SKILL_FILE).exists()
-        loaded = (load_skill if is_one else load_skills)(str(folder.resolve()), arguments.prefix)
-    except ServerError as error:
-        raise UsageError(str(error)) from None
+    loaded = lint_skills.load(Path(arguments.target), arguments.prefix)
     for problem in loaded.problems:
         screen.note(f"toolwire: {problem}")
     skills = {skill.uri: skill for skill in loaded.skills}

@@ -50,9 +50,14 @@ class Place(NamedTuple):
         return repr_without(self, "target", "env", "headers")
 
 
-def add_arguments(parser: ArgumentParser, timeout: float = 30.0, log_level: str = "critical") -> None:
-    """Add `TARGET` and the options of every command that connects to a server."""
-    parser.add_argument("target", metavar="TARGET", help=HELP)
+def add_arguments(
+    parser: ArgumentParser, timeout: float = 30.0, log_level: str = "critical", also: str | None = None
+) -> None:
+    """Add `TARGET` and the options of every command that connects to a server.
+
+    `also` names what `TARGET` can be for this command besides a server.
+    """
+    parser.add_argument("target", metavar="TARGET", help=HELP if also is None else f"{also}, {HELP}")
     parser.add_argument(
         "--revision", help="the revision of the protocol to use (default: the newest that both sides know)"
     )

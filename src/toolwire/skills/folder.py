@@ -111,12 +111,14 @@ class SkillsError(ServerError):
     """A folder of skills that cannot be served. `problems` has all of them."""
 
     def __init__(self, folder: str, problems: list[SkillProblem]) -> None:
-        shown = "\n".join(f"  {problem}" for problem in problems[:SHOWN_PROBLEMS])
+        # The first line has a problem, and the others are indented: a client shows the first line of an exception that
+        # ended the process of its server.
+        shown = "\n  ".join(str(problem) for problem in problems[:SHOWN_PROBLEMS])
         more = len(problems) - SHOWN_PROBLEMS
         super().__init__(
-            f"{counted(len(problems), 'problem')} in the skills:\n{shown}"
+            f"{counted(len(problems), 'problem')} in the skills: {shown}"
             + (f"\n  and {more} more" if more > 0 else "")
-            + "\nstrict=False leaves such skills out and serves the others"
+            + "\n  (strict=False leaves such skills out and serves the others)"
         )
         self.folder = folder
         self.problems = problems
@@ -438,6 +440,9 @@ def _advised(fault: rules.SkillRejected, document: SkillDocument) -> str:
         return "the frontmatter has no name: write name: and the name of the folder"
     if fault.reason == "name" and isinstance(name, str) and rules.is_name(name):
         return f"the name is {name}, and the folder is {fault.expected}: rename one of the two"
+    description = document.frontmatter.get("description")
+    if fault.reason == "frontmatter" and not isinstance(description, str | None):
+        return f"the description is {rules.shown(description)}, which is not a text: put it in quotes"
     if fault.reason == "frontmatter":
         return "the frontmatter has no description: write description: and when to use the skill"
     return str(fault)

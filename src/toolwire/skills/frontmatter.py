@@ -387,7 +387,12 @@ class _Builder:
             )
 
     def _tagged(self, event: Any) -> FrontmatterError:
-        return self._error(event, f"{event.tag} is a tag", "remove it, or put the whole value in quotes")
+        # The parser has the long form of a tag; the text has what its author wrote.
+        start = event.start_mark.index
+        written = re.match(r"[^\s,\[\]{}]+", self._source.yaml[start : start + 60])
+        return self._error(
+            event, f"{written[0] if written else event.tag} is a tag", "remove it, or put the whole value in quotes"
+        )
 
     def _scalar(self, event: Any) -> Any:
         self._check_node(event)
@@ -436,6 +441,9 @@ class _Builder:
                 "begin each item on its own line, or put the text in quotes",
                 *place,
             )
+        if (match := _key_and_value(line)) and _TEXT_AFTER_QUOTES.match(match["value"]):
+            place = place._replace(column=match.start("value") + 1)
+            return FrontmatterError("a value goes on after its closing quote", quoted(line, place.column), *place)
         if "could not find expected ':'" in error.problem:
             # The parser notices it one line late: the line with the key is the one to change.
             place = self._source.position(error.context_mark.line, error.context_mark.column)
@@ -452,12 +460,19 @@ def _named(events: Iterator[Any]) -> Iterator[tuple[str, Any]]:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_KEY_AND_VALUE = re.compile(r"(?P<key>[ \t]*(?:- )?[^\s:#'\"][^:]*:)[ \t]+(?P<value>.*?)[ \t]*")
+_KEY_AND_VALUE = re.compile(r"(?P<key>[ \t]*(?:- )?[^\s:#'\"][^:]*:)[ \t]+(?P<value>.*)")
+
+_TEXT_AFTER_QUOTES = re.compile(r"""(?:"[^"\\]*"|'[^']*')[ \t]*[^'\s#]""")
+
+
+def _key_and_value(line: str) -> re.Match[str] | None:
+    # Blanks at the end are cut off before the match: a pattern for them would try every run of blanks in the line.
+    return _KEY_AND_VALUE.fullmatch(line.rstrip(" \t"))
 
 
 def quoted(line: str, column: int) -> str:
     """Return the advice for a line whose value needs quotes at `column`: the line as it should be."""
-    match = _KEY_AND_VALUE.fullmatch(line)
+    match = _key_and_value(line)
     if match is None or column <= match.end("key") or len(line) > 1200:  # A continued value, or a long one.
         return "put the whole value in quotes, or begin it with >- on the line of the key"
     value = match["value"]
