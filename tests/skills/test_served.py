@@ -486,9 +486,14 @@ async def outcome(client: Client, method: str, params: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_a_hidden_skill_is_like_an_unknown_one(root: Path, revision: str, over: Any, mounted: bool) -> None:
+@pytest.mark.parametrize("rule", ["visible_to", "scopes", "tag"])
+async def test_a_hidden_skill_is_like_an_unknown_one(
+    root: Path, rule: str, revision: str, over: Any, mounted: bool
+) -> None:
     server = Server("s")
-    server.skill(root / "pdf", visible_to="docs", bridge=True, prompts=True, instructions=True)
+    hidden_by = {"tags": "internal"} if rule == "tag" else {rule: "docs"}
+    server.skill(root / "pdf", **hidden_by, bridge=True, prompts=True, instructions=True)
+    server.restrict("internal", scopes="docs")
     server.skill(root / "report")
 
     @server.resource("note://{name}")
@@ -527,20 +532,6 @@ async def test_a_hidden_skill_is_like_an_unknown_one(root: Path, revision: str, 
         for method, pattern in REQUESTS:
             assert isinstance(await outcome(client, method, {"uri": pattern.format("pdf")}), dict)
         assert "pdf" in str(await client.call_tool("list_skills", {}))
-
-
-@pytest.mark.covers("SKL-S11")
-async def test_scopes_guard_the_files_and_not_the_entry(root: Path) -> None:
-    server = Server("s")
-    server.skill(root / "pdf", scopes="docs")
-    async with testing.connect(server, over="memory", principal=NOBODY) as (client, _):
-        answer = await client.request("skills/list", {}, returns=dict)
-        assert [each["uri"] for each in answer["skills"]] == [PDF, INNER]
-        get = await client.request("skills/get", {"uri": PDF}, returns=dict)
-        assert get["cacheScope"] == "private"
-        for method, uri in (("resources/read", PDF), ("resources/directory/read", "skill://pdf")):
-            with pytest.raises(ProtocolError):
-                await client.request(method, {"uri": uri}, returns=dict)
 
 
 # --- mounted servers ---

@@ -3,9 +3,9 @@
 A component may come through several servers: the server that gets the request, the servers mounted in it, and the owner
 of the component. Each of them enforces its own rules. If one of them hides a component from a caller, every lookup
 leaves the component out. So the caller gets the same answer as for an unknown name. A caller who sees a component but
-may not use it is refused before anything runs. The caller's *permission set*, the audiences that the caller belongs to,
-decides what the caller sees. The caller's scopes decide what it may use. Lists are computed once for each permission
-set.
+may not use it is refused before anything runs. A caller who lacks the scopes of a skill does not see the skill. The
+caller's *permission set*, the audiences that the caller belongs to, decides what the caller sees. The caller's scopes
+decide what it may use. Lists are computed once for each permission set.
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ class Access:
                 audiences.append(AudienceOnWay(visible_to, implied))
             if needed:
                 scopes.append((needed, implied))
+                if component.is_hidden_without_scopes:
+                    audiences.extend(AudienceOnWay(Audience(frozenset({each})), implied) for each in needed)
 
         mounted = [mount.catalog.owner.kernel.access for mount in found.way]
         for access in (self, *mounted):

@@ -66,7 +66,7 @@ def prompt_for(skill: ServedSkill, *, unique: bool) -> Prompt:
         (contents,) = await ctx.read_resource(uri)
         return str(contents.text)
 
-    return Prompt(
+    prompt = Prompt(
         read,
         name=name,
         description=skill.description,
@@ -74,6 +74,8 @@ def prompt_for(skill: ServedSkill, *, unique: bool) -> Prompt:
         visible_to=None if skill.visible_to is None else skill.visible_to.picks or skill.visible_to.scopes,
         tags=skill.tags,
     )
+    prompt.is_hidden_without_scopes = True
+    return prompt
 
 
 def instructions_for(skills: Iterable[ServedSkill], budget: int) -> str:

@@ -26,6 +26,8 @@ class ServedSkill(Resource):
 
     kind = "skills"
     noun = "skill"
+    # List, get, read and directory have the same rules, so that a skill gives nothing away.
+    is_hidden_without_scopes = True
 
     def __init__(self, loaded: LoadedSkill, generated: dict[str, Resource], *, is_listed: bool, **options: Any) -> None:
         """`generated` has the files of the skill that functions make, by their URIs."""
@@ -75,6 +77,8 @@ class ServedSkill(Resource):
 
 class ListedFile(Resource):
     """A file of a skill in `resources/list`. The skill reads it."""
+
+    is_hidden_without_scopes = True
 
     def __init__(self, skill: ServedSkill, file: SkillFile, name: str, description: str | None, **options: Any) -> None:
         super().__init__(

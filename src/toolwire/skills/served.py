@@ -164,7 +164,8 @@ class ServedSkills:
         options.setdefault("name", segments[-1])
         options.setdefault("mime_type", mime_type_of(segments[-1]))
         with self._changing:
-            self._generated[uri] = Resource(uri, function, **restrictions, **options)
+            generated = self._generated[uri] = Resource(uri, function, **restrictions, **options)
+            generated.is_hidden_without_scopes = True
             self._install()
 
     def _innermost(self, uri: str) -> ServedSkill | None:
@@ -261,4 +262,4 @@ class ServedSkills:
 
 def _is_public(skill: ServedSkill) -> bool:
     """Say whether everybody may know of a skill: the instructions are the same for all callers."""
-    return skill.is_listed and skill.visible_to is None and not skill.tags
+    return skill.is_listed and skill.visible_to is None and not skill.scopes and not skill.tags

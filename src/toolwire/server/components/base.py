@@ -53,6 +53,8 @@ class Component(ABC):
     policy: Policy | None
     scopes: frozenset[str]
     visible_to: Audience | None
+    is_hidden_without_scopes: bool = False
+    """Whether a caller who lacks its scopes does not see it either, instead of being refused."""
     tags: frozenset[str]
     _invoke: Invoke | None
     _invoke_whole: InvokeWhole | None = None
