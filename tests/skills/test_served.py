@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import logging
 import re
+import weakref
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +16,9 @@ import pytest
 from tests.skills.folders import manifest, write
 from tests.wireclient import MODERN, connect
 
-from toolwire import Client, Context, Limits, Server, testing
+from toolwire import Client, Context, Limits, Server, testing, types
 from toolwire.auth.principal import Principal
-from toolwire.protocol.errors import ProtocolError, ServerError
+from toolwire.protocol.errors import ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.skills import digest_of
 from toolwire.skills import extension as paging
 from toolwire.skills.folder import SkillsError
@@ -389,6 +391,21 @@ async def test_a_reload_tells_clients_of_the_list_and_of_each_changed_file(
         assert answer["contents"][0]["text"] == "new forms"
 
 
+async def test_skills_that_were_replaced_leave_the_memory(tmp_path: Path) -> None:
+    server = Server("s")
+    folder = server.skills(write(tmp_path, {"y/SKILL.md": "y"}), visible_to="docs")
+    replaced: list[weakref.ref[Any]] = []
+    for number, principal in enumerate([DOCS, DOCS, NOBODY]):
+        async with testing.connect(server, revision=MODERN, principal=principal) as (client, _):
+            await client.skills.list()
+        if principal is DOCS:
+            replaced += map(weakref.ref, server.catalog.skill_set.skills.values())
+            write(tmp_path, {"y/SKILL.md": f"y {number}"})
+            folder.reload()
+    gc.collect()
+    assert [each() for each in replaced if each() is not None] == []
+
+
 @pytest.mark.covers("SKL-S9")
 async def test_a_reload_that_fails_changes_nothing(root: Path) -> None:
     server = Server("s")
@@ -534,7 +551,43 @@ async def test_a_hidden_skill_is_like_an_unknown_one(
         assert "pdf" in str(await client.call_tool("list_skills", {}))
 
 
+@pytest.mark.parametrize("typed", [False, True])
+async def test_an_extension_of_ones_own_keeps_its_scopes_whatever_its_method_is_called(typed: bool) -> None:
+    server = Server("s")
+    own = server.extension("com.example/folders", needs_client=False)
+    options = {"params": types.ReadResourceDirectoryRequestParams} if typed else {}
+
+    @own.method("resources/directory/read", scopes="docs", **options)
+    async def read(params: Any, ctx: Context) -> dict[str, Any]:
+        return {"ok": True}
+
+    for principal, allowed in ((NOBODY, False), (DOCS, True)):
+        async with testing.connect(server, revision=MODERN, principal=principal) as (client, _):
+            if allowed:
+                assert (await client.request("resources/directory/read", {"uri": "x"}))["ok"]
+            else:
+                with pytest.raises(ToolwireError, match="scope"):
+                    await client.request("resources/directory/read", {"uri": "x"})
+
+
 # --- mounted servers ---
+
+
+async def test_the_middleware_of_a_mounted_server_sees_the_list_of_skills_as_a_result(root: Path) -> None:
+    seen: list[Any] = []
+
+    async def middleware(ctx: Any, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        seen.append(result)
+        return result
+
+    inner, outer = Server("inner", middleware=[middleware]), Server("outer")
+    inner.skills(root)
+    outer.mount(inner)
+    async with connect(outer, MODERN) as client:
+        for _ in range(2):
+            assert len(await listed(client)) == 3
+    assert [type(each) for each in seen] == [types.ListSkillsResult] * 2
 
 
 @pytest.mark.covers("SKL-S12")
@@ -592,7 +645,40 @@ async def test_the_bridge_has_the_same_bytes(root: Path) -> None:
 async def test_skills_of_one_name_are_different_prompts(tmp_path: Path) -> None:
     write(tmp_path, {"a/x/SKILL.md": "1", "b/x/SKILL.md": "2"})
     async with Client(served(tmp_path, prompts=True)) as client:
-        assert sorted(each.name for each in await client.list_prompts()) == ["a-x", "b-x"]
+        assert sorted(each.name for each in await client.list_prompts()) == ["a/x", "b/x"]
+
+
+async def test_a_reload_replaces_the_prompts_of_skills_and_no_other_prompt(tmp_path: Path) -> None:
+    server = Server("s")
+
+    @server.prompt
+    def own() -> str:
+        return "of the program"
+
+    root = write(tmp_path, {"a/x/SKILL.md": "1", "b/x/SKILL.md": "2", "a-x/SKILL.md": "3", "own/SKILL.md": "4"})
+    folder = server.skills(root, prompts=True)
+    assert sorted(each.name for each in server.prompts) == ["a-x", "a/x", "b/x", "own"]
+    (root / "b/x/SKILL.md").unlink()
+    folder.reload()
+    assert sorted(each.name for each in server.prompts) == ["a-x", "own", "x"]
+    server.remove("a-x")
+    folder.reload()
+    assert sorted(each.name for each in server.prompts) == ["a-x", "own", "x"]
+    async with Client(server) as client:
+        assert (await client.get_prompt("own")).messages[0].content.text == "of the program"
+
+
+async def test_a_reload_that_cannot_show_its_prompts_changes_nothing(tmp_path: Path) -> None:
+    root = write(tmp_path, {"x/SKILL.md": "1"})
+    server = Server("s")
+    folder = server.skills(root, prompts=True)
+    deep = "/".join(["d" * 100] * 3)
+    write(root, {f"{deep}/x/SKILL.md": "2"})
+    with pytest.raises(ServerError, match="at most 256 characters"):
+        folder.reload()
+    async with connect(server, MODERN) as client:
+        assert [each["uri"] for each in await listed(client)] == ["skill://x/SKILL.md"]
+    assert len(folder) == 1
 
 
 @pytest.mark.covers("SKL-S13")

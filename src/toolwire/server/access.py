@@ -253,7 +253,7 @@ class Access:
         found: Found[Any] | None = None
         if method == "tools/call":
             found = self._catalog.tool(params.name, view.sees)
-        elif method in ("resources/read", "resources/subscribe", "resources/directory/read"):
+        elif method in ("resources/read", "resources/subscribe"):
             found = self.readable(params.uri, view)
         elif method == "prompts/get":
             found = self._catalog.prompt(params.name, view.sees)

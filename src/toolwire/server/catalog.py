@@ -253,6 +253,8 @@ class Catalog:
         touched = [self, *self.hosts()]
         for catalog in touched:
             catalog.version += 1
+            # Lists of callers who never come back must not keep components that are gone.
+            catalog._ordered = {}
             catalog.guarded = catalog.guarded or self.guarded
         family = FAMILY.get(kind, kind)
         for catalog in touched:

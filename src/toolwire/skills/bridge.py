@@ -59,7 +59,7 @@ def _seen(server: Server, ctx: Context) -> list[ServedSkill]:
 
 def prompt_for(skill: ServedSkill, *, unique: bool) -> Prompt:
     """Make a prompt that is the SKILL.md of a skill. Skills of one name go by their whole path."""
-    name = skill.name if unique else skill.loaded.root.removeprefix("skill://").replace("/", "-")
+    name = skill.name if unique else skill.loaded.root.removeprefix("skill://")
     uri = skill.uri
 
     async def read(ctx: Context) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Raw
@@ -67,16 +67,16 @@ class SkillsExtension(Extension):
             lists = self._lists[kernel] = _Lists(kernel.catalog)
         order, after = lists.start(params.cursor or None, view)
         key = (call.revision, after)
-        is_read = kernel.methods.results_are_read
+        is_read = kernel.methods.results_are_read or _passes_middleware(kernel.catalog)
         encoded = order.pages.get(key)
         if encoded is not None and not is_read:
             return encoded
         names, following = order.page(after, self.page_size)
         result = t.ListSkillsResult(
-            skills=[order.skills[name].component.entry for name in names],
+            skills=[order.skills[name].entry for name in names],
             next_cursor=UNSET if following is None else encode_cursor("skills", f"{order.digest} {following}"),
         )
-        _hint(result, [order.skills[name] for name in names], is_private=view is not None)
+        _hint(result, [order.skills[name].cache for name in names], is_private=view is not None)
         if is_read:
             return result
         encoded = Raw(encode_readable(kernel.results.finish(call.revision, result)))
@@ -96,7 +96,7 @@ class SkillsExtension(Extension):
             # The same for a skill that the caller does not see.
             raise ProtocolError(INVALID_PARAMS, "No skill is served at this URI", {"uri": params.uri[:200]})
         result = t.GetSkillResult(skill=found.component.entry)
-        _hint(result, [found], is_private=kernel.methods.depends_on_caller(found))
+        _hint(result, [found.component.cache], is_private=kernel.methods.depends_on_caller(found))
         return result
 
     # --- resources/directory/read ---
@@ -118,7 +118,7 @@ class SkillsExtension(Extension):
             resources=[children[name] for name in names],
             next_cursor=UNSET if following is None else encode_cursor("directory", following),
         )
-        _hint(result, [skill], is_private=kernel.methods.depends_on_caller(skill))
+        _hint(result, [skill.component.cache], is_private=kernel.methods.depends_on_caller(skill))
         return result
 
 
@@ -151,7 +151,7 @@ class _Lists:
         if known is not None and known[0] == version:
             return known[1]
         found = self._catalog.all("skills", view)
-        order = _Order({uri: each for uri, each in found.items() if each.component.is_listed})
+        order = _Order({uri: _Listed.of(each.component) for uri, each in found.items() if each.component.is_listed})
         order = self._orders.setdefault((admitted, order.digest), order)
         if len(self._orders) > MAX_ORDERS:
             del self._orders[next(iter(self._orders))]
@@ -196,13 +196,26 @@ def _children(found: Found[Any], directory: str, revision: str) -> dict[str, t.R
     return children
 
 
+class _Listed(NamedTuple):
+    """A skill in a list. It has no files, because lists outlive the generation of skills that they are made of."""
+
+    entry: t.Skill
+    encoded_size: int
+    fingerprint: str
+    cache: Cache | None
+
+    @classmethod
+    def of(cls, skill: ServedSkill) -> _Listed:
+        return cls(skill.entry, skill.encoded_size, skill.fingerprint, skill.cache)
+
+
 class _Order:
     """The skills that callers with one permission set see, in the order of their URIs, and the pages made of them."""
 
-    def __init__(self, skills: dict[str, Found[Any]]) -> None:
+    def __init__(self, skills: dict[str, _Listed]) -> None:
         self.skills = skills
         self.keys: list[str] = sorted(skills)
-        parts = [skills[key].component.fingerprint for key in self.keys]
+        parts = [skills[key].fingerprint for key in self.keys]
         # The same in every process that has the same skills, so that any replica can continue a list.
         self.digest: str = rules.digest_of(" ".join(parts).encode())[7:39]
         self.pages: dict[tuple[str, str | None], Raw] = {}
@@ -213,16 +226,21 @@ class _Order:
         start = 0 if after is None else bisect_right(self.keys, after)
         end, total = start, 0
         while end < len(self.keys) and end - start < size:
-            total += self.skills[self.keys[end]].component.encoded_size
+            total += self.skills[self.keys[end]].encoded_size
             if total > MAX_PAGE_BYTES and end > start:
                 break
             end += 1
         return self.keys[start:end], self.keys[end - 1] if start < end < len(self.keys) else None
 
 
-def _hint(result: Any, found: list[Found[Any]], *, is_private: bool) -> None:
+def _passes_middleware(catalog: Catalog) -> bool:
+    """Say whether a mounted server has middleware, which may read or change a list."""
+    return bool(catalog.mounts) and any(each.owner.kernel.middleware for each in catalog.family())
+
+
+def _hint(result: Any, caches: list[Cache | None], *, is_private: bool) -> None:
     """Add the cache hint: the shortest of those of the skills."""
-    hints = [each.component.cache or Cache() for each in found] or [Cache()]
+    hints = [each or Cache() for each in caches] or [Cache()]
     is_public = not is_private and all(hint.scope == "public" for hint in hints)
     result.ttl_ms = min(hint.ttl_ms for hint in hints)
     result.cache_scope = "public" if is_public else "private"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -15,7 +16,7 @@ from toolwire.protocol import skills as rules
 from toolwire.protocol.errors import ServerError, counted
 from toolwire.server.catalog import SkillSet, changed_files
 from toolwire.server.component_directory import find_folder
-from toolwire.server.components import Cache, Resource
+from toolwire.server.components import Cache, Prompt, Resource
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.server import Server
 from toolwire.skills.bridge import bridge_tools, instructions_for, prompt_for
@@ -96,7 +97,7 @@ class ServedSkills:
         self._folders: dict[SkillFolder, LoadedFolder] = {}
         self._generated: dict[str, Resource] = {}
         self._changing = threading.RLock()
-        self._prompts: list[Any] = []
+        self._prompts: list[Prompt] = []
         self._has_prompts = False
         self._has_bridge = False
         self._instructions = server.instructions
@@ -191,11 +192,12 @@ class ServedSkills:
         """Make the next generation of skills, and put it in the place of the last one."""
         old = self._server.catalog.skill_set
         new = self._generation()
+        prompts = self._prompts_of(new) if self._has_prompts else []
         if not self._extension.methods:
             self._server.catalog.add_extension(self._extension)
             self._extension.register()
         self._server.catalog.set_skills(new)
-        self._show_in_prompts(new)
+        self._show_prompts(prompts)
         if self._budget is not None:
             shown = [each for each in new.skills.values() if isinstance(each, ServedSkill) and _is_public(each)]
             lines = instructions_for(shown, self._budget)
@@ -249,15 +251,27 @@ class ServedSkills:
                     raise ServerError(f"{root} lies inside the skill {above} of another folder: choose another prefix=")
                 above = above.rpartition("/")[0]
 
-    def _show_in_prompts(self, skills: SkillSet) -> None:
-        if not self._has_prompts:
-            return
-        if self._prompts:
-            self._server.remove(self._prompts)
+    def _prompts_of(self, skills: SkillSet) -> list[Prompt]:
+        """Make a prompt for each listed skill. A prompt of the program stays in its place."""
+        others = {name for name, each in self._server.catalog.prompts.items() if each not in self._prompts}
         shown = [each for each in skills.skills.values() if isinstance(each, ServedSkill) and each.is_listed]
-        names = [each.name for each in shown]
-        self._prompts = [prompt_for(each, unique=names.count(each.name) == 1) for each in shown]
-        self._server.add(self._prompts)
+        count = Counter(each.name for each in shown)
+        made = [prompt_for(each, unique=count[each.name] == 1) for each in shown]
+        for each in made:
+            if each.name in others:
+                log.warning("a skill is no prompt, because the server has another prompt named %s", each.name)
+        return [each for each in made if each.name not in others]
+
+    def _show_prompts(self, prompts: list[Prompt]) -> None:
+        """Put prompts in the place of those of the last generation, so that none is missing meanwhile."""
+        names = {each.name for each in prompts}
+        held = self._server.catalog.prompts
+        gone = [each for each in self._prompts if each.name not in names and held.get(each.name) is each]
+        self._prompts = prompts
+        if prompts:
+            self._server.add(prompts)
+        if gone:
+            self._server.remove(gone)
 
 
 def _is_public(skill: ServedSkill) -> bool:
