@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from tests.client.skills.serving import ServedSkills, skill_md
@@ -218,6 +219,23 @@ async def test_one_name_at_two_paths_is_told_apart() -> None:
         ServedSkills({"acme/billing/refunds": refunds, "acme/support/refunds": refunds}).server
     ) as client:
         assert [each.label for each in await client.skills.list()] == ["acme/billing/refunds", "acme/support/refunds"]
+
+
+async def test_one_path_under_two_schemes_is_told_apart() -> None:
+    skills = ServedSkills({"acme/pdf": {"SKILL.md": skill_md("pdf")}, "other/pdf": {"SKILL.md": skill_md("pdf")}})
+
+    def tamper(entry: dict[str, Any]) -> None:
+        if entry["uri"] == "skill://other/pdf/SKILL.md":
+            entry["uri"] = "https://acme/pdf/SKILL.md"
+            entry["resources"] = "dynamic"
+
+    skills.tamper = tamper
+    async with Client(skills.server, approve_skill=yes) as client:
+        assert [each.label for each in await client.skills.list()] == ["https://acme/pdf", "acme/pdf"]
+        tools = client.skills.tools()
+        name = f"{client.skills.origins[0]}:acme/pdf"
+        await tools.load_skill(name)
+        assert [each.uri for each in tools.loaded.values()] == [PDF]
 
 
 async def test_a_server_without_skills_does_not_hide_those_of_the_others() -> None:

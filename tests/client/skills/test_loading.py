@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -153,6 +155,17 @@ async def test_an_announced_change_ends_the_freshness() -> None:
         assert "new" in [skill.name for skill in await client.skills.list()]
 
 
+async def test_a_change_that_is_announced_between_two_pages_ends_the_freshness() -> None:
+    skills = served(ttl=60_000)
+    async with Client(skills.server) as client:
+        announce = client.skills.forget
+        skills.tamper = lambda entry: announce()
+        await client.skills.list()
+        skills.tamper = lambda entry: None
+        skills.skills["new"] = {"SKILL.md": skill_md("new")}
+        assert "new" in [skill.name for skill in await client.skills.list()]
+
+
 # --- what is refused ---
 
 REFUSED = {
@@ -253,8 +266,41 @@ async def test_the_bytes_that_are_fetched_are_bounded(monkeypatch: pytest.Monkey
         assert caught.value.reason == "limit"
 
 
+async def test_the_files_that_are_kept_are_bounded_even_if_they_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origin, "MAX_KEPT_BYTES", 3_000)
+    names = [f"{number}.md" for number in range(10)]
+    skills = ServedSkills({"acme/pdf": {"SKILL.md": skill_md("pdf"), **dict.fromkeys(names, b"")}})
+    async with Client(skills.server) as client:
+        skill = await client.skills.load(PDF)
+        for name in (*names, *names):
+            await skill.read(name)
+    assert len(skills.reads) == 1 + 2 * len(names)
+
+
+async def test_skills_that_a_server_invents_take_little_memory() -> None:
+    files = {f"{number}.md": b"x" for number in range(200)}
+    skills = ServedSkills({})
+    async with Client(skills.server) as client:
+
+        async def size_after(rounds: range) -> int:
+            for number in rounds:
+                skills.skills = {f"{number}/pdf": {"SKILL.md": skill_md("pdf"), **files}}
+                await client.skills.list()
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+
+        await size_after(range(3))
+        tracemalloc.start()
+        try:
+            before = await size_after(range(3, 4))
+            grown = await size_after(range(4, 24)) - before
+        finally:
+            tracemalloc.stop()
+    assert grown < 20 * 10_000, "an entry with 200 files has 25 KB"
+
+
 async def test_the_bytes_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origin, "MAX_KEPT_BYTES", 300)
+    monkeypatch.setattr(origin, "MAX_KEPT_BYTES", 2_000)
     skills = served()
     async with Client(skills.server) as client:
         skill = await client.skills.load(PDF)

@@ -38,6 +38,8 @@ MAX_FETCHED_BYTES: Final = 1024 * 1024 * 1024
 MAX_FRESH_SECONDS: Final = 3600.0
 _MAX_LATEST: Final = 50_000
 _MOST_WARNINGS: Final = 20
+# What a kept file takes besides its bytes and its URI.
+_AROUND_FILE: Final = 500
 
 
 class Connection(Protocol):
@@ -130,11 +132,12 @@ class OriginSkills:
         self._identity = address if label == address else f"{label} {address}"
         self._pins = Pins() if pins is None else pins
         self._asking = asyncio.Lock()
-        # The digests of every skill as the server showed them last.
-        self._latest: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+        # The fingerprint of every skill as the server showed it last. The digests of so many could fill the memory.
+        self._latest: OrderedDict[str, str | None] = OrderedDict()
         self._listing: SkillList | None = None
         self._names: Counter[str] = Counter()
         self._fresh_until = 0.0
+        self._announced = 0
         self._kept: OrderedDict[tuple[str, str], SkillFile] = OrderedDict()
         self._kept_bytes = 0
         self._fetched_bytes = 0
@@ -147,6 +150,7 @@ class OriginSkills:
             return self._listing.copy()
         found = _Found(self.label)
         seconds = MAX_FRESH_SECONDS
+        announced = self._announced
         async for page in self._pages(timeout):
             seconds = min(seconds, 0.0 if page.ttl_ms is UNSET else page.ttl_ms / 1000)
             for raw in page.skills:
@@ -154,7 +158,8 @@ class OriginSkills:
         self._see(found.entries.values())
         self._names = Counter(entry.frontmatter["name"] for entry in found.entries.values())
         self._listing = SkillList([self._offer(found.entries[uri]) for uri in sorted(found.entries)], found.refused)
-        self._fresh_until = time.monotonic() + seconds
+        # A change that was announced between two pages is missing in the first of them.
+        self._fresh_until = time.monotonic() + seconds if announced == self._announced else 0.0
         for each in found.refused[:_MOST_WARNINGS]:
             log.warning("a skill of %s is refused: %s", self.label, each.error)
         return self._listing.copy()
@@ -173,10 +178,10 @@ class OriginSkills:
     def forget(self) -> None:
         """Ask the server again at the next listing, because it announced a change."""
         self._fresh_until = 0.0
+        self._announced += 1
 
     def differs_from_latest(self, entry: t.Skill) -> bool:
-        latest = self._latest.get(entry.uri)
-        return latest is not None and latest != _digests(entry)
+        return entry.uri in self._latest and self._latest[entry.uri] != rules.fingerprint(entry)
 
     async def _pages(self, timeout: float | None) -> AsyncIterator[_SkillPage]:
         bounds = ListBounds("skills/list", max_bytes=MAX_LISTING_BYTES)
@@ -197,15 +202,16 @@ class OriginSkills:
         name = entry.frontmatter["name"]
         label, root = name, rules.root_of(entry.uri)
         if self._names[name] > 1:
-            # SEP-2640, names: two skills of one name are told apart by their paths.
-            label = root.partition("://")[2] or root
+            # SEP-2640, names: two skills of one name are told apart by their paths, and by other schemes than skill:.
+            label = root.removeprefix("skill://")
         return ListedSkill(self.label, entry, label)
 
     def _see(self, entries: Iterable[t.Skill]) -> None:
-        seen = {entry.uri: _digests(entry) for entry in entries}
-        for uri, digests in seen.items():
-            self._latest[uri] = digests
-            self._latest.move_to_end(uri)
+        seen: dict[str, Mapping[str, str]] = {}
+        for entry in entries:
+            seen[entry.uri] = _digests(entry)
+            self._latest[entry.uri] = rules.fingerprint(entry)
+            self._latest.move_to_end(entry.uri)
         while len(self._latest) > _MAX_LATEST:
             self._latest.popitem(last=False)
         self._pins.skills_seen(self._identity, seen)
@@ -306,14 +312,19 @@ class OriginSkills:
         if (file.uri, digest) in self._kept:
             return  # Another read of the same file was faster.
         self._kept[file.uri, digest] = file
-        self._kept_bytes += len(file.data)
+        self._kept_bytes += _kept_size(file)
         while self._kept_bytes > MAX_KEPT_BYTES:
-            self._kept_bytes -= len(self._kept.popitem(last=False)[1].data)
+            self._kept_bytes -= _kept_size(self._kept.popitem(last=False)[1])
 
     async def _ask(self, method: str, params: Mapping[str, Any], returns: type[T], timeout: float | None) -> T:
         return await self._client.request(
             method, params, returns=returns, extension=SKILLS_EXTENSION, repeatable=True, timeout=timeout
         )
+
+
+def _kept_size(file: SkillFile) -> int:
+    """Return the bytes that a file takes in memory: a server may have any number of empty ones."""
+    return len(file.data) + len(file.uri) + _AROUND_FILE
 
 
 def _digests(entry: t.Skill) -> dict[str, str]:
