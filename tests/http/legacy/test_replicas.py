@@ -20,7 +20,7 @@ from tests.http.legacy.session_server import (
 
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import get_stream
-from toolwire.http.legacy.event_log import header_of
+from toolwire.http.legacy.event_log import MESSAGE, event_id, header_of
 from toolwire.http.legacy.get_stream import SessionStream
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.stores import MemoryBus, StoreFailed, Stores
@@ -350,6 +350,27 @@ async def test_a_header_that_a_failover_lost_is_logged_again(replicas: Replicas,
     assert (header.process, header.lease) == (streams.process, await streams.lease())
     gate.opened.set()
     await call.finished()
+
+
+async def test_a_stream_whose_header_is_lost_for_good_is_refused(
+    replicas: Replicas, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failover lost the header, and the process that would log it again is gone: nobody would ever answer."""
+    monkeypatch.setattr(get_stream, "HEADER_PAUSE", 0.0)
+    here, there = await two(replicas)
+    call = here.start_call("hold", id=7)
+    await call.message("notifications/message")
+    await gate.reached.wait()
+    streams = replicas.apps[0].sessions.streams
+    (post,) = streams._posts.values()
+    streams.events.forget(post.session, post.name)
+    while await streams.events.kept(post.session, post.name):
+        await asyncio.sleep(0)
+    position = await streams.events.append(post.session, post.name, MESSAGE, b'{"jsonrpc":"2.0","method":"x"}')
+    await call.disconnect()
+    resumed = await there.get({"last-event-id": event_id(post.name, position)})
+    assert resumed.status == 400
+    gate.opened.set()
 
 
 class OtherKV:

@@ -135,7 +135,7 @@ def up_to_end(events: list[LoggedEvent]) -> list[LoggedEvent]:
 
 
 def header_of(events: list[LoggedEvent]) -> StreamHeader | None:
-    """Return the header of a stream; None where the log has none, as for a stream of an earlier version."""
+    """Return the header of a stream; None where the log has none, because the store lost it."""
     for event in reversed(events):
         if event.kind == PRIMING and event.data:
             try:

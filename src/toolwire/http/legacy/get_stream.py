@@ -60,6 +60,9 @@ MAX_PENDING: Final = 1000
 LOST_EVERY: Final = 10.0
 # How long a handover may take. A client that is told to read everything again for nothing is the lesser evil.
 HANDOVER_SECONDS: Final = 2.0
+# How often, and after how many seconds each time, a resumed stream looks for the header that a store has lost.
+HEADER_LOOKS: Final = 15
+HEADER_PAUSE = 1.0
 
 
 class GetStreams(Protocol):
@@ -292,11 +295,20 @@ class ResumedStream(GetStream):
         self._why_ended = ""
 
     async def begin(self) -> None:
-        """Read who writes the stream; end at once where the client has had the last message."""
-        kept = await self.streams.events.kept(self.token.id, self.name)
-        self.header = header_of(kept)
-        if kept and kept[-1].kind == LAST and kept[-1].position == self.position:
-            self.end()
+        """Read who writes the stream; end at once where the client has had the last message.
+
+        Raise `PositionLost` if nobody can know who writes it. A failover of the store may lose the header. A process
+        that lives logs it again within seconds. If that process is gone too, nobody answers on this stream any more.
+        """
+        for _ in range(HEADER_LOOKS):
+            kept = await self.streams.events.kept(self.token.id, self.name)
+            self.header = header_of(kept)
+            if kept and kept[-1].kind == LAST and kept[-1].position == self.position:
+                self.end()
+            if self.header is not None or (kept and kept[-1].is_end):
+                return
+            await asyncio.sleep(HEADER_PAUSE)
+        raise PositionLost
 
     def writer_ended(self, why: str) -> None:
         """Answer for the process that wrote the stream, because it writes no more."""

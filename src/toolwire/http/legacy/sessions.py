@@ -399,7 +399,10 @@ class Sessions:
             raise json_refusal(429, f"A session has at most {counted(most, 'stream')} open", headers=_RETRY_LATER)
         stream: GetStream | None
         if resume is not None and resumes_answer:
-            stream = await self.streams.resume(token, resume)
+            try:
+                stream = await self.streams.resume(token, resume)
+            except PositionLost:
+                raise _no_event() from None
         else:
             promised = self._host.offer_to(principal).capabilities(token.revision)
             declared = declared_extensions(self._lifecycle_for(token, record).capabilities)
@@ -418,8 +421,7 @@ class Sessions:
             if resume.position is not None:
                 await self.streams.events.read(token.id, resume, 1)
         except PositionLost:
-            # Not 404, which would tell the client that its session is over (2025-03-26 basic/transports).
-            raise json_refusal(400, "Last-Event-ID names no event of this session that is still kept") from None
+            raise _no_event() from None
         return resume
 
     # --- DELETE ---
@@ -546,6 +548,11 @@ def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> N
 def _no_session(identifier: RequestId | None) -> Exception:
     # One text for an id that is forged, is over, or belongs to somebody else.
     return json_refusal(404, "There is no such session: send initialize again, without Mcp-Session-Id", identifier)
+
+
+def _no_event() -> Exception:
+    # Not 404, which would tell the client that its session is over (2025-03-26 basic/transports).
+    return json_refusal(400, "Last-Event-ID names no event of this session that is still kept")
 
 
 _encode = msgspec.json.encode
