@@ -204,6 +204,12 @@ def test_a_dead_letter_is_sent_again_once(store: FleetStore, toolwire: Command) 
     assert json.loads(toolwire("tasks", "retry", second, "--json").out)["id"] != second
 
 
+def test_no_text_of_others_begins_a_line_of_its_own(store: FleetStore, toolwire: Command) -> None:
+    task = store.add(tool="report\nstate  completed")
+    done = toolwire("tasks", "show", task)
+    assert [line.split() for line in done.out.splitlines() if line.startswith("state")] == [["state", "waiting"]]
+
+
 def test_names_of_a_hostile_server_do_not_reach_the_terminal(store: FleetStore, toolwire: Command) -> None:
     task = store.add(tool="a\x1b[2Jb")
     for words in (["list"], ["list", "--json"], ["show", task], ["show", task, "--json"]):

@@ -45,6 +45,27 @@ async def test_a_flood_makes_one_task_and_drops_the_oldest(beside: Callbacks, mo
     assert seen[-1] == 100
 
 
+async def test_the_bytes_that_wait_are_bounded(beside: Callbacks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "MAX_WAITING_BYTES", 100)
+    begun, go, seen = asyncio.Event(), asyncio.Event(), list[int]()
+
+    async def slow(number: int) -> None:
+        seen.append(number)
+        begun.set()
+        await go.wait()
+
+    beside.call(slow, 0, size=1_000)
+    await begun.wait()
+    for number, size in enumerate([40, 40, 40, 10, 1_000, 60, 30], start=1):
+        beside.call(slow, number, size=size)
+    go.set()
+    await asyncio.gather(*beside.tasks)
+    assert seen == [0, 6, 7]
+    beside.call(slow, 8, size=1_000)
+    await asyncio.gather(*beside.tasks)
+    assert seen[-1] == 8, "one alone may be of any size"
+
+
 async def test_a_burst_before_the_first_call_has_begun(beside: Callbacks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "MAX_WAITING", 3)
     seen = list[int]()
@@ -126,3 +147,26 @@ async def test_a_callback_that_never_began_is_let_go(beside: Callbacks) -> None:
     task.cancel()
     await asyncio.wait({task})
     assert seen == []
+
+
+async def test_large_messages_of_progress_do_not_wait_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "MAX_WAITING_BYTES", 10_000)
+    server, go, last_came, seen = Server("s"), asyncio.Event(), asyncio.Event(), list[float]()
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        for number in range(20):
+            await ctx.progress(number, message="x" * 2_000)
+        return "done"
+
+    async def slow(progress: t.ProgressNotificationParams) -> None:
+        await go.wait()
+        seen.append(progress.progress)
+        if progress.progress == 19:
+            last_came.set()
+
+    async with Client(server) as client:
+        await client.call_tool("work", {}, on_progress=slow)
+        go.set()
+        await last_came.wait()
+    assert len(seen) <= 6

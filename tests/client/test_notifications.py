@@ -12,9 +12,10 @@ from tests.client.json_server import JsonServer
 from tests.client.test_extensions import ERAS, LEGACY, MODERN, NOTES, Found, FoundModel, notes
 
 from toolwire import Client, Server, testing, types
-from toolwire.client import Change, InvalidResponse
+from toolwire.client import Change, InvalidResponse, callbacks
 from toolwire.client import listen as listen_module
 from toolwire.client.callbacks import MAX_WAITING
+from toolwire.client.middleware import CallNext, ClientContext
 from toolwire.client.sync import Client as BlockingClient
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError
@@ -96,6 +97,41 @@ async def test_an_async_handler_sees_everything_in_order_and_is_bounded(
         await all_done.wait()
     assert heard == [0, *range(total - MAX_WAITING, total)]
     assert "a callback is too slow" in caplog.text
+
+
+@pytest.mark.parametrize("slow_part", ["handler", "on_log", "middleware"])
+async def test_large_notifications_do_not_wait_in_any_number(
+    slow_part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(callbacks, "MAX_WAITING_BYTES", 10_000)
+    may_go_on, last_came, heard = asyncio.Event(), asyncio.Event(), list[int]()
+    method = "notifications/message" if slow_part == "on_log" else CHANGED
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        if number == 19:
+            last_came.set()
+
+    async def slow(params: Any) -> None:
+        await may_go_on.wait()
+        hear(params.data["n"] if slow_part == "on_log" else params["data"]["n"])
+
+    async def middleware(ctx: ClientContext, call_next: CallNext) -> Any:
+        if ctx.incoming:
+            await may_go_on.wait()
+        return await call_next(ctx)
+
+    server = notes(LEGACY)
+    functions = [middleware] if slow_part == "middleware" else []
+    async with Client(server, on_log=slow, middleware=functions) as client:
+        client.on_notification(CHANGED, slow if slow_part == "handler" else lambda params: hear(params["data"]["n"]))
+        for number in range(20):
+            server.notify(method, {"level": "info", "data": {"n": number, "text": "x" * 2_000}})
+        await settled(client)
+        may_go_on.set()
+        await last_came.wait()
+    assert len(heard) <= 5
+    assert "too slow" in caplog.text
 
 
 async def test_a_handler_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:

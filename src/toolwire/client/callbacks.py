@@ -2,7 +2,7 @@
 with them.
 
 An `async` callback is called again when its last call has ended, so that it sees everything in order. Until then
-messages wait, up to a limit; beyond that the oldest is dropped.
+messages wait, up to a number and a number of bytes; beyond that the oldest is dropped.
 """
 
 from __future__ import annotations
@@ -12,14 +12,45 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from toolwire.client.handlers import settle
+
+T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
 #: How many calls of one callback may wait.
 MAX_WAITING: Final = 1_000
+#: How many bytes the notifications may have together that wait for one callback. One alone may have more.
+MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
+
+
+class Waiting(Generic[T]):
+    """Notifications that wait for code of the program, in order. A server decides how many and how large they are."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, entry: T, size: int, most: int) -> int:
+        """Add an entry of `size` bytes. Return how many of the oldest were dropped, so that at most `most` wait."""
+        dropped = 0
+        while self._entries and (len(self._entries) >= most or self._bytes + size > MAX_WAITING_BYTES):
+            self.take()
+            dropped += 1
+        self._entries.append((entry, size))
+        self._bytes += size
+        return dropped
+
+    def take(self) -> T:
+        """Return the oldest entry, which waits no more."""
+        entry, size = self._entries.popleft()
+        self._bytes -= size
+        return entry
 
 
 class Callbacks:
@@ -28,16 +59,17 @@ class Callbacks:
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
         # By identity, since not every callable has a hash. The id is unique while the callback runs.
-        self._waiting: dict[int, deque[Callable[[], Any]]] = {}
+        self._waiting: dict[int, Waiting[Callable[[], Any]]] = {}
 
-    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
+    def call(self, callback: Callable[..., Any], *arguments: Any, size: int = 0) -> None:
+        """Call a callback, now or once its last call has ended. `size` is the bytes of the notification."""
         # Wrappers of one callback share its queue.
         name = id(getattr(callback, "__wrapped__", callback))
         waiting = self._waiting.get(name)
         if waiting is not None:
-            if len(waiting) == MAX_WAITING:
-                log.warning("a callback is too slow: the oldest of %d notifications for it is dropped", MAX_WAITING)
-            waiting.append(partial(callback, *arguments))
+            dropped = waiting.add(partial(callback, *arguments), size, MAX_WAITING)
+            if dropped:
+                log.warning("a callback is too slow: the oldest notifications for it are dropped: %d", dropped)
             return
         try:
             value = callback(*arguments)
@@ -45,7 +77,8 @@ class Callbacks:
             log.exception("a callback failed")
             return
         if asyncio.iscoroutine(value):
-            self._waiting[name] = deque([lambda: value], maxlen=MAX_WAITING)
+            waiting = self._waiting[name] = Waiting()
+            waiting.add(lambda: value, size, MAX_WAITING)
             # Closed, in case it never began.
             self.start(self._in_order(name)).add_done_callback(lambda _: value.close())
 
@@ -54,7 +87,7 @@ class Callbacks:
         try:
             while waiting:
                 try:
-                    await settle(waiting.popleft()())
+                    await settle(waiting.take()())
                 except Exception:
                     log.exception("a callback failed")
         finally:

@@ -91,7 +91,7 @@ class Client(Extending):
     * `extensions`: the extensions that this program knows, each with its settings: `{"com.example/notes": {}}`. The
       client declares them on every revision that can carry them (2025-11-25 and later).
     * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
-      own; may be `async`, and is then called again once it is done: if a thousand wait, the oldest is dropped.
+      own; may be `async`, and is then called again once it is done: if a thousand wait, or 16 MiB, the oldest go.
       Progress is only asked for where there is a callback.
     * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.

@@ -430,12 +430,13 @@ class ClientConnection:
         deliver(notice)
 
     def _report(self, on_progress: OnProgress, params: t.ProgressNotificationParams) -> None:
-        self.callbacks.call(on_progress, params)
+        size = 0 if params.message is UNSET else len(params.message)
+        self.callbacks.call(on_progress, params, size=size)
 
     def _logged(self, notice: Notice) -> None:
         if self._on_log is not None:
             params = notice.params if notice.raw is UNSET else with_unknown(notice.params, notice.raw)
-            self.callbacks.call(self._on_log, params)
+            self.callbacks.call(self._on_log, params, size=0 if notice.raw is UNSET else len(notice.raw))
 
     def _completed(self, notice: Notice) -> None:
         completed = self.answers.completes(notice.params.elicitation_id)

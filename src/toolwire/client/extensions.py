@@ -204,8 +204,8 @@ class Extending(Reading):
         """Call a function with the params of every notification of this method, such as one of an extension.
 
         They are a dict; with `params=T` a value of that type. The handler may be `async`, and is then called again once
-        it is done: if a thousand wait, the oldest is dropped. It may be added at any time, also before `connect()`.
-        Without a handler it is a decorator: `@client.on_notification("notifications/notes/changed")`.
+        it is done: if a thousand wait, or 16 MiB, the oldest are dropped. It may be added at any time, also before
+        `connect()`. Without a handler it is a decorator: `@client.on_notification("notifications/notes/changed")`.
         """
         if handler is None:
             return partial(self.on_notification, method, params=params)

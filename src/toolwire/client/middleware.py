@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from toolwire.client.callbacks import Waiting
 from toolwire.client.connection import ClientConnection, Decode, OnProgress
 from toolwire.client.errors import Denied, Rejected
 from toolwire.client.requests import encode_arguments
@@ -159,7 +159,7 @@ class AroundConnection(ClientConnection):
     def __init__(self, around: Around, *arguments: Any) -> None:
         # Before the session, which may deliver messages at once.
         self._around = around
-        self._notices: deque[tuple[Notice, Callable[[Notice], None]]] = deque()
+        self._notices: Waiting[tuple[Notice, Callable[[Notice], None]]] = Waiting()
         self._passing: asyncio.Task[None] | None = None
         super().__init__(*arguments)
 
@@ -295,18 +295,18 @@ class AroundConnection(ClientConnection):
 
     def _tell(self, notice: Notice, deliver: Callable[[Notice], None]) -> None:
         """Let a notification wait for its turn. All of them pass in the order in which they came."""
-        if len(self._notices) >= MAX_WAITING:
-            log.warning("the middleware is too slow: the oldest of %d notifications is dropped", MAX_WAITING)
-            self._notices.popleft()
+        size = 0 if notice.raw is UNSET else len(notice.raw)
+        dropped = self._notices.add((notice, deliver), size, MAX_WAITING)
+        if dropped:
+            log.warning("the middleware is too slow: the oldest notifications are dropped: %d", dropped)
             for stream in list(self.streams.values()):
                 stream.missed()
-        self._notices.append((notice, deliver))
         if self._passing is None or self._passing.done():
             self._passing = self.callbacks.start(self._pass_on())
 
     async def _pass_on(self) -> None:
         while self._notices:
-            notice, deliver = self._notices.popleft()
+            notice, deliver = self._notices.take()
             try:
                 await self._around.run(self._notified(notice), partial(self._delivered, notice, deliver))
             except Exception:

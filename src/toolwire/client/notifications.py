@@ -68,7 +68,7 @@ class NotificationHandlers:
             except (ToolwireError, msgspec.DecodeError, RecursionError, ValueError) as error:
                 log.warning("the params of %s cannot be read, so that a handler is not called: %s", method, error)
                 continue
-            callbacks.call(handler.callback, params)
+            callbacks.call(handler.callback, params, size=0 if raw is UNSET else len(raw))
 
 
 def extension_row(method: str) -> Method:
