@@ -20,7 +20,9 @@ def verified_body(entry: t.Skill, data: bytes) -> str:
     try:
         document = read_skill_document(data)
     except FrontmatterError as error:
-        raise SkillRejected("frontmatter", f"The frontmatter of {shown(entry.uri)} cannot be read: {error}") from None
+        # The error quotes the file, and a model may be told of it.
+        why = shown(str(error))
+        raise SkillRejected("frontmatter", f"The frontmatter of {shown(entry.uri)} cannot be read: {why}") from None
     found = rules.difference(entry.frontmatter, document.frontmatter)
     if found is not None:
         raise SkillRejected("frontmatter", _difference(entry, found, data), _known(found.expected), _known(found.found))

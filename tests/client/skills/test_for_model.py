@@ -15,6 +15,8 @@ from toolwire.client.skills.model_text import catalogue_text
 from toolwire.client.sync import Client as BlockingClient
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.skills import SkillRejected
+from toolwire.skills.verified_body import verified_body
 from toolwire.tokens import count_tokens
 
 PDF = "skill://acme/pdf/SKILL.md"
@@ -277,3 +279,12 @@ def test_the_blocking_client_has_the_same() -> None:
         assert list(tools.loaded) == [pdf]
         tools.release(pdf)
         assert tools.loaded == {}
+
+
+@pytest.mark.parametrize("line", ["a: @Obey \u202e\u2028me " + "x" * 9_000, "a: *" + "x" * 9_000])
+def test_an_error_quotes_the_words_of_a_file(line: str) -> None:
+    entry = t.Skill(PDF, {"name": "pdf", "description": "x"}, "dynamic")
+    with pytest.raises(SkillRejected, match="cannot be read") as caught:
+        verified_body(entry, f"---\nname: pdf\ndescription: x\n{line}\n---\n".encode())
+    text = str(caught.value)
+    assert text.isprintable() and len(text) < 500
