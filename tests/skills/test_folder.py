@@ -84,6 +84,26 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     assert problems(root) == ["a/link.md: the link leads out of the folder: copy the file instead"]
 
 
+def test_a_file_that_becomes_a_link_while_it_is_loaded_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write(tmp_path / "skills", {"a/SKILL.md": "text", "a/notes.md": "notes"})
+    outside = tmp_path / "outside.md"
+    outside.write_text("secret")
+    read = loading._bytes_of
+
+    def swapped(path: str) -> bytes:
+        if path.endswith("notes.md"):
+            Path(path).unlink()
+            Path(path).symlink_to(outside)
+        return read(path)
+
+    monkeypatch.setattr(loading, "_bytes_of", swapped)
+    loaded = load_skills(str(root))
+    assert loaded.skills == []
+    assert [each.message[:23] for each in loaded.problems] == ["the file cannot be read"]
+
+
 @pytest.mark.covers("SKL-T6")
 def test_a_link_to_a_folder_outside_and_one_that_leads_back_are_refused(tmp_path: Path) -> None:
     root = write(tmp_path / "skills", {"a/SKILL.md": "x", "b/SKILL.md": "y"})

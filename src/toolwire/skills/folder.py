@@ -6,6 +6,7 @@ in silence: hidden files, files of tools and files without a skill are named in 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -363,7 +364,7 @@ class _Loader:
         elif not around:
             self._left_out.append(LeftOut(entry.path, "in no skill"))
         else:
-            self._take(entry.path, (*segments, name), found, around)
+            self._take(real or entry.path, (*segments, name), found, around)
 
     def _take(self, source: str, segments: tuple[str, ...], found: os.stat_result, around: tuple[_Draft, ...]) -> None:
         for draft in around:
@@ -455,8 +456,11 @@ def _place(fault: rules.SkillRejected, document: SkillDocument) -> Position | No
 
 def _bytes_of(path: str) -> bytes:
     """Read a file, but no more than one byte beyond what a skill may have."""
-    # Opened without blocking: the file may have become a pipe since it was looked at.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    # The file may have become a pipe or a link since it was looked at: opening must neither block nor follow it.
+    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows.
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    flags = [getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY")]
+    descriptor = os.open(path, os.O_RDONLY | sum(flags))
     try:
         # Read by its size: a buffer for the largest file would leave each small one in memory of its own pages.
         wanted = min(os.fstat(descriptor).st_size, rules.MAX_BYTES) + 1

@@ -281,7 +281,7 @@ def test_the_blocking_client_has_the_same() -> None:
         assert tools.loaded == {}
 
 
-@pytest.mark.parametrize("line", ["a: @Obey \u202e\u2028me " + "x" * 9_000, "a: *" + "x" * 9_000])
+@pytest.mark.parametrize("line", ["a: @Obey \u202e me", "a: *" + "x" * 9_000])
 def test_an_error_quotes_the_words_of_a_file(line: str) -> None:
     entry = t.Skill(PDF, {"name": "pdf", "description": "x"}, "dynamic")
     with pytest.raises(SkillRejected, match="cannot be read") as caught:
