@@ -551,6 +551,17 @@ async def test_a_hidden_skill_is_like_an_unknown_one(
         assert "pdf" in str(await client.call_tool("list_skills", {}))
 
 
+async def test_a_hidden_skill_uncovers_a_resource_at_its_address(root: Path) -> None:
+    server = Server("s")
+    server.skill(root / "report", visible_to="docs")
+    server.resource(REPORT)(lambda: "for all")
+    for principal, is_skill in ((NOBODY, False), (DOCS, True)):
+        async with testing.connect(server, revision=MODERN, principal=principal) as (client, _):
+            assert [each.uri for each in await client.list_resources()] == [REPORT]
+            (contents,) = await client.read_resource(REPORT)
+            assert (contents.text != "for all") == is_skill
+
+
 @pytest.mark.parametrize("typed", [False, True])
 async def test_an_extension_of_ones_own_keeps_its_scopes_whatever_its_method_is_called(typed: bool) -> None:
     server = Server("s")

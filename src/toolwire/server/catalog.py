@@ -347,11 +347,11 @@ class Catalog:
     def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them. The file of a skill comes before a resource
         # of the same address, because its skill promises a digest.
-        own = self.skill_set.files.get(uri) or self.resources.get(uri)
-        if own is not None:
-            found = Found(own, self.owner, way)
-            if sees is None or sees(found):
-                return found
+        for own in (self.skill_set.files.get(uri), self.resources.get(uri)):
+            if own is not None:
+                found = Found(own, self.owner, way)
+                if sees is None or sees(found):
+                    return found
         mounted = (mount.catalog.resource(uri, sees, (*way, mount)) for mount in self.mounts)
         return next((found for found in mounted if found is not None), None)
 
