@@ -83,6 +83,8 @@ class Client:
         self.open: dict[Exchange, None] = {}
         self.known: dict[str, int] = {}
         """The version of each resource that it has read."""
+        self.subscribed: dict[str, tuple[float, float]] = {}
+        """When it asked for the subscription to each resource, and when that was confirmed."""
         self.tools: set[str] = set()
         """The tools of the list that it has read last."""
         self._last = 0
@@ -167,8 +169,9 @@ class Client:
         while wanted():
             try:
                 while subscribe:
+                    began = self.world.now
                     await self.request("resources/subscribe", {"uri": subscribe[-1]})
-                    subscribe.pop()
+                    self.subscribed[subscribe.pop()] = (began, self.world.now)
                 result = await self.request("resources/read", {"uri": uri})
                 for name, version in json.loads(result["contents"][0]["text"]).items():
                     self.known[name] = max(self.known.get(name, 0), version)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from tests.simulation.clients import Client
 from tests.simulation.fleet import Fleet, Replica
+from tests.simulation.ledger import LONGEST_LAG
 from tests.simulation.network import Fate
 from tests.simulation.world import Process
 
@@ -207,7 +208,7 @@ class Faults:
         self.fleet.network.fates.extend([fate] * self._random.randint(1, 6))
 
     def _fail_over(self) -> None:
-        lag = self._random.choice((0.01, 0.3, 2.0)) * self._random.random()
+        lag = self._random.choice((0.01, 0.3, LONGEST_LAG)) * self._random.random()
         ledger = self.fleet.ledger
         # Whatever is written from now on until then is lost.
         self.fleet.store.fail_over(lag, self._random.uniform(0.5, 12.0), ledger.failed_over)

@@ -15,6 +15,8 @@ from toolwire.stores import Place, Ready
 
 #: How long an attempt that has lost its task may go on.
 STOP_SECONDS: Final = 20.0
+#: How far the replica of a store is behind that takes its place.
+LONGEST_LAG: Final = 2.0
 
 Message: TypeAlias = dict[str, Any]
 #: Reads a value in the store.
@@ -188,6 +190,10 @@ class Ledger:
     def lost_since(self, moment: float) -> bool:
         """Return whether the store lost writes that were made after a moment."""
         return any(lost >= moment - 5 for lost in self.failovers)
+
+    def lost_between(self, began: float, ended: float) -> bool:
+        """Return whether the store may have lost a write that was made between two moments."""
+        return any(began <= lost <= ended + LONGEST_LAG for lost in self.failovers)
 
     def is_healthy(self, process: Process, since: float, until: float = math.inf) -> bool:
         """Return whether a process ran all this time, so that nobody may take it for dead."""
