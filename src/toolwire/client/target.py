@@ -154,8 +154,8 @@ class Target(ABC):
         return None
 
     async def notify(self, member: str, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification to the member that `member_for` chose."""
-        raise NotImplementedError
+        """Send a notification to the member that `member_for` chose. A single server has no members."""
+        raise ValueError(f"{self.label} is one server: it has no member {member!r}")
 
 
 def fingerprint(*texts: str) -> str:

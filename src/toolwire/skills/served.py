@@ -210,7 +210,7 @@ class ServedSkills:
         skills: dict[str, Resource] = {}
         listed: dict[str, Resource] = {}
         files: dict[str, Resource] = {}
-        generated_here: dict[str, Resource] = {}  # Without those whose skill is gone.
+        generated_here: dict[str, Resource] = {}  # A file whose skill is gone is left out.
         self._check_nesting()
         for folder, loaded in self._folders.items():
             # The skill around a nested one comes first, and reads the files of both.

@@ -22,6 +22,7 @@ from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import get_stream
 from toolwire.http.legacy.event_log import MESSAGE, event_id, header_of
 from toolwire.http.legacy.get_stream import SessionStream
+from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.stores import MemoryBus, StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
@@ -333,6 +334,15 @@ async def test_a_process_that_lost_its_lease_and_lives_is_waited_for(
     assert text_of(resumed.messages[-1]) == "held"
 
 
+async def lose_log(streams: SessionStreams) -> PostStream:
+    """Lose everything that is logged of the only call, as a failover of the store does; return its stream."""
+    (post,) = streams._posts.values()
+    streams.events.forget(post.session, post.name)
+    while await streams.events.kept(post.session, post.name):
+        await asyncio.sleep(0)
+    return post
+
+
 async def test_a_header_that_a_failover_lost_is_logged_again(replicas: Replicas, gate: Gate) -> None:
     """Without it nobody would know which process writes the stream, and whether that is gone."""
     here, _ = await two(replicas)
@@ -340,10 +350,7 @@ async def test_a_header_that_a_failover_lost_is_logged_again(replicas: Replicas,
     await call.message("notifications/message")
     await gate.reached.wait()
     streams = replicas.apps[0].sessions.streams
-    (post,) = streams._posts.values()
-    streams.events.forget(post.session, post.name)
-    while await streams.events.kept(post.session, post.name):
-        await asyncio.sleep(0)
+    post = await lose_log(streams)
     streams._on_lost()
     while (header := header_of(await streams.events.kept(post.session, post.name))) is None:
         await asyncio.sleep(0)
@@ -362,10 +369,7 @@ async def test_a_stream_whose_header_is_lost_for_good_is_refused(
     await call.message("notifications/message")
     await gate.reached.wait()
     streams = replicas.apps[0].sessions.streams
-    (post,) = streams._posts.values()
-    streams.events.forget(post.session, post.name)
-    while await streams.events.kept(post.session, post.name):
-        await asyncio.sleep(0)
+    post = await lose_log(streams)
     position = await streams.events.append(post.session, post.name, MESSAGE, b'{"jsonrpc":"2.0","method":"x"}')
     await call.disconnect()
     resumed = await there.get({"last-event-id": event_id(post.name, position)})

@@ -32,7 +32,7 @@ class ProcessWatch:
         return self._sightings.interval
 
     async def gone(self, leases: Collection[str]) -> set[str]:
-        """Look at some leases; return those whose process is gone, and take them away."""
+        """Look at some leases. Return the leases of processes that are gone, and take these leases away."""
         began = self._clock()
         try:
             stale = await self._queue.stale()
