@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
-from toolwire.client.target import Link, Target, fingerprint
+from toolwire.client.target import NO_VERDICT, Link, Target, Verdict, fingerprint, valid_kind
 from toolwire.http.client.endpoint import Endpoint, OnResponse
 from toolwire.http.client.http_sse_2024 import SseClientChannel
 from toolwire.http.client.session import HttpSession
@@ -21,7 +21,7 @@ from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap
 
 # ERA-10: the kind of server at each endpoint, for all clients of this process. Modern servers are not listed.
-_verdicts: OrderedDict[str, str] = OrderedDict()
+_verdicts: OrderedDict[str, Verdict] = OrderedDict()
 _MAX_VERDICTS: Final = 1_000
 # How long a server may take to say what it is: over HTTP, silence says nothing about the revision.
 SILENCE_SECONDS: Final = 30.0
@@ -61,17 +61,17 @@ class HttpTarget(Target):
         self._limit = limit
 
         # With a pool of the user's own, a URL need not mean the same server elsewhere.
-        self._verdicts = _verdicts if pool is None else OrderedDict[str, str]()
+        self._verdicts = _verdicts if pool is None else OrderedDict[str, Verdict]()
 
     @property
     def verdict(self) -> str | None:
-        return self._verdicts.get(self._url)
+        return valid_kind(self._verdicts.get(self._url))
 
     @verdict.setter
     def verdict(self, verdict: str | None) -> None:
         self._verdicts.pop(self._url, None)
         if verdict is not None:
-            self._verdicts[self._url] = verdict
+            self._verdicts[self._url] = Verdict(verdict)
             if len(self._verdicts) > _MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
 
@@ -152,7 +152,8 @@ class _HttpLink(Link):
     async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
         """2026-07-28 basic/versioning, HTTP: take a status without a modern error for an older server.
 
-        Silence, and failures of the network or the server, are outages. They say nothing about the revision.
+        Silence, and failures of the network or the server, are outages. They say nothing about the revision. Neither
+        does a refusal of the caller (401, 403): the server behind it may be modern.
         """
         longest = max(seconds, SILENCE_SECONDS)
         try:
@@ -164,6 +165,6 @@ class _HttpLink(Link):
         except InvalidResponse:
             return None
         except TransportError as error:
-            if error.status is not None and 400 <= error.status < 500 and error.status not in (408, 425, 429):
+            if error.status is not None and 400 <= error.status < 500 and error.status not in NO_VERDICT:
                 return None
             raise

@@ -22,7 +22,7 @@ from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
 from toolwire.client.notifications import NotificationHandlers
-from toolwire.client.target import START_SECONDS, Target
+from toolwire.client.target import NO_VERDICT, START_SECONDS, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     NotStreamable,
@@ -341,7 +341,7 @@ def _denies(error: ProtocolError | TransportError) -> bool:
     """Say whether an error shows that the server is of another kind. One that is down or busy shows nothing."""
     if isinstance(error, ProtocolError | NotStreamable):
         return True
-    return error.status is not None and error.status < 500 and error.status not in (408, 425, 429)
+    return error.status is not None and error.status < 500 and error.status not in NO_VERDICT
 
 
 def _harmless(tap: Tap) -> Tap:

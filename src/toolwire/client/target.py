@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any, Final
 
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
@@ -117,6 +118,32 @@ def _heard(asking: asyncio.Task[Any]) -> None:
         asking.exception()
 
 
+#: How many seconds the kind of a server is remembered. After that the client asks again: a server that was upgraded
+#: still answers `initialize`, so that a verdict without an end would keep it on the old revision for ever.
+VERDICT_SECONDS: Final = 600.0
+#: The statuses below 500 that say nothing about the kind of a server: it is busy, or it refuses the caller.
+NO_VERDICT: Final = frozenset({401, 403, 408, 425, 429})
+
+
+class Verdict:
+    """The kind of server that a target turned out to be, and when that was found."""
+
+    __slots__ = ("_found", "kind")
+
+    def __init__(self, kind: str) -> None:
+        self.kind: str = kind
+        self._found = monotonic()
+
+    @property
+    def is_valid(self) -> bool:
+        return monotonic() - self._found < VERDICT_SECONDS
+
+
+def valid_kind(verdict: Verdict | None) -> str | None:
+    """Return the kind of server that a verdict names; None if there is none, or if it is too old."""
+    return verdict.kind if verdict is not None and verdict.is_valid else None
+
+
 class Target(ABC):
     """The place of a server.
 
@@ -127,7 +154,15 @@ class Target(ABC):
     label: str
     restartable = False
     comes_back = False
-    verdict: str | None = None
+    _verdict: Verdict | None = None
+
+    @property
+    def verdict(self) -> str | None:
+        return valid_kind(self._verdict)
+
+    @verdict.setter
+    def verdict(self, verdict: str | None) -> None:
+        self._verdict = None if verdict is None else Verdict(verdict)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

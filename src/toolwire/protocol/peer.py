@@ -67,6 +67,8 @@ class Notice(Struct):
     row: Method
     params: Any
     raw: Raw | msgspec.UnsetType
+    about: RequestId | None = None
+    """The request of ours in whose answer stream it came; None where the transport has one stream for all."""
 
 
 def extension_notice(notification: Notification, lifecycle: ServerLifecycle) -> Notice | None:
@@ -154,6 +156,8 @@ class Peer:
         if kind is Malformed and type(event) is Garbage and cast(Malformed, message).code and not self._serves:
             # Most often a line that a server printed: its author has to know which.
             event.reason = f"{event.reason}: {_quoted(data)}"
+        if about is not None and (type(event) is Incoming or type(event) is Notice):
+            event.about = about
         return () if event is None else (event,)
 
     def oversized(self) -> Sequence[Event]:

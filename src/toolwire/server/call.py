@@ -22,6 +22,7 @@ from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
+from toolwire.protocol.sealing import Sealer
 from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Asking, sendable
 from toolwire.wire.outlet import Outlet
@@ -86,6 +87,14 @@ class Host(Protocol):
 
     @property
     def tracked(self) -> WeakSet[Progress]: ...
+
+    @property
+    def sealer(self) -> Sealer:
+        """Seals what clients keep for the server."""
+
+    @property
+    def results_are_read(self) -> bool:
+        """Return whether an observer, a policy or a middleware may look at results."""
 
     async def open_asking(self, call: Call) -> Asking: ...
 

@@ -13,7 +13,7 @@ from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.call import OwnServer
 from toolwire.server.completion import Completion
-from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Effective, TagRule
 from toolwire.server.extensions import Extension, ExtensionMethod
 from toolwire.server.middleware import Middleware
@@ -97,6 +97,12 @@ class Owner(OwnServer, Protocol):
     @property
     def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
 
+    def mounts_changed(self) -> None:
+        """Take note that a server was mounted or removed, here or in a mounted server."""
+
+    async def settle(self) -> None:
+        """Wait, for a short time, until the components of the server are known."""
+
 
 class Found(Struct, Generic[C], frozen=True):
     """A component, the server it belongs to, and the mounts that lead to that one, from the outside in.
@@ -158,7 +164,7 @@ class Catalog:
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, ToolBase] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, ResourceTemplate] = {}
         self.prompts: dict[str, Prompt] = {}
@@ -169,6 +175,8 @@ class Catalog:
         self._hosts: list[Catalog] = []
         self.listeners: list[Callable[[str], None]] = []
         self.version: int = 0
+        self.notes: dict[str, list[str]] = {}
+        """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
@@ -228,6 +236,21 @@ class Catalog:
         self.guarded = self.guarded or catalog.guarded
         for kind in ("tools", "resources", "prompts"):
             self.changed(kind)
+
+    def unmount(self, catalog: Catalog) -> None:
+        """Offer the components of another catalogue no longer."""
+        self.mounts = [mount for mount in self.mounts if mount.catalog is not catalog]
+        catalog._hosts = [host for host in catalog._hosts if host is not self]
+        for kind in ("tools", "resources", "prompts"):
+            self.changed(kind)
+
+    def all_notes(self) -> dict[str, list[str]]:
+        """Return what this server and those mounted in it say in `_meta` of their lists."""
+        found: dict[str, list[str]] = {}
+        for catalog in (self, *self.family()):
+            for key, texts in catalog.notes.items():
+                found[key] = [*found.get(key, ()), *texts]
+        return found
 
     def family(self) -> list[Catalog]:
         """Return the catalogues mounted here, at any depth; each once, however often it is mounted."""
@@ -328,7 +351,7 @@ class Catalog:
     # `sees` says whether a caller sees a component. Hiding a component may uncover another of the same name. `sees`
     # gets the whole way to a component, because each server on the way decides. `way` is the part that leads here.
 
-    def tool(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Tool] | None:
+    def tool(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[ToolBase] | None:
         own = self.tools.get(name)
         if own is not None:
             found = Found(own, self.owner, way)

@@ -52,7 +52,11 @@ class HandlerRunner:
         if not component.replay:
             call.replay = False
         request = call.request
-        if request.revision == MODERN and (call.asking is not None or request.params.request_state is not UNSET):
+        if (
+            request.revision == MODERN
+            and (call.asking is not None or request.params.request_state is not UNSET)
+            and not component.keeps_state
+        ):
             try:
                 unanswered = await self.take_up(call)
             except BaseException:

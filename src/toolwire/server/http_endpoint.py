@@ -99,7 +99,7 @@ class Endpoint:
 
         def visible_paths(tool: str) -> Mapping[str, tuple[str, ...]]:
             found = self._server.catalog.tool(tool, sees)
-            return {} if found is None else found.component.binding.headers
+            return {} if found is None else found.component.headers
 
         return visible_paths
 
@@ -107,9 +107,9 @@ class Endpoint:
         catalog = self._server.catalog
         own = catalog.tools.get(tool)
         if own is not None:
-            return own.binding.headers
+            return own.headers
         found = catalog.tool(tool)
-        return {} if found is None else found.component.binding.headers
+        return {} if found is None else found.component.headers
 
     def client_state(self, connection: Any) -> LegacyClient:
         return LegacyClient(connection)

@@ -111,6 +111,7 @@ class Kernel:
         self._names_are_checked = False
         self._chain: Operation | None = None
         self._entry: Operation | None = None
+        self._around_mounted = False
         self._operations: dict[str, Operation] = self.methods.operations
         self._extended: Operation = self.methods.call_extension
 
@@ -131,6 +132,14 @@ class Kernel:
     def has_list_handler(self) -> bool:
         """Return whether a function of the user lists the tools, instead of the catalogue."""
         return self.lowlevel.lists
+
+    @property
+    def sealer(self) -> Sealer:
+        return self.questions.sealer
+
+    @property
+    def results_are_read(self) -> bool:
+        return self._entry is not None or self._around_mounted
 
     @property
     def needing_client(self) -> list[str]:
@@ -226,6 +235,7 @@ class Kernel:
         self._chain = chain
         is_watched = chain is not None or self._observers
         self._entry = with_observers(self._observers, self._admitted) if is_watched else None
+        self._around_mounted = any(each.owner.kernel.middleware for each in self.catalog.family())
         self._operations, self._extended = around_mounted(
             self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
         )
@@ -291,7 +301,9 @@ class Kernel:
             self._pings[session] = Pinging(session, self.limits.ping)
 
     def closing(self, session: Session) -> None:
-        self.hub.clients.pop(session, None)
+        client = self.hub.clients.pop(session, None)
+        if client is not None and client.uris:
+            self.hub.watching_changed()
         if self._pings and (pinging := self._pings.pop(session, None)) is not None:
             pinging.stop()
         self.hub.end_streams(session)

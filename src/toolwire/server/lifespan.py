@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from toolwire.protocol.errors import ServerError
 from toolwire.server.catalog import Owner, OwnerKernel
+from toolwire.wire.threads import call_on
+
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 
 def check_loop(name: str, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -127,18 +131,30 @@ class Life(Held):
         span.holders -= 1
         if not span.holders:
             span.leave.set()
+            span.changed.set()
+
+    def mounts_changed(self) -> None:
+        """Enter the lifespans of servers that are mounted while this one runs, and leave those of servers removed."""
+        span = self._span
+        if span is not None and not span.is_over:
+            call_on(span.loop, span.changed.set)
 
     async def _live(self, span: _Span) -> None:
-        servers = [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
+        lifespans = _Lifespans()
         try:
-            async with AsyncExitStack() as stack:
-                for server in servers:
-                    if server.lifespan is not None:
-                        server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
+            async with lifespans:
+                for server in self._servers():
+                    await lifespans.enter(server)
+                for server in self._servers():
+                    # All have begun, so that waiting for one is waiting for all.
+                    await server.settle()
                 await self._server.kernel.start()
                 span.entered.set()
                 try:
-                    await span.leave.wait()
+                    while not span.leave.is_set():
+                        await span.changed.wait()
+                        span.changed.clear()
+                        await lifespans.follow(self._servers())
                 except asyncio.CancelledError:
                     # The loop ends. The lifespans are left in the usual way: if the cancellation reached them, the code
                     # after their `yield` would not run.
@@ -154,6 +170,45 @@ class Life(Held):
             span.entered.set()
             span.left.set()
 
+    def _servers(self) -> list[Owner]:
+        return [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
+
+
+class _Lifespans:
+    """The lifespans that are entered now, each with its server."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[Owner, AsyncExitStack] = {}
+
+    async def __aenter__(self) -> None:
+        return
+
+    async def enter(self, server: Owner) -> None:
+        stack = AsyncExitStack()
+        if server.lifespan is not None:
+            server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
+        self._stacks[server] = stack
+
+    async def follow(self, servers: list[Owner]) -> None:
+        """Enter the lifespans of new servers, and leave those of servers that are gone. A failure is logged."""
+        for server in [each for each in self._stacks if each not in servers]:
+            try:
+                await self._stacks.pop(server).aclose()
+            except Exception:
+                log.exception("the lifespan of %r failed at its end", server.name)
+        for server in [each for each in servers if each not in self._stacks]:
+            try:
+                await self.enter(server)
+                await server.settle()
+            except Exception:
+                log.exception("the lifespan of %r failed", server.name)
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        together = AsyncExitStack()
+        for stack in self._stacks.values():
+            together.push_async_exit(stack)
+        return await together.__aexit__(*error)
+
 
 class _Span:
     """The time from entering the lifespans to leaving them, on the running loop."""
@@ -163,6 +218,7 @@ class _Span:
         self.holders = 0
         self.entered = asyncio.Event()
         self.leave = asyncio.Event()
+        self.changed = asyncio.Event()
         self.left = asyncio.Event()
         self.failure: BaseException | None = None
         self.task: asyncio.Task[None] | None = None

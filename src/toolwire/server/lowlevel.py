@@ -16,7 +16,7 @@ from toolwire.protocol.open_codec import replace_members, restored
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found, Owner
-from toolwire.server.components import Tool
+from toolwire.server.components import Tool, ToolBase
 from toolwire.server.components.tools import output_schema_for
 from toolwire.server.context import Context, context_of
 from toolwire.server.replay_state import principal_key
@@ -76,7 +76,7 @@ class LowLevel:
         """Return the tools as the client of a request gets to see them."""
         return [_for_revision(each, call.revision) for each in await self.tools(call)]
 
-    async def find(self, name: str, call: Call) -> Found[Tool] | None:
+    async def find(self, name: str, call: Call) -> Found[ToolBase] | None:
         """Return the tool of a name, if the list handler lists it for this caller now."""
         if self._list is None:
             return None

@@ -184,10 +184,12 @@ class Methods:
                 INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
             )
         client.uris.add(call.params.uri)
+        self._parts.hub.subscribed(client, call.params.uri)
         return t.Result()
 
     async def _unsubscribe(self, call: Call) -> Any:
         _client_of(call).uris.discard(call.params.uri)
+        self._parts.hub.watching_changed()
         return t.Result()
 
     # --- prompts and completions ---
@@ -301,7 +303,9 @@ class Methods:
         cache = None if view is None else self._private(self._cache)
 
         def answer(items: list[Any], following: str | None) -> Any:
-            return self._cached(result(items, UNSET if following is None else following), cache)
+            listed = result(items, UNSET if following is None else following)
+            listed.meta = self._catalog.all_notes() or UNSET
+            return self._cached(listed, cache)
 
         if self.results_are_read:
             return answer(*self.pages.page(kind, revision, cursor, view))

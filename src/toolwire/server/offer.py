@@ -100,6 +100,10 @@ class ServerOffer:
         self._families.update(families)
         self.refresh()
 
+    def tell_instructions(self, instructions: str | None) -> None:
+        """Tell clients these instructions from now on."""
+        self.instructions = instructions or UNSET
+
     def refresh(self) -> None:
         """Compute the capabilities again, because something besides the catalogue changed."""
         self._catalog.version += 1

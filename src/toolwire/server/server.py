@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
+from toolwire.lazy_parts import load_part
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
@@ -167,18 +168,43 @@ class Server(Registering, Serving):
 
     # --- what belongs to it beside components ---
 
-    def mount(self, other: Server, prefix: str | None = None) -> Server:
+    def mount(self, other: Server | Any, prefix: str | None = None) -> Server:
         """Offer another server's components and extensions, with all changes.
 
-        The names of tools and prompts start with `prefix_`.
+        `other` is a `Server`, or anything else that a `Client` connects to: a URL, a command as a list, the path of a
+        server file. The names of tools and prompts start with `prefix_`.
         """
         if not isinstance(other, Server):
-            raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
+            other = cast("Server", load_part("server.mount")(other, prefix))
         if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
             raise other._unmountable("low-level handlers")
-        self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
-        other._compose_hosts()
+        self.mount_at(other, f"{prefix}_" if prefix else "")
         return self
+
+    def mount_at(self, other: Server, prefix: str) -> None:
+        """Offer another server's components, with exactly this text before the names of tools and prompts."""
+        self.catalog.mount(prefix, other.catalog)
+        other._compose_hosts()
+        self._mounts_changed()
+
+    def unmount(self, other: Server) -> None:
+        """Offer the components of a mounted server no longer. Calls in flight end where they began."""
+        hosts = [self.catalog, *self.catalog.hosts()]
+        self.catalog.unmount(other.catalog)
+        for catalog in hosts:
+            catalog.owner.kernel.compose()
+        self._mounts_changed()
+
+    def _mounts_changed(self) -> None:
+        for catalog in (self.catalog, *self.catalog.hosts()):
+            catalog.owner.mounts_changed()
+
+    def mounts_changed(self) -> None:
+        """Take note that a server was mounted or removed, here or in a mounted server."""
+        self._life.mounts_changed()
+
+    async def settle(self) -> None:
+        """Wait until the components are known. They are, where they do not live elsewhere."""
 
     def _unmountable(self, what: str) -> ServerError:
         return ServerError(f"{self.name!r} cannot have {what} and be mounted: give them to the server that mounts it")

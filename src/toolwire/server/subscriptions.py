@@ -41,6 +41,8 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 # The number of different changes that are kept for a client that reads slowly.
 MAX_HELD: Final = 1000
+# The number of addresses that are remembered because HTTP sessions subscribed to them. The oldest is forgotten first.
+MAX_WATCHED: Final = 10_000
 _FILTERS: Final = {
     "tools": "tools_list_changed",
     "prompts": "prompts_list_changed",
@@ -220,6 +222,27 @@ class Hub:
         self.streams: set[Stream] = set()
         self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
         self.relay: Relay | None = None
+        self.watchers: list[Callable[[], None]] = []
+        """Called when clients subscribe to resources, or no longer do."""
+        self._of_sessions: dict[str, None] = {}
+
+    def watched(self) -> set[str]:
+        """Return the addresses that clients may be subscribed to."""
+        return {*self._of_sessions, *(uri for listener in self._listeners() for uri in listener.uris)}
+
+    def subscribed(self, client: LegacyClient, uri: str) -> None:
+        """Take note of a subscription. That of an HTTP session is kept, because any process may end the session."""
+        if client.session not in self.clients:
+            self._of_sessions.pop(uri, None)
+            self._of_sessions[uri] = None
+            if len(self._of_sessions) > MAX_WATCHED:
+                del self._of_sessions[next(iter(self._of_sessions))]
+        self.watching_changed()
+
+    def watching_changed(self) -> None:
+        """Tell the watchers that `watched` may return something else now."""
+        for watcher in tuple(self.watchers):
+            watcher()
 
     def tell(self, change: Change) -> None:
         """Tell all listeners, and the other processes, of a change in this process."""
@@ -296,6 +319,8 @@ async def _listen(
     stream.extra = {**_extension_filters(call, declared, extensions), **more}
     stream.acknowledge()
     hub.streams.add(stream)
+    if stream.uris:
+        hub.watching_changed()
     connection = call.outlet.connection
     # `Limits.listeners` bounds the streams. They do not count as requests in flight, so others need not wait.
     aside = connection.set_aside() if isinstance(connection, Session) else nullcontext()
@@ -304,6 +329,8 @@ async def _listen(
             await stream.ended
     finally:
         hub.streams.discard(stream)
+        if stream.uris:
+            hub.watching_changed()
     # 2026-07-28 basic/patterns/cancellation: on stdio the end is announced by this notification too.
     notify = getattr(connection, "notify", None)
     if notify is not None:

@@ -41,6 +41,8 @@ class Incoming(Struct, eq=False, gc=False):
     """Whether the server itself runs a request that it accepted before, in this process or another."""
     caller: Any = None
     """Whom it is counted for where callers share something; None for one whom no share holds."""
+    about: RequestId | None = None
+    """The request of ours in whose answer stream a server sent it; None where the transport has one stream for all."""
 
     @property
     def modern(self) -> bool:

@@ -10,7 +10,7 @@ from toolwire.server.components.base import Cache, Component, checked_policy, ic
 from toolwire.server.components.options import Icons, Options
 from toolwire.server.components.prompts import Prompt
 from toolwire.server.components.resources import Resource, ResourceTemplate
-from toolwire.server.components.tools import Argument, Tool, error_result, failed_result
+from toolwire.server.components.tools import Argument, Tool, ToolBase, error_result, failed_result
 
 __all__ = [
     "Argument",
@@ -22,6 +22,7 @@ __all__ = [
     "Resource",
     "ResourceTemplate",
     "Tool",
+    "ToolBase",
     "checked_policy",
     "error_result",
     "failed_result",

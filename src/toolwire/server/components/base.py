@@ -50,6 +50,8 @@ class Component(ABC):
     executor: Executor | None
     timeout: float | None
     replay: bool
+    keeps_state: bool = False
+    """Whether the component itself reads the `requestState` of a request, instead of the questions of this server."""
     policy: Policy | None
     scopes: frozenset[str]
     visible_to: Audience | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Unpack, cast
 
@@ -36,11 +37,43 @@ class Argument(Struct, kw_only=True):
     default: Any = UNSET
 
 
-class Tool(Component):
-    """A function that the model may call."""
+class ToolBase(Component):
+    """Something that the model may call, in whichever way it runs."""
 
     kind = "tools"
     noun = "tool"
+    name: str
+    annotations: t.ToolAnnotations | UnsetType
+    task: t.TaskSupport | None
+    """Whether calls may, or must, run as tasks; None for never."""
+    detaches: bool = False
+    """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until it does, it asks its
+    questions in the way of an ordinary call. So the server has to know this before the handler runs."""
+    task_stays: bool = False
+    """Whether tasks of this tool run in the process that accepted the call, and in no other."""
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    wraps: bool
+    """Whether structured content is wrapped before 2026-07-28, where it has to be an object."""
+    headers: Mapping[str, tuple[str, ...]]
+    """The arguments that travel in headers, too."""
+
+    @property
+    def argument_names(self) -> Collection[str]:
+        return cast("dict[str, Any]", self.input_schema.get("properties", {}))
+
+    @property
+    def idempotent(self) -> bool:
+        """Return whether calling it twice does no more than calling it once."""
+        return self.annotations is not UNSET and self.annotations.idempotent_hint is True
+
+    @abstractmethod
+    async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
+        """Run a call with these arguments, and return its result."""
+
+
+class Tool(ToolBase):
+    """A function that the model may call."""
 
     def __init__(
         self,
@@ -85,33 +118,21 @@ class Tool(Component):
         )
         self.function = function
         self.binding = binding
-        self.name: str = checked_name(binding.name, "tool")
-        self.key: str = self.name
+        self.name = checked_name(binding.name, "tool")
+        self.key = self.name
         _advise(self.name)
-        self.annotations: t.ToolAnnotations | UnsetType = _tool_annotations(annotations)
+        self.annotations = _tool_annotations(annotations)
         self.task = _task_support(self.name, task, long_running)
-        """Whether calls may, or must, run as tasks; None for never."""
-        self.detaches: bool = "detach" in names_in_code(function) if detaches is None else detaches
-        """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until it does, it asks its
-        questions in the way of an ordinary call. So the server has to know this before the handler runs."""
-        self.task_stays: bool = task_stays
-        """Whether tasks of this tool run in the process that accepted the call, and in no other."""
+        self.detaches = "detach" in names_in_code(function) if detaches is None else detaches
+        self.task_stays = task_stays
         if self.detaches and self.task is None:
             raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
-        self.input_schema: dict[str, Any] = binding.input_schema
-        self.output_schema: dict[str, Any] | None = binding.output_schema
+        self.input_schema = binding.input_schema
+        self.output_schema = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
-        self.wraps: bool = self.output_schema is not None and not _is_of_objects(self.output_schema)
+        self.wraps = self.output_schema is not None and not is_of_objects(self.output_schema)
+        self.headers = binding.headers
         super().__init__(binding, **options)
-
-    @property
-    def argument_names(self) -> Collection[str]:
-        return cast("dict[str, Any]", self.input_schema.get("properties", {}))
-
-    @property
-    def idempotent(self) -> bool:
-        """Return whether calling it twice does no more than calling it once."""
-        return self.annotations is not UNSET and self.annotations.idempotent_hint is True
 
     def definition(self, revision: str) -> t.Tool:
         output = self.output_schema
@@ -179,13 +200,13 @@ def failed_result(error: ToolError) -> t.CallToolResult:
         return error_result(str(error))
 
 
-def _is_of_objects(schema: dict[str, Any]) -> bool:
+def is_of_objects(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object"
 
 
 def output_schema_for(schema: dict[str, Any], revision: str) -> dict[str, Any]:
     """Return the output schema for a revision. Before 2026-07-28 a value that is no object is wrapped in `result`."""
-    if revision == MODERN or _is_of_objects(schema):
+    if revision == MODERN or is_of_objects(schema):
         return schema
     # The schema moves below `properties.result`, so its references change, too.
     return {"type": "object", "properties": {"result": _moved(schema)}, "required": ["result"]}

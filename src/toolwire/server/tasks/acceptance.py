@@ -19,7 +19,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, counted
 from toolwire.protocol.tasks import Record, Reply
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Found
-from toolwire.server.components import Tool
+from toolwire.server.components import ToolBase
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.input_requests import Replay
 from toolwire.server.limits import Limits
@@ -56,7 +56,7 @@ class Accepting(Protocol):
 
     async def process(self) -> str: ...
 
-    def new_run(self, call: Call, found: Found[Tool], ttl_ms: int, owner: str) -> Run: ...
+    def new_run(self, call: Call, found: Found[ToolBase], ttl_ms: int, owner: str) -> Run: ...
 
     async def create_for(self, run: Run, *, most_ready: int | None = None, **details: Any) -> Record: ...
 
@@ -87,7 +87,7 @@ class Acceptance:
         self.waiting: Shares = Shares(limits.tasks_waiting, limits.share, "tasks waiting", seconds=5)
         """The tasks that were accepted here and wait to be started."""
 
-    async def tool_called(self, call: Call, found: Found[Tool]) -> Any:
+    async def tool_called(self, call: Call, found: Found[ToolBase]) -> Any:
         """Answer a call that may become a task: with its result, or with the task."""
         tool, params, limits = found.component, call.params, self._tasks.limits
         chosen = "call" if getattr(call.outlet, "in_process", False) else self._verdict(call, tool)
@@ -122,7 +122,7 @@ class Acceptance:
             raise
         return self._created(run) if run.is_task else run.outcome()
 
-    def _verdict(self, call: Call, tool: Tool) -> rules.Verdict:
+    def _verdict(self, call: Call, tool: ToolBase) -> rules.Verdict:
         return rules.verdict(
             tool.task or "forbidden",
             call.revision,
@@ -131,7 +131,7 @@ class Acceptance:
             call.params.task is not UNSET,
         )
 
-    async def _run_as_call(self, call: Call, found: Found[Tool]) -> Any:
+    async def _run_as_call(self, call: Call, found: Found[ToolBase]) -> Any:
         params = call.params
         return await self._kernel.runner.run(call, found, params.name, found.component.call(call, params.arguments))
 

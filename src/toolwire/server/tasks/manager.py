@@ -25,7 +25,7 @@ from toolwire.server.access import Access
 from toolwire.server.call import Call, Host
 from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
-from toolwire.server.components import Tool
+from toolwire.server.components import ToolBase
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.limits import Limits
@@ -118,7 +118,7 @@ class Tasks:
 
     # --- calls ---
 
-    def new_run(self, call: Call, found: Found[Tool], ttl_ms: int, owner: str) -> Run:
+    def new_run(self, call: Call, found: Found[ToolBase], ttl_ms: int, owner: str) -> Run:
         if self._workers is None:
             # J86: work that takes long must not take the threads away from calls that do not.
             self._workers = ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)

@@ -27,7 +27,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found
-from toolwire.server.components import Tool
+from toolwire.server.components import ToolBase
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import Tasks
@@ -80,7 +80,7 @@ class TaskMethods:
         before, self._tasks.poll = self._tasks.poll, seconds
         return before
 
-    def tool_called(self, call: Call, found: Found[Tool]) -> Awaitable[Any]:
+    def tool_called(self, call: Call, found: Found[ToolBase]) -> Awaitable[Any]:
         return self._tasks.acceptance.tool_called(call, found)
 
     async def ready(self) -> None:

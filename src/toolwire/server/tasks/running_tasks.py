@@ -25,7 +25,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Found
-from toolwire.server.components import Tool
+from toolwire.server.components import ToolBase
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.owners import counted_caller
 from toolwire.server.tasks.task_questions import TaskAsking
@@ -159,10 +159,10 @@ class Run(Followed):
         "worker",
     )
 
-    def __init__(self, keeper: Keeper, call: Call, found: Found[Tool], ttl_ms: int, owner: str) -> None:
+    def __init__(self, keeper: Keeper, call: Call, found: Found[ToolBase], ttl_ms: int, owner: str) -> None:
         super().__init__(call.outlet.connection, call.revision)
         self.call: Call = call
-        self.found: Found[Tool] = found
+        self.found: Found[ToolBase] = found
         self.caller: Caller = call.request.caller
         self.owner: str = owner
         self.process: str = ""
@@ -183,7 +183,7 @@ class Run(Followed):
         """Done when the transport has the answer with a task that waits to be started."""
         self.starting: asyncio.Task[None] | None = None
         """The asyncio task that waits for a slot, if the task cannot leave this process."""
-        self.tool: Tool = found.component
+        self.tool: ToolBase = found.component
         self.ttl_ms: int = ttl_ms
         self.policy_timeout: float | None = None
         self.worker: asyncio.Task[Any] | None = None

@@ -10,13 +10,13 @@ from toolwire.protocol.lifecycle import Incoming, decode_params
 from toolwire.protocol.methods import methods
 from toolwire.protocol.tasks import StoredCall
 from toolwire.server.call import Call
-from toolwire.server.components import Tool
+from toolwire.server.components import ToolBase
 from toolwire.server.in_process import Nowhere
 from toolwire.server.tasks.owners import counted_caller, line_of
 from toolwire.wire.shares import Caller, caller_of
 
 
-def stored(call: Call, tool: Tool, kind: str) -> StoredCall | UnsetType:
+def stored(call: Call, tool: ToolBase, kind: str) -> StoredCall | UnsetType:
     """Return a call as data; nothing where its tool says that its tasks stay, or its principal cannot be written down.
 
     The params are those that the handler would get now: middleware and policies may have changed them.

@@ -17,7 +17,7 @@ from toolwire.server.access import Access
 from toolwire.server.call import Call, Host
 from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
-from toolwire.server.components import Tool
+from toolwire.server.components import ToolBase
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.owners import line_of
@@ -68,7 +68,7 @@ class Taker(Protocol):
     def adopt(self, run: Run, key: str, record: Record, data: bytes, process: str) -> None:
         """Follow a run from now on: this process holds its task."""
 
-    def new_run(self, call: Call, found: Found[Tool], ttl_ms: int, owner: str) -> Run: ...
+    def new_run(self, call: Call, found: Found[ToolBase], ttl_ms: int, owner: str) -> Run: ...
 
     async def begin(self, run: Run) -> bool:
         """Write down that the handler is about to run. Return whether it may."""
@@ -207,7 +207,7 @@ class Taking:
         run.origin = record.origin
         return run
 
-    async def _found(self, call: Call) -> Found[Tool] | None:
+    async def _found(self, call: Call) -> Found[ToolBase] | None:
         target = target_of(call)
         assert target is not None
         if target.found is None and self._kernel.lowlevel.active:

@@ -1,0 +1,183 @@
+"""Connections of a program that stands between clients and a server: each request is sent for somebody else.
+
+A relayed request has its own `_meta`, its own callbacks, and its own answers to the server's questions. Its params and
+its result are JSON that nobody here reads. The program decides what both say (see `toolwire.gateway`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from toolwire.client.connection import ClientConnection, OnProgress
+from toolwire.client.handlers import Answers
+from toolwire.client.notifications import NotificationHandlers
+from toolwire.client.reconnect import Opener
+from toolwire.client.target import Target
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.peer import Notice
+from toolwire.protocol.shaping import shape
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
+
+log: logging.Logger = logging.getLogger("toolwire.client")
+
+#: Answers a question of the server: the request as it came in, the result as it goes out.
+OnRequest: TypeAlias = Callable[[Incoming], Awaitable[Any]]
+#: Gets a notification that belongs to a call, or to nobody's call.
+OnNotice: TypeAlias = Callable[[Notice], None]
+
+# These notifications belong to a call, or to the client behind the connection. The connection handles all others.
+_HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
+
+
+class RelayedCall(Struct, eq=False):
+    """The client's side of one relayed request. What is None is not wanted."""
+
+    on_request: OnRequest | None = None
+    on_progress: OnProgress | None = None
+    on_notice: OnNotice | None = None
+    questions: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
+    """The tasks that answer questions of the server. They end with the call."""
+
+
+class DeclaredCapabilities(Answers):
+    """The capabilities of another client. Its questions are answered by the call that they belong to."""
+
+    def __init__(self, capabilities: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._given = dict(capabilities)
+        self._shaped: dict[str, dict[str, Any]] = {}
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        declared = self._shaped.get(revision)
+        if declared is None:
+            opening = t.InitializeRequestParams(
+                protocol_version=revision, capabilities=self._given, client_info=t.Implementation("", "")
+            )
+            declared = self._shaped[revision] = shape(opening, revision).capabilities
+        return declared
+
+
+class RelayConnection(ClientConnection):
+    """A connection that requests of other clients are sent on."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.calls: dict[RequestId, RelayedCall] = {}
+        """The relayed requests in flight, the oldest first."""
+        self.on_notice: OnNotice | None = None
+        """Gets the notifications that belong to no call in flight."""
+        self.level: t.LoggingLevel | None = None
+        """The log level that was set on this connection."""
+        self._unused: asyncio.Event | None = None
+
+    def next_id(self) -> RequestId:
+        """Return the id of the next request. It is also its progress token."""
+        return self.session.peer.next_id()
+
+    async def relay(
+        self,
+        identifier: RequestId,
+        method: str,
+        params: Raw,
+        call: RelayedCall,
+        *,
+        timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Raw:
+        """Send a request of somebody else, and return the result as it came.
+
+        Cancelling the task that waits here cancels the request at the server, in the way of its revision.
+        """
+        self.calls[identifier] = call
+        try:
+            request = self.session.request(method, params, timeout, call.on_progress, identifier, headers)
+            return await self._told(method, request)
+        finally:
+            del self.calls[identifier]
+            for question in call.questions:
+                question.cancel()
+            if self._unused is not None and not self.calls:
+                self._unused.set()
+
+    async def unused(self) -> None:
+        """Wait until no relayed request is in flight."""
+        if self.calls:
+            self._unused = asyncio.Event()
+            await self._unused.wait()
+
+    def concerned(self, about: RequestId | None) -> RelayedCall | None:
+        """Return the call that a message of the server belongs to; None if there is none.
+
+        Over HTTP the stream on which it came says which one. On a connection with one stream nothing does: it is taken
+        for the newest call. All calls on such a connection are made for the same conversation.
+        """
+        if about is not None:
+            return self.calls.get(about)
+        return next(reversed(self.calls.values()), None)
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
+        call = self.concerned(request.about)
+        if call is None or call.on_request is None:
+            raise ProtocolError(METHOD_NOT_FOUND, f"No call is in flight that {request.method[:200]} could belong to")
+        task = asyncio.current_task()
+        assert task is not None
+        call.questions.add(task)
+        try:
+            with self.session.answering():
+                return cast("t.Wire", await call.on_request(request))
+        except ProtocolError:
+            raise
+        except Exception:
+            log.exception("the answer to %s failed", request.method)
+            raise ProtocolError(INTERNAL_ERROR, "The client could not answer") from None
+        finally:
+            call.questions.discard(task)
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        if notice.method not in _HANDED_ON:
+            super().notified(notice, session)
+            return
+        call = self.concerned(notice.about)
+        told = self.on_notice if call is None or call.on_notice is None else call.on_notice
+        if told is not None:
+            told(notice)
+
+
+def relay_opener(
+    target: Target,
+    identity: t.Implementation,
+    capabilities: Mapping[str, Any],
+    *,
+    changed: Callable[[str | None, str | None], None],
+    timeout: float | None,
+    probe_timeout: float,
+    revision: str | None,
+) -> Opener:
+    """Return the opener of relaying connections to a target, on which these capabilities are declared."""
+
+    async def take_up(connection: ClientConnection) -> None:
+        """Set up nothing: every request brings along what it needs."""
+
+    return Opener(
+        target,
+        DeclaredCapabilities(capabilities),
+        identity,
+        None,
+        changed,
+        take_up,
+        timeout,
+        probe_timeout,
+        revision,
+        NotificationHandlers(),
+        make_connection=RelayConnection,
+    )

@@ -1,0 +1,165 @@
+"""The connections of a gateway to one server behind it.
+
+A modern server remembers nothing between two requests, so that the requests of all clients go over one connection,
+which HTTP multiplies by itself. A legacy server knows its client by the connection: what the client declared, and
+everything that the server keeps for it. So every conversation gets a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+
+from toolwire.client.reconnect import Connector
+from toolwire.client.relay import RelayConnection, relay_opener
+from toolwire.client.target import Target
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import Unreachable
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: How many conversations may have a connection to one legacy server at a time.
+MAX_CONVERSATIONS: Final = 256
+#: How many seconds the connection of a conversation stays open without a call.
+IDLE_SECONDS: Final = 600.0
+#: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
+PROBE_SECONDS: Final = 5.0
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Conversation(NamedTuple):
+    """The parties of a conversation with a legacy server, as far as they may differ."""
+
+    credential: Hashable
+    client: Hashable
+    capabilities: bytes
+
+
+class _Lane:
+    """The connection of one conversation, and when it was used last."""
+
+    __slots__ = ("connector", "used")
+
+    def __init__(self, connector: Connector, used: float) -> None:
+        self.connector = connector
+        self.used = used
+
+    @property
+    def is_busy(self) -> bool:
+        connection = self.connector.connection
+        return connection is not None and bool(cast("RelayConnection", connection).calls)
+
+
+class BackConnections:
+    """The connections to one server. `shared` is the one for lists, changes, and all calls of modern servers."""
+
+    def __init__(
+        self,
+        target: Target,
+        identity: t.Implementation,
+        *,
+        changed: Callable[[str | None, str | None], None],
+        timeout: float | None,
+        revision: str | None,
+    ) -> None:
+        self.target = target
+        self._identity = identity
+        self._changed = changed
+        self._timeout = timeout
+        self._revision = revision
+        self.shared: Connector = self._connector({}, changed)
+        self._lanes: dict[Conversation, _Lane] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._reaper: asyncio.TimerHandle | None = None
+
+    def _connector(
+        self, capabilities: Mapping[str, Any], changed: Callable[[str | None, str | None], None]
+    ) -> Connector:
+        return Connector(
+            relay_opener(
+                self.target,
+                self._identity,
+                capabilities,
+                changed=changed,
+                timeout=self._timeout,
+                probe_timeout=PROBE_SECONDS,
+                revision=self._revision,
+            )
+        )
+
+    async def shared_connection(self) -> RelayConnection:
+        """Return the shared connection; open it if it is not open."""
+        return cast("RelayConnection", await self.shared.live())
+
+    async def of(self, conversation: Conversation, capabilities: Mapping[str, Any]) -> RelayConnection:
+        """Return the connection of a conversation with a legacy server."""
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.pop(conversation, None)
+        if lane is None:
+            self._make_room()
+            # Changes of the lists are told on the shared connection, too.
+            lane = _Lane(self._connector(capabilities, _ignore), loop.time())
+        # At the end: the first one is the one that was used longest ago.
+        self._lanes[conversation] = lane
+        lane.used = loop.time()
+        if self._reaper is None:
+            self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap)
+        return cast("RelayConnection", await lane.connector.live())
+
+    @property
+    def conversations(self) -> int:
+        """The number of conversations that have a connection."""
+        return len(self._lanes)
+
+    def _make_room(self) -> None:
+        if len(self._lanes) < MAX_CONVERSATIONS:
+            return
+        idle = next((key for key, lane in self._lanes.items() if not lane.is_busy), None)
+        if idle is None:
+            raise Unreachable(f"{MAX_CONVERSATIONS} other conversations use this server now; try again later")
+        self._close_lane(idle)
+
+    def _reap(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - IDLE_SECONDS
+        for key, lane in list(self._lanes.items()):
+            is_over = getattr(key.client, "over", False)
+            if not lane.is_busy and (is_over or lane.used < oldest):
+                self._close_lane(key)
+        self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap) if self._lanes else None
+
+    def _close_lane(self, conversation: Conversation) -> None:
+        closing = asyncio.get_running_loop().create_task(self._lanes.pop(conversation).connector.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def idle(self) -> None:
+        """Wait until no call is in flight."""
+        connectors = [self.shared, *(lane.connector for lane in self._lanes.values())]
+        for connector in connectors:
+            if connector.connection is not None:
+                await cast("RelayConnection", connector.connection).unused()
+
+    async def close(self) -> None:
+        """Close all connections. The next call opens new ones."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+            self._reaper = None
+        for conversation in list(self._lanes):
+            self._close_lane(conversation)
+        await self.shared.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+def conversation_of(credential: Hashable, client: Hashable, capabilities: Mapping[str, Any]) -> Conversation:
+    return Conversation(credential, client, _encode(capabilities))
+
+
+def _ignore(method: str | None, uri: str | None) -> None:
+    return

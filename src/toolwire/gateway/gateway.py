@@ -1,0 +1,148 @@
+"""`Gateway`: a server in front of other servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from msgspec import Struct
+
+from toolwire.client.targets import TargetLike, TargetOptions, resolve
+from toolwire.gateway.names import MAX_NAME
+from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.revisions import REVISIONS
+from toolwire.server.server import Server
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: How long the name of a server may be: names of tools need room behind it.
+MAX_BACK_NAME: Final = 32
+#: How many characters of the instructions of one server are handed on.
+MAX_INSTRUCTIONS: Final = 4_000
+
+
+class Back(Struct, frozen=True):
+    """A server behind a gateway, as an operator sees it."""
+
+    name: str
+    state: State
+    error: str | None
+    """Why it is away; None while it is there."""
+    revision: str | None
+    """The revision that is spoken with it; None before it was reached."""
+    tools: int
+    prompts: int
+    resources: int
+    hidden: tuple[str, ...]
+    """The names of its tools and prompts that a server before it has, so that nobody can use them."""
+
+
+class Gateway(Server):
+    """A server in front of other servers: one address, one list, one policy, one audit log."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self._own_instructions: str | None = options.get("instructions")
+        self._backs: dict[str, tuple[RemoteServer, str]] = {}
+        self._told: frozenset[str] = frozenset()
+        super().__init__(name, **options)
+
+    def add(
+        self,
+        name: Any,
+        target: TargetLike | None = None,
+        *,
+        prefix: str | None = None,
+        timeout: float | None = TIMEOUT_SECONDS,
+        revision: str | None = None,
+        options: TargetOptions | None = None,
+    ) -> Self:
+        """Put a server behind this one, also while this one runs.
+
+        `target` is what a `Client` connects to. The names of its tools and prompts start with `prefix`, which is
+        `name_` unless another one is given, and "" for none. `timeout` is how many seconds a request to it may take.
+        `revision` is the one to speak with it, instead of the newest that both know. Without a target, `add` adds a
+        component of this server itself, as that of every server does.
+        """
+        if target is None:
+            return super().add(name)
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
+            raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
+        if name in self._backs:
+            raise ServerError(f"There is a server {name!r} behind {self.name!r} already")
+        if revision is not None and revision not in REVISIONS:
+            raise ServerError(f"Unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
+        try:
+            place = resolve(target, options or TargetOptions())
+        except (TypeError, ValueError) as error:
+            raise ServerError(f"The server {name!r} cannot be added: {error}") from None
+        shown = f"{name}_" if prefix is None else prefix
+        if len(shown) > MAX_BACK_NAME + 1:
+            raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
+        back = RemoteServer(name, place, timeout=timeout, revision=revision, room=MAX_NAME - len(shown))
+        back.published.append(self._look)
+        self._backs[name] = (back, shown)
+        self.mount_at(back, shown)
+        return self
+
+    def remove(self, name: Any) -> Self:
+        """Take a server away, also while this one runs; its connections close when its calls have ended.
+
+        What is not the name of a server is a component of this server itself.
+        """
+        found = self._backs.pop(name, None) if isinstance(name, str) else None
+        if found is None:
+            return super().remove(name)
+        back, _ = found
+        back.retires = True
+        self.unmount(back)
+        self._look()
+        return self
+
+    @property
+    def backs(self) -> Mapping[str, Back]:
+        """The servers behind this one, in the order in which they were added."""
+        hidden = self._hidden()
+        return {name: _back(remote, hidden[name]) for name, (remote, _) in self._backs.items()}
+
+    def _hidden(self) -> dict[str, tuple[str, ...]]:
+        """Return, for each server, the public names that lead to another server."""
+        found: dict[str, list[str]] = {name: [] for name in self._backs}
+        for name, (remote, prefix) in self._backs.items():
+            for kind, own in (("tools", remote.catalog.tools), ("prompts", remote.catalog.prompts)):
+                shown = self.catalog.all(kind)
+                found[name].extend(
+                    prefix + key
+                    for key in own
+                    if (listed := shown.get(prefix + key)) is not None and listed.owner is not remote
+                )
+        return {name: tuple(names) for name, names in found.items()}
+
+    def _look(self) -> None:
+        """Take note that a server behind this one changed: its names, its instructions, its state."""
+        hidden = frozenset(each for names in self._hidden().values() for each in names)
+        for each in sorted(hidden - self._told):
+            log.warning("two servers have %r: the one that was added first is used; give one another prefix", each)
+        self._told = hidden
+        blocks = [] if self._own_instructions is None else [self._own_instructions]
+        for name, (remote, _) in self._backs.items():
+            told = remote.remote_instructions
+            if told:
+                blocks.append(f"{name}: {told[:MAX_INSTRUCTIONS]}")
+        self.kernel.offer.tell_instructions("\n\n".join(blocks) or None)
+
+
+def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
+    connection = remote.back_connections.shared.connection
+    catalog = remote.catalog
+    return Back(
+        remote.name,
+        remote.state,
+        remote.error,
+        None if connection is None else connection.revision,
+        len(catalog.tools),
+        len(catalog.prompts),
+        len(catalog.resources) + len(catalog.templates),
+        hidden,
+    )

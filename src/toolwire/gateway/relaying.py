@@ -1,0 +1,535 @@
+"""One request of a client on its way to the server behind a gateway, and the result on its way back.
+
+Both sides may speak different revisions. Four rules hold in every case:
+
+* Members of `_meta` that describe one connection stay on that connection. All others cross, both ways.
+* Members that no type here knows cross, too.
+* Params and results are not decoded where the revisions agree and nobody here has to read them.
+* What a server says crosses as it is. What goes wrong on the way to it names the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.client.connection import MAX_QUESTIONS
+from toolwire.client.reconnect import READING
+from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.client.resources import is_resource_not_found
+from toolwire.gateway.back_connections import BackConnections, conversation_of
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+    InvalidResponse,
+    NotSupported,
+    OutcomeUnknown,
+    ProtocolError,
+    ResourceNotFound,
+    Timeout,
+    ToolError,
+    ToolwireError,
+    TransportError,
+    Unauthorized,
+    Unreachable,
+    UrlRequired,
+)
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.open_codec import replace_members, with_unknown
+from toolwire.protocol.peer import Notice
+from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest
+from toolwire.protocol.sealing import BadSeal
+from toolwire.protocol.shaping import shape
+from toolwire.server.call import Call
+from toolwire.server.input_requests import Refused
+from toolwire.server.replay_state import principal_key
+from toolwire.server.subscriptions import LegacyClient
+from toolwire.wire.session import Session
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+R = TypeVar("R", bound=t.Result)
+
+#: `_meta` of a request: through how many gateways it came.
+HOPS_KEY: Final = "io.toolwire/hops"
+#: A request that came through this many gateways runs in a circle.
+MAX_HOPS: Final = 8
+#: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
+CLIENT_KEY: Final = "io.toolwire/client"
+
+# These members of `_meta` describe one connection.
+OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
+# Members of params that the gateway writes itself.
+_WRITTEN_HERE: Final = frozenset({"_meta", "requestState", "inputResponses", "task"})
+# The pause before asking again, where the server asks no question. It doubles each round.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
+
+
+class _State(Struct, array_like=True):
+    """The state of a modern server between two rounds, sealed for one request of one client."""
+
+    back: str
+    request: str
+    principal: str
+    state: str | None
+
+
+_decode_state = msgspec.json.Decoder(_State).decode
+
+
+class Sent(Struct, eq=False):
+    """The params of a client's request, member by member, and its `_meta`."""
+
+    members: dict[str, Any]
+    meta: dict[str, Raw]
+
+
+def sent_with(call: Call, method: str) -> Sent:
+    """Return what the client sent. A component that another handler uses gets the `_meta` of the handler's request."""
+    request = call.request
+    raw = request.raw
+    if raw is UNSET:
+        return Sent({}, {})
+    members = _members(raw)
+    meta = members.get("_meta")
+    own = _members(meta) if meta is not None else {}
+    if request.method != method or call.outer is not None:
+        return Sent({}, own)
+    return Sent({name: value for name, value in members.items() if name not in _WRITTEN_HERE}, own)
+
+
+class Relay:
+    """The way to one server behind a gateway."""
+
+    def __init__(
+        self,
+        name: str,
+        connections: BackConnections,
+        *,
+        timeout: float | None,
+        suspect: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`suspect` reads the lists of the server again, because one of them led to an error."""
+        self.name = name
+        self.connections = connections
+        self.timeout = timeout
+        self._suspect = suspect
+
+    async def send(
+        self,
+        call: Call,
+        method: str,
+        sent: Sent,
+        headers: Callable[[], Mapping[str, str]] | None = None,
+    ) -> tuple[Raw, RelayConnection]:
+        """Send a request for the client of a call, and return the result as it came, and the connection it came on.
+
+        `headers` returns the headers that repeat arguments, as the server's list has them now.
+        """
+        hops = _hops(sent.meta)
+        is_second = False
+        while True:
+            connection: RelayConnection | None = None
+            try:
+                connection = await self._connection(call)
+                return await self._asked(call, connection, method, sent, hops, headers), connection
+            except ProtocolError as error:
+                if is_second or not await self._is_mended(error, connection):
+                    raise self._told(call, method, error) from None
+            except TransportError as error:
+                if is_second or not _may_repeat(error, connection, method):
+                    raise self._failed(error) from None
+            except Timeout as error:
+                raise self._failed(error) from None
+            except (Unauthorized, InvalidResponse) as error:
+                raise self._failed(error) from None
+            is_second = True
+
+    # --- connections ---
+
+    async def _connection(self, call: Call) -> RelayConnection:
+        shared = cast("RelayConnection | None", self.connections.shared.connection)
+        if shared is None or shared.ended:
+            shared = await self.connections.shared_connection()
+        if shared.modern:
+            return shared
+        # Nobody could answer a question that a legacy server asks in a call of a modern client.
+        capabilities = {} if call.request.modern else carried(call.request.capabilities)
+        conversation = conversation_of("", _client_of(call), capabilities)
+        return await self.connections.of(conversation, capabilities)
+
+    # --- one request, with its rounds ---
+
+    async def _asked(
+        self,
+        call: Call,
+        connection: RelayConnection,
+        method: str,
+        sent: Sent,
+        hops: int,
+        headers: Callable[[], Mapping[str, str]] | None,
+    ) -> Raw:
+        members = dict(sent.members)
+        if connection.modern and call.request.modern and call.request.row.rounds:
+            await self._take_up(call, members)
+        passes = connection.modern and call.request.modern and call.asking is None and call.outer is None
+        round = 0
+        while True:
+            raw = await self._once(call, connection, method, members, sent.meta, hops, headers)
+            if not connection.modern:
+                return raw
+            result = _members(raw)
+            kind = result.get("resultType")
+            if kind is None or kind == _COMPLETE:
+                return raw
+            if kind != _INPUT_REQUIRED:
+                raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
+            if passes:
+                return self._wrapped(call, result)
+            if round == MAX_ROUNDS:
+                raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
+            members = await _answered(call, sent, t.decode(t.InputRequiredResult, raw), round)
+            round += 1
+
+    async def _once(
+        self,
+        call: Call,
+        connection: RelayConnection,
+        method: str,
+        members: Mapping[str, Any],
+        given: Mapping[str, Raw],
+        hops: int,
+        headers: Callable[[], Mapping[str, str]] | None,
+    ) -> Raw:
+        identifier = connection.next_id()
+        meta = {key: value for key, value in given.items() if key not in OF_ONE_CONNECTION}
+        meta[HOPS_KEY] = Raw(b"%d" % (hops + 1))
+        wants_progress = call.progress_token is not None
+        if wants_progress:
+            meta[t.PROGRESS_TOKEN_KEY] = cast("Raw", identifier)
+        if connection.modern:
+            _describe(call, connection, given, meta)
+        else:
+            if call.request.client is not UNSET:
+                meta[CLIENT_KEY] = cast("Raw", call.request.client)
+            await _set_level(call, connection)
+        relayed = RelayedCall(
+            _answering(call),
+            _reporting(call) if wants_progress else None,
+            _telling(call),
+        )
+        connection.on_notice = _telling_client(call)
+        repeated = headers() if headers is not None and connection.repeats_arguments else None
+        return await connection.relay(
+            identifier,
+            method,
+            Raw(_encode({**members, "_meta": meta})),
+            relayed,
+            timeout=self.timeout,
+            headers=repeated or None,
+        )
+
+    # --- the state of a modern server, which a modern client keeps ---
+
+    async def _take_up(self, call: Call, members: dict[str, Any]) -> None:
+        """Put the state and the answers of a client into the params, as the server wrote and expects them."""
+        params: t.RoundRequestParams = call.params
+        if params.request_state is UNSET:
+            if params.input_responses is not UNSET:
+                members["inputResponses"] = params.input_responses
+            return
+        try:
+            payload = call.host.sealer.open(params.request_state, self._context)
+        except BadSeal:
+            # A middleware asked: its answers are checked, and the server begins from the top.
+            await call.open_asking()
+            return
+        state = _decode_state(payload)
+        if state.principal != principal_key(call.principal) or state.request != request_digest(call.method, params):
+            raise invalid_state()
+        if state.state is not None:
+            members["requestState"] = state.state
+        if params.input_responses is not UNSET:
+            members["inputResponses"] = params.input_responses
+
+    def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
+        state = result.get("requestState")
+        text = None if state is None else msgspec.json.decode(state, type=str)
+        own = _State(self.name, request_digest(call.method, call.params), principal_key(call.principal), text)
+        try:
+            sealed = call.host.sealer.seal(_encode(own), self._context)
+        except ValueError:
+            raise InvalidResponse("The requestState is too long to be handed on") from None
+        return Raw(_encode({**result, "requestState": sealed}))
+
+    @property
+    def _context(self) -> bytes:
+        return b"gateway/" + self.name.encode()
+
+    # --- failures ---
+
+    async def _is_mended(self, error: ProtocolError, connection: RelayConnection | None) -> bool:
+        """Remove the cause of an error that is none of the client's; return whether the request may be sent again."""
+        if error.code == HEADER_MISMATCH:
+            # XMH-7: the headers were made from an outdated list.
+            await self._suspect()
+            return True
+        if error.code == UNSUPPORTED_PROTOCOL_VERSION and connection is not None:
+            # The server was replaced by one of another era.
+            await self.connections.close()
+            return True
+        return False
+
+    def _told(self, call: Call, method: str, error: ProtocolError) -> ToolwireError:
+        """Return the error of a server in the terms of the client's revision."""
+        if error.code in (HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION):
+            return self._failed(error)
+        if error.code == MISSING_CLIENT_CAPABILITY and not call.request.modern:
+            return self._failed(error)
+        if error.code == URL_ELICITATION_REQUIRED and call.revision != "2025-11-25":
+            return _url_required(error)
+        if method == "resources/read" and is_resource_not_found(error):
+            return ResourceNotFound(error.message, error.data)
+        return error
+
+    def _failed(self, error: ToolwireError) -> ToolError:
+        text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
+        if isinstance(error, OutcomeUnknown | Timeout):
+            text = f"{text}; the request may have been carried out"
+        elif isinstance(error, Unreachable):
+            text = f"{text}; the request was not carried out"
+        log.warning("%s: %s", self.name, text)
+        return ToolError(f"The server {self.name!r} behind this one failed: {text}")
+
+
+_COMPLETE: Final = Raw(b'"complete"')
+_INPUT_REQUIRED: Final = Raw(b'"input_required"')
+
+
+def carried(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the capabilities of a client that a gateway can carry."""
+    kept = {name: value for name, value in capabilities.items() if name not in ("tasks", "extensions")}
+    roots = kept.get("roots")
+    if isinstance(roots, dict) and "listChanged" in roots:
+        kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
+    return kept
+
+
+def _hops(meta: Mapping[str, Raw]) -> int:
+    raw = meta.get(HOPS_KEY)
+    if raw is None:
+        return 0
+    try:
+        hops = msgspec.json.decode(raw, type=int)
+    except msgspec.DecodeError:
+        hops = 0
+    if hops >= MAX_HOPS:
+        raise ProtocolError(INTERNAL_ERROR, f"The request came through {hops} gateways: they lead to each other")
+    return max(hops, 0)
+
+
+def _client_of(call: Call) -> Hashable:
+    """Return what tells the client of a call from others: its connection, session or principal, or its address."""
+    connection = call.outlet.connection
+    if isinstance(connection, Session):
+        return connection
+    if not call.request.modern and call.session_id is not None:
+        return call.session_id
+    return principal_key(call.principal) or cast("Hashable", call.request.caller)
+
+
+def _describe(call: Call, connection: RelayConnection, given: Mapping[str, Raw], meta: dict[str, Any]) -> None:
+    """Say in `_meta` who asks, and what the client can do, as every request of 2026-07-28 does (META-1)."""
+    request = call.request
+    meta[t.PROTOCOL_VERSION_KEY] = connection.revision
+    capabilities = given.get(t.CLIENT_CAPABILITIES_KEY)
+    if capabilities is None or b'"extensions"' in bytes(capabilities) or b'"tasks"' in bytes(capabilities):
+        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities)
+    else:
+        meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
+    client = given.get(t.CLIENT_INFO_KEY, request.client)
+    if client is not UNSET:
+        meta[t.CLIENT_INFO_KEY] = client
+    level = request.log_level if request.modern else _level_of(call)
+    if level is not UNSET and t.has_capability(connection.agreement.capabilities, "logging"):
+        meta[t.LOG_LEVEL_KEY] = level
+
+
+def _level_of(call: Call) -> Any:
+    client = getattr(call.outlet.connection, "state", None)
+    return client.level if isinstance(client, LegacyClient) else UNSET
+
+
+async def _set_level(call: Call, connection: RelayConnection) -> None:
+    """Have a legacy server send the log messages that this call wants. The level is that of the connection.
+
+    The lowest level that any call wanted holds, and each call gets the messages that it wants.
+    """
+    wanted = call.request.log_level if call.request.modern else _level_of(call)
+    if wanted is UNSET or "logging/setLevel" not in connection.callable:
+        return
+    if connection.level is not None and t.severity(connection.level) <= t.severity(wanted):
+        return
+    connection.level = wanted
+    await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
+
+
+# --- What a server sends while a call is in flight --------------------------------------------------------------------
+
+
+def _reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
+    def report(params: t.ProgressNotificationParams) -> None:
+        total = None if params.total is UNSET else params.total
+        call.tell_progress(params.progress, total, None if params.message is UNSET else params.message)
+
+    return report
+
+
+def _telling(call: Call) -> Callable[[Notice], None]:
+    def tell(notice: Notice) -> None:
+        if notice.method != "notifications/message":
+            _hand_on(call, notice)
+            return
+        threshold = call.host.log_threshold(call)
+        if threshold is None or t.severity(notice.params.level) < threshold:
+            return
+        if call.mask is None:
+            call.outlet.notify(notice.method, cast("t.Wire", _of_all_connections(notice.raw)))
+        else:
+            params: t.LoggingMessageNotificationParams = notice.params
+            call.tell_log(params.level, params.data, None if params.logger is UNSET else params.logger)
+
+    return tell
+
+
+def _telling_client(call: Call) -> Callable[[Notice], None] | None:
+    """Return what hands on notifications that come when no call is in flight; None for a client without connection."""
+    return None if call.request.modern else lambda notice: _hand_on(call, notice)
+
+
+def _hand_on(call: Call, notice: Notice) -> None:
+    connection = call.outlet.connection
+    client = getattr(connection, "state", None)
+    if notice.method == "notifications/message" and not (
+        isinstance(client, LegacyClient) and t.severity(notice.params.level) >= t.severity(client.level)
+    ):
+        return
+    notify = getattr(connection, "notify", None)
+    if notify is not None and not call.request.modern:
+        notify(notice.method, _of_all_connections(notice.raw))
+
+
+def _of_all_connections(raw: Raw | msgspec.UnsetType) -> Raw:
+    """Return the params of a notification without the members of `_meta` that describe one connection."""
+    if raw is UNSET:
+        return Raw(b"{}")
+    members = _members(raw)
+    meta = members.get("_meta")
+    if meta is None:
+        return raw
+    kept = {key: value for key, value in _members(meta).items() if key not in OF_ONE_CONNECTION}
+    own: dict[str, Any] = {name: value for name, value in members.items() if name != "_meta"}
+    return Raw(_encode({**own, "_meta": kept} if kept else own))
+
+
+# --- Questions --------------------------------------------------------------------------------------------------------
+
+
+def _answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
+    """Return what answers the questions of a legacy server; None where the client cannot be asked meanwhile."""
+    if call.request.modern:
+        return None
+
+    async def answer(request: Incoming) -> Any:
+        params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
+        try:
+            return await _ask(call, request.method, params)
+        except Refused as refusal:
+            code = INTERNAL_ERROR if refusal.code is None else refusal.code
+            raise ProtocolError(code, str(refusal)) from None
+        except NotSupported as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from None
+
+    return answer
+
+
+async def _ask(call: Call, method: str, params: Any) -> Raw:
+    """Ask the client of a call, and return its answer as it came."""
+    if method == "roots/list":
+        return await call.ask("roots/list", None, None, None, False)
+    if params.meta is not UNSET:
+        # The token and the task in it are those of the connection to the server.
+        params = replace_members(params, meta=UNSET)
+    if not call.request.modern:
+        if method == "elicitation/create" and params.mode == "url" and params.elicitation_id is UNSET:
+            # 2025-11-25 client/elicitation: a URL has an id there.
+            params = replace_members(params, elicitation_id=os.urandom(16).hex())
+        if call.mask is None:
+            try:
+                params = Raw(t.encode(shape(params, call.revision)))
+            except ValueError as error:
+                raise NotSupported(f"The client cannot be asked this: {error}") from None
+    return await call.ask(cast("Kind", method), params, None, None, False)
+
+
+async def _answered(call: Call, sent: Sent, asked: t.InputRequiredResult, round: int) -> dict[str, Any]:
+    """Return the params for the next round: the same request, with the answers of the client (MRTR-12 to MRTR-14)."""
+    members = dict(sent.members)
+    if asked.request_state is not UNSET:
+        members["requestState"] = asked.request_state
+    questions = {} if asked.input_requests is UNSET else asked.input_requests
+    if not questions:
+        if asked.request_state is UNSET:
+            raise InvalidResponse("The server wants more and does not say what")
+        await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
+        return members
+    if len(questions) > MAX_QUESTIONS:
+        raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
+    async with asyncio.TaskGroup() as together:
+        tasks = {
+            key: together.create_task(_ask(call, question.method, question.params))
+            for key, question in questions.items()
+        }
+    members["inputResponses"] = {key: _without_meta(task.result()) for key, task in tasks.items()}
+    return members
+
+
+def _without_meta(answer: Raw) -> Raw:
+    if b'"_meta"' not in bytes(answer):
+        return answer
+    return Raw(_encode({name: value for name, value in _members(answer).items() if name != "_meta"}))
+
+
+def _may_repeat(error: TransportError, connection: RelayConnection | None, method: str) -> bool:
+    """Return whether a request may be sent again, on a new connection, without a chance that it runs twice."""
+    if connection is None:
+        return False  # The connection could not be opened, which was tried again already.
+    if isinstance(error, Unreachable):
+        return connection.ended or connection.session.over
+    return isinstance(error, OutcomeUnknown) and method in READING
+
+
+def _url_required(error: ProtocolError) -> ToolwireError:
+    """Return the question of a 2025-11-25 server that the user has to open a page, for a client of another revision."""
+    try:
+        first = msgspec.convert(error.data, t.URLElicitationRequiredErrorData).elicitations[0]
+    except (msgspec.ValidationError, IndexError):
+        return ToolError(error.message)
+    if first.url is UNSET:
+        return ToolError(error.message)
+    return UrlRequired(first.message, first.url)

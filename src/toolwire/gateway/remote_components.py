@@ -1,0 +1,263 @@
+"""Components that live at another server: its definitions, listed here, and its answers, handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.client.connection import CEILING_SECONDS
+from toolwire.client.relay import RelayConnection
+from toolwire.gateway.relaying import Relay, sent_with
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import InvalidResponse, ServerError, ToolError
+from toolwire.protocol.open_codec import replace_members
+from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
+from toolwire.server.binding.results import OpenResult
+from toolwire.server.call import Call
+from toolwire.server.completion import Completion
+from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
+from toolwire.server.components.base import checked_name
+from toolwire.server.components.tools import as_object, is_of_objects, output_schema_for
+
+R = TypeVar("R", bound=t.Result)
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_PRIVATE: Final = Raw(b'"private"')
+
+
+class Home(Protocol):
+    """The server that has the components of another server."""
+
+    relay: Relay
+    uris: UriNames
+
+    def component(self, like: Component) -> Component | None:
+        """Return the component that is listed under the key of another one now."""
+
+
+def _seconds(relay: Relay) -> float:
+    """Return the time of a handler here. The time of the request itself is shorter, and its error names the server."""
+    return CEILING_SECONDS + (relay.timeout or CEILING_SECONDS)
+
+
+class RemoteTool(ToolBase):
+    """A tool of another server."""
+
+    keeps_state = True
+
+    def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
+        self._home = home
+        self.remote: t.Tool = definition
+        self.name = self.key = checked_name(key, "tool")
+        self.annotations = definition.annotations
+        self.task = None
+        self.input_schema = definition.input_schema
+        self.output_schema = None if definition.output_schema is UNSET else definition.output_schema
+        self.wraps = self.output_schema is not None and not is_of_objects(self.output_schema)
+        try:
+            self.headers = header_paths(definition.input_schema)
+        except BadHeader as error:
+            # XMH-6: clients leave out a tool with such a mark.
+            raise ServerError(str(error)) from None
+        super().__init__(
+            None,
+            title=_given(definition.title),
+            description=_given(definition.description),
+            timeout=_seconds(home.relay),
+        )
+
+    def definition(self, revision: str) -> t.Tool:
+        remote = self.remote
+        changes: dict[str, Any] = {"name": self.name, "execution": UNSET}
+        if remote.output_schema is not UNSET:
+            changes["output_schema"] = output_schema_for(remote.output_schema, revision)
+        if remote.meta is not UNSET and self._home.uris.active:
+            changes["meta"] = self._home.uris.in_meta(remote.meta)
+        return replace_members(remote, **changes)
+
+    async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
+        sent = sent_with(call, "tools/call")
+        sent.members["name"] = self.remote.name
+        if raw is not UNSET:
+            sent.members["arguments"] = raw
+        else:
+            sent.members.pop("arguments", None)
+        answer, connection = await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw))
+        result = handed_on(call, connection, answer, OpenResult, self._home)
+        is_wrapped = isinstance(result, t.CallToolResult) and not call.request.modern
+        if is_wrapped and result.structured_content is not UNSET:
+            wraps = self.wraps and connection.modern
+            result.structured_content = as_object(result.structured_content, wraps, call.revision)
+        return result
+
+    def _repeated(self, raw: Raw | UnsetType) -> dict[str, str]:
+        """Return the headers that repeat arguments, by the newest definition of the tool (XMH-2)."""
+        newest = self._home.component(self)
+        paths = newest.headers if isinstance(newest, ToolBase) else self.headers
+        return parameter_headers(paths, msgspec.json.decode(raw)) if paths and raw is not UNSET else {}
+
+
+class RemotePrompt(Prompt):
+    """A prompt of another server."""
+
+    keeps_state = True
+
+    def __init__(self, home: Home, definition: t.Prompt, key: str) -> None:
+        self._home = home
+        self.remote: t.Prompt = definition
+        arguments = () if definition.arguments is UNSET else definition.arguments
+        super().__init__(name=key, messages=(), arguments=arguments, timeout=_seconds(home.relay))
+        self.title, self.description = _given(definition.title), _given(definition.description)
+
+    def definition(self, revision: str) -> t.Prompt:
+        return replace_members(self.remote, name=self.name)
+
+    async def get(self, call: Call, values: dict[str, str]) -> Any:
+        sent = sent_with(call, "prompts/get")
+        sent.members["name"] = self.remote.name
+        if "arguments" not in sent.members and values:
+            sent.members["arguments"] = values
+        answer, connection = await self._home.relay.send(call, "prompts/get", sent)
+        return handed_on(call, connection, answer, t.GetPromptResult, self._home)
+
+
+class RemoteResource(Resource):
+    """A resource of another server."""
+
+    keeps_state = True
+
+    def __init__(self, home: Home, definition: t.Resource) -> None:
+        self._home = home
+        self.remote: t.Resource = definition
+        super().__init__(
+            home.uris.public(definition.uri), content="", name=definition.name or None, timeout=_seconds(home.relay)
+        )
+        self.title, self.description = _given(definition.title), _given(definition.description)
+
+    def definition(self, revision: str) -> t.Resource:
+        return replace_members(self.remote, uri=self.uri)
+
+    async def read(self, call: Call, uri: str) -> Any:
+        return await _read(self._home, call, self.remote.uri)
+
+
+class RemoteTemplate(ResourceTemplate):
+    """A resource template of another server."""
+
+    keeps_state = True
+
+    def __init__(self, home: Home, definition: t.ResourceTemplate, uri_template: str) -> None:
+        self._home = home
+        self.remote: t.ResourceTemplate = definition
+        super().__init__(
+            uri_template, _elsewhere, name=definition.name or None, screen=False, timeout=_seconds(home.relay)
+        )
+        self.title, self.description = _given(definition.title), _given(definition.description)
+
+    def definition(self, revision: str) -> t.ResourceTemplate:
+        return replace_members(self.remote, uri_template=self.uri_template)
+
+    def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
+        return sent
+
+    async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
+        return await _read(self._home, call, self._home.uris.inner(uri))
+
+
+async def _elsewhere() -> str:
+    """Stand for the function of a template, which is at another server."""
+    raise ToolError("This resource is read at another server")
+
+
+async def _read(home: Home, call: Call, uri: str) -> Any:
+    sent = sent_with(call, "resources/read")
+    sent.members["uri"] = uri
+    answer, connection = await home.relay.send(call, "resources/read", sent)
+    result = handed_on(call, connection, answer, t.ReadResourceResult, home)
+    if isinstance(result, t.ReadResourceResult):
+        if call.outer is not None:
+            return result.contents
+        if result.cache_scope == "public":
+            result.cache_scope = "private"
+    elif isinstance(result, dict) and "cacheScope" in result:
+        # A server may call something public that it shows to nobody but the holder of its credential.
+        result["cacheScope"] = _PRIVATE
+    return result
+
+
+class RemoteCompletion(Completion):
+    """Suggestions of another server for one argument of a prompt, or one variable of a template."""
+
+    def __init__(self, home: Home, reference: Mapping[str, Any], argument: str) -> None:
+        super().__init__(())
+        self._home = home
+        self._reference = dict(reference)
+        self._argument = argument
+
+    async def complete(self, call: Call, partial: str, arguments: dict[str, str]) -> t.Completion:
+        sent = sent_with(call, "completion/complete")
+        sent.members["ref"] = self._reference
+        sent.members["argument"] = {"name": self._argument, "value": partial}
+        answer, _ = await self._home.relay.send(call, "completion/complete", sent)
+        return _decoded(self._home, answer, t.CompleteResult).completion
+
+
+def handed_on(call: Call, connection: RelayConnection, raw: Raw, type_: type[R], home: Home) -> Any:
+    """Return a result of another server in the form in which the kernel finishes it.
+
+    It stays as it came where the client knows all that the server's revision knows, and nobody here reads it.
+    """
+    if home.uris.active:
+        raw = home.uris.in_result(raw)
+    is_read = call.outer is not None or call.host.results_are_read
+    same_era = connection.modern == call.request.modern
+    if not is_read and same_era and call.revision >= connection.revision:
+        if not connection.modern:
+            return raw
+        members: dict[str, Any] = _members(raw)
+        meta = members.get("_meta")
+        if meta is not None:
+            # META-8: the name in it is that of the other server, and this server adds its own.
+            own = _members(meta)
+            own.pop(t.SERVER_INFO_KEY, None)
+            own.pop(t.SUBSCRIPTION_ID_KEY, None)
+            members["_meta"] = own
+        return members
+    if connection.modern and _is_question(raw):
+        return _without_connection(_decoded(home, raw, t.InputRequiredResult))
+    return _without_connection(_decoded(home, raw, type_))
+
+
+class _Kind(msgspec.Struct):
+    result_type: str = msgspec.field(default="complete", name="resultType")
+
+
+_kind = msgspec.json.Decoder(_Kind).decode
+
+
+def _is_question(raw: Raw) -> bool:
+    return _kind(raw).result_type == "input_required"
+
+
+def _decoded(home: Home, raw: Raw, type_: type[R]) -> R:
+    try:
+        return t.decode(type_, raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        broken = InvalidResponse(f"Its answer is broken: {error}")
+        raise ToolError(f"The server {home.relay.name!r} behind this one failed: {broken}") from None
+
+
+def _without_connection(result: R) -> R:
+    """Leave out the members of `_meta` that describe the connection to the other server."""
+    if isinstance(result.meta, dict) and not t.MODERN_META_KEYS.isdisjoint(result.meta):
+        kept = {key: value for key, value in result.meta.items() if key not in t.MODERN_META_KEYS}
+        result.meta = kept or UNSET
+    return result
+
+
+def _given(value: str | UnsetType) -> str | None:
+    return None if value is UNSET else value

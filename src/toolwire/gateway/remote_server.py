@@ -1,0 +1,469 @@
+"""`RemoteServer`: a server whose components live at another server.
+
+It is a `Server` like any other, so that access rules, policies, middleware, audit and metrics of the servers that mount
+it hold for the other server, too. Its catalogue is filled from the lists of the other server and follows their changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+
+from msgspec import UNSET
+
+from toolwire._version import __version__
+from toolwire.backoff import Backoff
+from toolwire.client.connection import ClientConnection
+from toolwire.client.listen import Subscription
+from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
+from toolwire.client.requests import Read
+from toolwire.client.target import Target
+from toolwire.client.targets import TargetOptions, resolve
+from toolwire.gateway.back_connections import BackConnections
+from toolwire.gateway.names import MAX_NAME, bounded_name, named_uri
+from toolwire.gateway.relaying import Relay
+from toolwire.gateway.remote_components import (
+    RemoteCompletion,
+    RemotePrompt,
+    RemoteResource,
+    RemoteTemplate,
+    RemoteTool,
+)
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError, ServerError, ToolwireError
+from toolwire.server.components import Component
+from toolwire.server.server import Server
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: How many seconds a server that starts waits for the lists of the servers behind it. Late lists are told as changes.
+LIST_SECONDS: Final = 5.0
+#: How many seconds a request to another server may take.
+TIMEOUT_SECONDS: Final = 60.0
+#: How many seconds pass before lists are read again whose changes the other server does not announce.
+FRESH_SECONDS: Final = 300.0
+#: A list is read up to this many pages and bytes.
+MAX_PAGES: Final = 64
+MAX_BYTES: Final = 32 * 1024 * 1024
+#: `_meta` of a list: the servers whose components are missing in it, or may be out of date.
+MISSING_KEY: Final = "io.toolwire/missing"
+
+State: TypeAlias = Literal["connecting", "ready", "away"]
+Item = TypeVar("Item")
+
+
+class _Lists:
+    """The lists of another server, as it sent them."""
+
+    def __init__(self) -> None:
+        self.tools: list[t.Tool] = []
+        self.prompts: list[t.Prompt] = []
+        self.resources: list[t.Resource] = []
+        self.templates: list[t.ResourceTemplate] = []
+        self.is_partial: bool = False
+
+
+class RemoteServer(Server):
+    """A server whose components live at another server.
+
+    `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        *,
+        timeout: float | None = TIMEOUT_SECONDS,
+        revision: str | None = None,
+        room: int = MAX_NAME,
+    ) -> None:
+        super().__init__(name, lifespan=_running)
+        identity = t.Implementation("toolwire-gateway", __version__)
+        self.back_connections: BackConnections = BackConnections(
+            target, identity, changed=self._told, timeout=timeout, revision=revision
+        )
+        self.uris: UriNames = UriNames(name)
+        self.relay: Relay = Relay(name, self.back_connections, timeout=timeout, suspect=self.refresh)
+        self.state: State = "connecting"
+        self.error: str | None = None
+        """Why the other server is away; None while it is there."""
+        self.published: list[Callable[[], None]] = []
+        """Called when the components, or the state of the other server, have changed."""
+        self._room = room
+        self._lists: _Lists | None = None
+        self._is_settled = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._first: asyncio.Event = asyncio.Event()
+        self._wanted: asyncio.Event = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._is_outdated = False
+        self._watched: list[Any] = []
+        self._deadline = 0.0
+        self.retires: bool = False
+        """Whether calls in flight go on after the server was removed."""
+        self._closing: asyncio.Future[None] | None = None
+        self.catalog.notes = {MISSING_KEY: [name]}
+
+    # --- beginning and end ---
+
+    def begin(self) -> None:
+        """Connect to the other server, and follow its lists, until `end`."""
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + LIST_SECONDS
+        self._first, self._wanted = asyncio.Event(), asyncio.Event()
+        self._is_settled = False
+        for catalog in (self.catalog, *self.catalog.hosts()):
+            hub = catalog.owner.kernel.hub
+            hub.watchers.append(self._wanted.set)
+            self._watched.append(hub)
+        self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
+
+    async def end(self) -> None:
+        """Close all connections to the other server."""
+        for hub in self._watched:
+            hub.watchers.remove(self._wanted.set)
+        self._watched.clear()
+        for task in (self._keeper, self._reading):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        self._keeper = self._reading = None
+        if self.retires:
+            # The servers that mounted this one do not wait for it.
+            self._closing = asyncio.ensure_future(self._retire())
+        else:
+            await self.back_connections.close()
+
+    async def _retire(self) -> None:
+        """Close all connections when the calls in flight have ended."""
+        await self.back_connections.idle()
+        await self.back_connections.close()
+
+    async def settle(self) -> None:
+        """Wait for the lists of the other server, up to the deadline that began with `begin`."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await self._first.wait()
+        except TimeoutError:
+            self._away(f"it did not list its components within {LIST_SECONDS:g} seconds")
+        self._is_settled = True
+        if self._lists is not None:
+            self._publish(self._lists)
+
+    # --- following ---
+
+    async def _keep(self) -> None:
+        """Keep the lists up to date, whatever happens to the other server."""
+        backoff = Backoff()
+        while True:
+            try:
+                connection = await self.back_connections.shared_connection()
+                await self.refresh()
+                backoff.reset()
+                await self._follow(connection)
+            except ToolwireError as error:
+                self._away(str(error))
+                self._first.set()
+            except Exception as error:
+                log.exception("following the server %r failed", self.name)
+                self._away(f"an error in this server: {type(error).__name__}")
+                self._first.set()
+            await asyncio.sleep(backoff.after(None))
+
+    async def _follow(self, connection: ClientConnection) -> None:
+        """Hear of changes until the connection ends, or the lists have to be read again."""
+        hearing: asyncio.Task[None] | None = None
+        subscription: Subscription | None = None
+        try:
+            while not connection.ended:
+                self._wanted.clear()
+                filter_ = self._filter(connection)
+                following = None if filter_ is None else Subscription(self.back_connections.shared, filter_, 30.0)
+                if following is not None:
+                    # The new subscription is there before the old one ends, so that no change is missed.
+                    await following.__aenter__()
+                if hearing is not None and subscription is not None:
+                    await _stop(hearing)
+                    await subscription.close()
+                subscription, hearing = following, None
+                waits: set[asyncio.Task[Any]] = {asyncio.ensure_future(self._wanted.wait())}
+                if following is not None:
+                    hearing = asyncio.ensure_future(self._hear(following))
+                    waits.add(hearing)
+                waits.add(connection.reader)
+                done, _ = await asyncio.wait(
+                    waits,
+                    timeout=None if _announces_everything(connection) else FRESH_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for wait in waits - {hearing, connection.reader}:
+                    await _stop(wait)
+                if hearing is not None and hearing in done:
+                    hearing.result()
+                    return  # The server ended the stream. Everything is read again.
+                if not done:
+                    await self.refresh()
+        finally:
+            if hearing is not None:
+                await _stop(hearing)
+            if subscription is not None:
+                await subscription.close()
+
+    def _filter(self, connection: ClientConnection) -> t.SubscriptionFilter | None:
+        """Return what to listen for: changes of the lists, and the resources that clients subscribed to."""
+        declared = connection.agreement.capabilities
+        uris = self._watched_uris() if t.has_capability(declared, "resources.subscribe") else []
+        flags = [t.has_capability(declared, f"{kind}.listChanged") for kind in ("tools", "prompts", "resources")]
+        if not uris and not any(flags):
+            return None
+        tools, prompts, resources = (flag or UNSET for flag in flags)
+        return t.SubscriptionFilter(
+            tools_list_changed=tools,
+            prompts_list_changed=prompts,
+            resources_list_changed=resources,
+            resource_subscriptions=uris or UNSET,
+        )
+
+    def _watched_uris(self) -> list[str]:
+        """Return the addresses, as the other server knows them, that clients are subscribed to."""
+        watched = {uri for hub in self._watched for uri in hub.watched()}
+        own = [uri for uri in watched if self.catalog.resource(uri) or self.catalog.template(uri)]
+        return sorted(self.uris.inner(uri) for uri in own)
+
+    async def _hear(self, subscription: Subscription) -> None:
+        async for change in subscription:
+            if change.kind == "resource" and change.uri is not None:
+                self.notify_updated(self.uris.public(change.uri))
+            else:
+                await self.refresh()
+
+    def _told(self, method: str | None, uri: str | None) -> None:
+        """Take note of an announcement on the shared connection. `_hear` acts on it."""
+
+    # --- lists ---
+
+    async def refresh(self) -> None:
+        """Read the lists again. Requests that come meanwhile are served together by one more reading."""
+        if self._reading is not None and not self._reading.done():
+            self._is_outdated = True
+        else:
+            self._reading = asyncio.ensure_future(self._read_lists())
+        reading = self._reading
+        await asyncio.wait({reading})
+        if not reading.cancelled():
+            reading.result()
+
+    async def _read_lists(self) -> None:
+        while True:
+            self._is_outdated = False
+            lists = await self._listed(await self.back_connections.shared_connection())
+            if not self._is_outdated:
+                break
+        self._lists = lists
+        self.state, self.error = "ready", None
+        self._first.set()
+        if self._is_settled:
+            self._publish(lists)
+
+    async def _listed(self, connection: ClientConnection) -> _Lists:
+        lists = _Lists()
+
+        async def read(method: str, reader: Read[Any], entries: Callable[[Any], list[Item]]) -> list[Item]:
+            found, whole = await _all_pages(connection, method, reader, entries)
+            lists.is_partial = lists.is_partial or not whole
+            return found
+
+        if "tools/list" in connection.callable:
+            lists.tools = await read("tools/list", read_tools, lambda page: page.tools)
+        if "prompts/list" in connection.callable:
+            lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts)
+        if "resources/list" in connection.callable:
+            lists.resources = await read("resources/list", read_resources, lambda page: page.resources)
+            try:
+                lists.templates = await read(
+                    "resources/templates/list", read_templates, lambda page: page.resource_templates
+                )
+            except ProtocolError as error:
+                # Servers that have resources and no templates often do not know the method.
+                log.debug("%s lists no templates: %s", self.name, error)
+        return lists
+
+    def _publish(self, lists: _Lists) -> None:
+        """Offer the components in the lists. Clients are told of a change only if there is one."""
+        catalog = self.catalog
+        self._rename(lists)
+        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools)
+        prompts = self._made(
+            lists.prompts, lambda each: RemotePrompt(self, each, self._name(each.name)), catalog.prompts
+        )
+        resources = self._made(lists.resources, lambda each: RemoteResource(self, each), catalog.resources)
+        templates = self._made(lists.templates, self._template, catalog.templates)
+        changed = [
+            family
+            for family, before, after in (
+                ("tools", catalog.tools, tools),
+                ("prompts", catalog.prompts, prompts),
+                ("resources", catalog.resources, resources),
+                ("resources", catalog.templates, templates),
+            )
+            if before != after
+        ]
+        catalog.tools, catalog.prompts = tools, prompts  # type: ignore[assignment]
+        catalog.resources, catalog.templates = resources, templates  # type: ignore[assignment]
+        self._complete()
+        self._note_missing(lists.is_partial)
+        for family in dict.fromkeys(changed):
+            catalog.changed(family)
+        self._tell_published()
+
+    def _made(self, definitions: Iterable[Any], make: Callable[[Any], Any], before: dict[str, Any]) -> dict[str, Any]:
+        """Make components by their keys. One whose definition did not change stays the same object."""
+        made: dict[str, Any] = {}
+        for definition in definitions:
+            try:
+                component = make(definition)
+            except (ServerError, ValueError) as error:
+                label = getattr(definition, "name", "")
+                log.warning("%s: %r is left out: %s", self.name, label[:200], error)
+                continue
+            known = before.get(component.key)
+            if known is not None and t.encode(known.remote) == t.encode(component.remote):
+                component = known
+            made.setdefault(component.key, component)
+        return made
+
+    def _name(self, name: str) -> str:
+        return bounded_name(name, self._room)
+
+    def _template(self, definition: t.ResourceTemplate) -> RemoteTemplate:
+        is_renamed = definition.uri_template in self._renamed_templates
+        return RemoteTemplate(
+            self, definition, named_uri(definition.uri_template, self.name) if is_renamed else definition.uri_template
+        )
+
+    _renamed_templates: frozenset[str] = frozenset()
+
+    def _rename(self, lists: _Lists) -> None:
+        """Rename addresses that another server had first. An address keeps its name as long as it is listed."""
+        resources = [each.uri for each in lists.resources if self._is_taken("resources", each.uri)]
+        templates = [each.uri_template for each in lists.templates if self._is_taken("templates", each.uri_template)]
+        self._renamed_templates = frozenset(templates)
+        self.uris.rename(resources, templates)
+
+    def _is_taken(self, kind: str, key: str) -> bool:
+        if key in (self.catalog.resources if kind == "resources" else self.catalog.templates):
+            return False
+        for host in self.catalog.hosts():
+            found = host.all(kind).get(key)
+            if found is not None and found.owner is not self:
+                return True
+        return False
+
+    def _complete(self) -> None:
+        """Offer completions for all arguments, where the other server has any."""
+        connection = self.back_connections.shared.connection
+        self.catalog.completions = {}
+        if connection is None or "completion/complete" not in connection.callable:
+            return
+        for prompt in cast("dict[str, RemotePrompt]", self.catalog.prompts).values():
+            reference = {"type": "ref/prompt", "name": prompt.remote.name}
+            for argument in prompt.argument_names:
+                self.catalog.complete("ref/prompt", prompt.key, argument, RemoteCompletion(self, reference, argument))
+        for template in cast("dict[str, RemoteTemplate]", self.catalog.templates).values():
+            reference = {"type": "ref/resource", "uri": template.remote.uri_template}
+            for variable in template.template.variables:
+                self.catalog.complete(
+                    "ref/resource", template.key, variable, RemoteCompletion(self, reference, variable)
+                )
+
+    def component(self, like: Component) -> Component | None:
+        """Return the component that is listed under the key of another one now."""
+        return self.catalog.tools.get(like.key)
+
+    # --- the state of the other server ---
+
+    def _away(self, why: str) -> None:
+        if self.state != "away":
+            log.warning("the server %r is away: %s", self.name, why)
+        self.state, self.error = "away", why
+        self._note_missing(True)
+        self._tell_published()
+
+    def _note_missing(self, is_missing: bool) -> None:
+        """Say in lists that components of this server are missing, or may be out of date."""
+        notes = {MISSING_KEY: [self.name]} if is_missing else {}
+        if notes != self.catalog.notes:
+            self.catalog.notes = notes
+            # Clients are not told: the list is the same.
+            self.catalog.changed("notes")
+
+    def _tell_published(self) -> None:
+        for callback in tuple(self.published):
+            callback()
+
+    @property
+    def remote_instructions(self) -> str | None:
+        """The instructions of the other server, where they are known."""
+        connection = self.back_connections.shared.connection
+        told = None if connection is None else getattr(connection, "agreement", None)
+        return None if told is None or told.instructions is UNSET else told.instructions
+
+
+def remote(target: Any, prefix: str | None = None) -> RemoteServer:
+    """Return a server in front of what a `Client` connects to, for `Server.mount`."""
+    try:
+        place = resolve(target, TargetOptions())
+    except (TypeError, ValueError) as error:
+        raise ServerError(
+            f"Only a Server, a URL, a command or a server file can be mounted, not {type(target).__name__}: {error}"
+        ) from None
+    return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
+
+
+async def _all_pages(
+    connection: ClientConnection, method: str, read: Read[Any], entries: Callable[[Any], list[Item]]
+) -> tuple[list[Item], bool]:
+    """Return the entries of a list, and whether they are all of them."""
+    bounds = ListBounds(method, max_bytes=MAX_BYTES)
+    found: list[Item] = []
+    cursor: Any = UNSET
+    for _ in range(MAX_PAGES):
+        params = t.PaginatedRequestParams(cursor=cursor)
+        page = await connection.ask(method, params, bounds.measuring(read), LIST_SECONDS * 2)
+        listed = entries(page)
+        bounds.count(len(listed))
+        found.extend(listed)
+        cursor = page.next_cursor
+        if cursor is UNSET or bounds.is_repeated(cursor):
+            return found, True
+    log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
+    return found, False
+
+
+def _announces_everything(connection: ClientConnection) -> bool:
+    declared = connection.agreement.capabilities
+    return all(
+        t.has_capability(declared, f"{kind}.listChanged")
+        for kind in ("tools", "prompts", "resources")
+        if t.has_capability(declared, kind)
+    )
+
+
+async def _stop(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@asynccontextmanager
+async def _running(server: Server) -> AsyncIterator[None]:
+    assert isinstance(server, RemoteServer)
+    server.begin()
+    try:
+        yield
+    finally:
+        await server.end()
