@@ -14,7 +14,7 @@ from toolwire.gateway.relaying import Relay, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InvalidResponse, ServerError, ToolError
-from toolwire.protocol.open_codec import replace_members
+from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
@@ -254,7 +254,8 @@ def _decoded(home: Home, raw: Raw, type_: type[R]) -> R:
 def _without_connection(result: R) -> R:
     """Leave out the members of `_meta` that describe the connection to the other server."""
     if isinstance(result.meta, dict) and not t.MODERN_META_KEYS.isdisjoint(result.meta):
-        kept = {key: value for key, value in result.meta.items() if key not in t.MODERN_META_KEYS}
+        # With the JSON of each member as it came: it may hold a signature, or a number that Python writes differently.
+        kept = {key: value for key, value in exact_meta(result).items() if key not in t.MODERN_META_KEYS}
         result.meta = kept or UNSET
     return result
 

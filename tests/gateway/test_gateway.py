@@ -1,0 +1,421 @@
+"""`Gateway`: several servers as one, while they come, change and go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before
+
+from toolwire import Client, Server, ToolResult, testing
+from toolwire.client.target import Link, Target
+from toolwire.gateway import Gateway, remote_server
+from toolwire.gateway.remote_server import MISSING_KEY
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError, ServerError, Unreachable
+from toolwire.protocol.revisions import MODERN
+from toolwire.wire.channel import memory_pair
+
+FRONT_AND_BACK = pytest.mark.parametrize(
+    ("front", "back", "far"), [(front, back, far) for front in REVISIONS for back in REVISIONS for far in OVER]
+)
+
+
+def one(name: str, *tools: str) -> Server:
+    server = Server(name)
+    for each in tools:
+        server.add(_tool(each, name))
+    return server
+
+
+def _tool(name: str, says: str) -> Any:
+    async def answer() -> str:
+        return says
+
+    answer.__name__ = name
+    return answer
+
+
+async def told(changes: Any) -> str:
+    change = await anext(aiter(changes))
+    return str(change.kind)
+
+
+# --- names ---
+
+
+async def test_two_servers_with_the_same_tools_stay_apart() -> None:
+    gateway = Gateway("front")
+    gateway.add("one", one("first", "run")).add("two", one("second", "run"))
+    async with testing.connect(gateway) as (client, _):
+        assert await client.call_tool("one_run", returns=str) == "first"
+        assert await client.call_tool("two_run", returns=str) == "second"
+
+
+async def test_names_are_looked_up_and_never_taken_apart(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway("front")
+    gateway.add("a_b", one("long", "c", "x")).add("a", one("short", "b_c", "b_y"))
+    async with testing.connect(gateway) as (client, _):
+        assert await client.call_tool("a_b_x", returns=str) == "long"
+        assert await client.call_tool("a_b_y", returns=str) == "short"
+        assert await client.call_tool("a_b_c", returns=str) == "long"
+        assert gateway.backs["a"].hidden == ("a_b_c",)
+    assert "two servers have 'a_b_c'" in caplog.text
+
+
+async def test_long_names_are_cut_and_found_again() -> None:
+    long = "n" * 100 + "_search"
+    gateway = Gateway("front")
+    gateway.add("back", one("b", long))
+    async with testing.connect(gateway) as (client, _):
+        (tool,) = await client.list_tools()
+        assert len(tool.name) == 64 and tool.name.startswith("back_") and tool.name.endswith("_search")
+        assert await client.call_tool(tool.name, returns=str) == "b"
+
+
+@pytest.mark.parametrize("prefix", ["", "x."])
+async def test_the_prefix_is_what_was_given(prefix: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("back", one("b", "run"), prefix=prefix)
+    async with testing.connect(gateway) as (client, _):
+        assert [tool.name for tool in await client.list_tools()] == [f"{prefix}run"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda gateway: gateway.add("one", Server("x")), "already"),
+        (lambda gateway: gateway.add("", Server("x")), "printable"),
+        (lambda gateway: gateway.add("n" * 33, Server("x")), "1 to 32"),
+        (lambda gateway: gateway.add("two", 3), "cannot be added"),
+        (lambda gateway: gateway.add("two", Server("x"), revision="1999-01-01"), "Unknown revision"),
+        (lambda gateway: gateway.remove("two"), "no component 'two'"),
+    ],
+)
+def test_mistakes_are_named(wrong: Any, text: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("one", Server("x"))
+    with pytest.raises(ServerError, match=text):
+        wrong(gateway)
+
+
+async def test_a_gateway_has_components_of_its_own_too() -> None:
+    gateway = Gateway("front", instructions="Mine.")
+    gateway.add("back", everything())
+    gateway.add(_tool("own", "here"))
+    async with testing.connect(gateway) as (client, _):
+        assert await client.call_tool("own", returns=str) == "here"
+        assert client.instructions == "Mine.\n\nback: Ask the back."
+    gateway.remove("own")
+
+
+# --- addresses ---
+
+
+def notes(name: str) -> Server:
+    server = Server(name)
+
+    @server.resource("note://today")
+    def today() -> str:
+        return name
+
+    @server.resource("day://{day}")
+    def at(day: str) -> str:
+        return f"{name} {day}"
+
+    @server.tool(meta={"ui": {"resourceUri": "note://today"}, "ui/resourceUri": "note://today"})
+    async def link() -> Any:
+        return ToolResult(
+            [
+                t.ResourceLink(name="n", uri="note://today"),
+                t.EmbeddedResource(resource=t.ResourceContents(uri="day://monday", text="x")),
+                t.TextContent("note://today"),
+            ],
+            meta={"ui": {"resourceUri": "note://today"}},
+        )
+
+    return server
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_second_server_with_an_address_carries_its_name_everywhere(revision: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("one", notes("first")).add("two", notes("second"))
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        assert {each.uri for each in await client.list_resources()} == {"note://today", "note://two/today"}
+        templates = {each.uri_template for each in await client.list_resource_templates()}
+        assert templates == {"day://{day}", "day://two/{day}"}
+        read = await client.read_resource("note://two/today")
+        assert (read[0].uri, read[0].text) == ("note://two/today", "second")
+        assert (await client.read_resource("note://today"))[0].text == "first"
+        assert (await client.read_resource("day://two/monday"))[0].text == "second monday"
+        assert (await client.read_resource("day://monday"))[0].text == "first monday"
+        for tool in await client.list_tools():
+            ui = "note://two/today" if tool.name == "two_link" else "note://today"
+            assert tool.meta == {"ui": {"resourceUri": ui}, "ui/resourceUri": ui}
+        plain = await client.call_tool("one_link")
+        named = await client.call_tool("two_link")
+        link, embedded, text = named.to_wire().content
+        assert (link.uri, embedded.resource.uri, text.text) == ("note://two/today", "day://two/monday", "note://today")
+        assert named.meta is not None and named.meta["ui"] == {"resourceUri": "note://two/today"}
+        assert plain.to_wire().content[0].uri == "note://today"
+
+
+async def test_adding_a_server_renames_nothing() -> None:
+    gateway = Gateway("front")
+    gateway.add("two", notes("second"))
+    async with testing.connect(gateway) as (client, _):
+        assert (await client.read_resource("note://today"))[0].text == "second"
+        async with client.listen(resources_list=True) as changes:
+            gateway.add("one", notes("first"))
+            assert await told(changes) == "resources"
+        await _until(lambda: gateway.backs["one"].state == "ready" and gateway.backs["one"].resources == 2)
+        assert (await client.read_resource("note://today"))[0].text == "second"
+        assert (await client.read_resource("note://one/today"))[0].text == "first"
+
+
+async def _until(holds: Any) -> None:
+    """Let others run until something holds."""
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+# --- changes ---
+
+
+@FRONT_AND_BACK
+async def test_changes_of_a_server_are_told_once(front: str, back: str, far: str) -> None:
+    server = one("b", "run")
+    recorded = Recorded()
+    async with (
+        gateway_before(server, far, back, recorded) as gateway,
+        testing.connect(gateway, revision=front) as (client, wire),
+    ):
+        assert [tool.name for tool in await client.list_tools()] == ["b_run"]
+        async with client.listen(tools=True) as changes:
+            await _until(lambda: _listens(recorded, back))
+            server.add(_tool("more", "b"))
+            assert await told(changes) == "tools"
+            assert {tool.name for tool in await client.list_tools()} == {"b_run", "b_more"}
+            # The list is the same as before, so that nobody is told.
+            before = len(recorded.sent("tools/list"))
+            server.notify_changed("tools")
+            await _until(lambda: len(recorded.sent("tools/list")) > before)
+            await client.call_tool("b_more")
+        announced = [each for each in wire.received if each.get("method") == "notifications/tools/list_changed"]
+        assert len(announced) == 1
+
+
+def _listens(recorded: Recorded, revision: str) -> bool:
+    return bool(recorded.sent("subscriptions/listen" if revision == MODERN else "ping"))
+
+
+@FRONT_AND_BACK
+async def test_updates_of_a_resource_reach_its_subscribers(front: str, back: str, far: str) -> None:
+    server = everything()
+    recorded = Recorded()
+    async with (
+        gateway_before(server, far, back, recorded) as gateway,
+        testing.connect(gateway, revision=front) as (client, _),
+        client.listen(resources=["note://today"]) as changes,
+    ):
+        await _until(lambda: _subscribed(recorded, back))
+        await client.call_tool("b_add", {"a": 1, "b": 1})
+        server.notify_updated("note://today")
+        change = await anext(aiter(changes))
+        assert (change.kind, change.uri) == ("resource", "note://today")
+
+
+def _subscribed(recorded: Recorded, revision: str) -> bool:
+    answered = {message.get("id") for way, message in recorded.messages if way == "←" and "result" in message}
+    acknowledged = [
+        message["params"]["notifications"]
+        for way, message in recorded.messages
+        if message.get("method") == "notifications/subscriptions/acknowledged"
+    ]
+    if revision == MODERN:
+        return any("resourceSubscriptions" in each for each in acknowledged)
+    return any(each["id"] in answered for each in recorded.sent("resources/subscribe"))
+
+
+async def test_servers_come_and_go_while_a_client_is_connected() -> None:
+    gateway = Gateway("front")
+    gateway.add("one", one("first", "run"))
+    async with testing.connect(gateway) as (client, _):
+        async with client.listen(tools=True) as changes:
+            gateway.add("two", one("second", "run"))
+            await told(changes)
+        await _until(lambda: gateway.backs["two"].tools == 1)
+        assert await client.call_tool("two_run", returns=str) == "second"
+        gateway.remove("two")
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("two_run")
+        assert await client.call_tool("one_run", returns=str) == "first"
+        gateway.add("two", one("third", "run"))
+        await _until(lambda: gateway.backs["two"].tools == 1)
+        assert await client.call_tool("two_run", returns=str) == "third"
+
+
+async def test_a_call_ends_where_it_began_when_its_server_is_removed() -> None:
+    server = Server("b")
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        begun.set()
+        await go_on.wait()
+        return "ended well"
+
+    gateway = Gateway("front")
+    gateway.add("b", server)
+    async with testing.connect(gateway) as (client, _):
+        call = asyncio.ensure_future(client.call_tool("b_wait", returns=str))
+        await begun.wait()
+        gateway.remove("b")
+        assert await client.list_tools() == []
+        go_on.set()
+        assert await call == "ended well"
+
+
+# --- servers that are away ---
+
+
+class Away(Target):
+    """A server that cannot be reached, until it is told to come."""
+
+    restartable = True
+
+    def __init__(self, server: Server | None = None) -> None:
+        self.label = "a server that is away"
+        self.server = server
+        self.is_there = False
+        self.serving: asyncio.Task[None] | None = None
+
+    async def open(self) -> Link:
+        if not self.is_there or self.server is None:
+            raise Unreachable("nobody is at home")
+        ours, self.theirs = memory_pair()
+        self.serving = asyncio.ensure_future(self.server.serve(self.theirs))
+        return Link(ours, self.label)
+
+    async def leave(self) -> None:
+        """Break the connection, and let no other one begin."""
+        self.is_there = False
+        await self.theirs.close()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_server_that_is_away_is_named_and_the_others_are_served(revision: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("gone", Away()).add("there", one("b", "run"))
+    async with testing.connect(gateway, revision=revision) as (client, wire):
+        assert [tool.name for tool in await client.list_tools()] == ["there_run"]
+        listed = next(each["result"] for each in reversed(wire.received) if "tools" in each.get("result", {}))
+        assert listed["_meta"][MISSING_KEY] == ["gone"]
+        assert gateway.backs["gone"].state == "away"
+        assert "nobody is at home" in (gateway.backs["gone"].error or "")
+        assert await client.call_tool("there_run", returns=str) == "b"
+
+
+async def test_a_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Away):
+        async def open(self) -> Link:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.01)
+    gateway = Gateway("front")
+    gateway.add("hangs", Hanging()).add("hangs too", Hanging()).add("there", one("b", "run"))
+    async with testing.connect(gateway) as (client, _):
+        await _until(lambda: gateway.backs["there"].tools == 1)
+        assert [tool.name for tool in await client.list_tools()] == ["there_run"]
+        assert gateway.backs["hangs"].state == "away"
+
+
+async def test_a_server_that_comes_late_is_told_as_a_change() -> None:
+    late = Away(one("b", "run"))
+    gateway = Gateway("front")
+    gateway.add("late", late)
+    async with testing.connect(gateway) as (client, wire):
+        assert await client.list_tools() == []
+        async with client.listen(tools=True) as changes:
+            late.is_there = True
+            assert await told(changes) == "tools"
+        assert await client.call_tool("late_run", returns=str) == "b"
+        await client.list_tools()
+        listed = next(each["result"] for each in reversed(wire.received) if "tools" in each.get("result", {}))
+        assert MISSING_KEY not in listed["_meta"]
+
+
+async def test_a_call_to_a_server_that_went_away_names_it() -> None:
+    target = Away(one("b", "run"))
+    target.is_there = True
+    gateway = Gateway("front")
+    gateway.add("fragile", target)
+    async with testing.connect(gateway) as (client, _):
+        assert await client.call_tool("fragile_run", returns=str) == "b"
+        await target.leave()
+        await _until(lambda: gateway.backs["fragile"].state == "away")
+        failed = await client.call_tool("fragile_run")
+        assert failed.is_error
+        assert "The server 'fragile' behind this one failed: nobody is at home" in failed.text
+        target.is_there = True
+        await _until(lambda: gateway.backs["fragile"].state == "ready")
+        assert await client.call_tool("fragile_run", returns=str) == "b"
+
+
+async def test_endless_pages_end() -> None:
+    server = Server("b", page_size=1)
+    for number in range(70):
+        server.add(_tool(f"t{number:02}", "x"))
+    gateway = Gateway("front")
+    gateway.add("b", server)
+    async with testing.connect(gateway) as (client, wire):
+        assert len(await client.list_tools()) == 64
+        listed = next(each["result"] for each in reversed(wire.received) if "tools" in each.get("result", {}))
+        assert listed["_meta"][MISSING_KEY] == ["b"]
+
+
+async def test_three_servers_with_three_pages_each() -> None:
+    gateway = Gateway("front")
+    for name in ("a", "b", "c"):
+        server = Server(name, page_size=2)
+        for number in range(6):
+            server.add(_tool(f"t{number}", name))
+        gateway.add(name, server)
+    async with testing.connect(gateway) as (client, wire):
+        assert len(await client.list_tools()) == 18
+        assert len([each for each in wire.sent if each["method"] == "tools/list"]) == 1
+
+
+# --- any server ---
+
+
+@pytest.mark.parametrize("over", ["stdio", "port"])
+async def test_any_server_mounts_what_a_client_connects_to(over: str, tmp_path: Any) -> None:
+    file = tmp_path / "back.py"
+    file.write_text(
+        "from toolwire import Server\n"
+        "server = Server('back')\n"
+        "@server.tool\n"
+        "async def add(a: int, b: int) -> int:\n"
+        "    return a + b\n"
+        "if __name__ == '__main__':\n"
+        "    server.run()\n"
+    )
+    front = Server("front")
+    if over == "stdio":
+        front.mount(str(file), prefix="far")
+        async with Client(front) as client:
+            assert await client.call_tool("far_add", {"a": 1, "b": 2}, returns=int) == 3
+        return
+    async with testing.connect(everything(), over="port") as (direct, _):
+        front.mount(direct_url(direct), prefix="far")
+        async with Client(front) as client:
+            assert await client.call_tool("far_add", {"a": 1, "b": 2}, returns=int) == 3
+
+
+def direct_url(client: Client) -> str:
+    return repr(client).removeprefix("<Client of ").partition(",")[0]

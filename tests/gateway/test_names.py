@@ -1,0 +1,37 @@
+"""Names that fit, and addresses that two servers have."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolwire.gateway.names import MAX_NAME, bounded_name, named_uri, plain_uri
+
+
+def test_a_name_that_fits_stays_as_it_is() -> None:
+    assert bounded_name("a" * MAX_NAME, MAX_NAME) == "a" * MAX_NAME
+
+
+@pytest.mark.parametrize("room", [64, 40, 12, 11])
+def test_a_long_name_is_cut_the_same_way_every_time(room: int) -> None:
+    long, other = "x" * 500 + "_search_issues", "y" * 500 + "_search_issues"
+    cut = bounded_name(long, room)
+    assert len(cut) <= room
+    assert cut == bounded_name(long, room) != bounded_name(other, room)
+    if room >= 40:
+        assert cut.endswith("_search_issues")
+
+
+@pytest.mark.parametrize(
+    ("uri", "named"),
+    [
+        ("note://today", "note://b/today"),
+        ("file:///etc/motd", "file://b//etc/motd"),
+        ("ui://app/main.html", "ui://b/app/main.html"),
+        ("urn:isbn:1", "urn:b/isbn:1"),
+        ("note://{day}/{hour}", "note://b/{day}/{hour}"),
+    ],
+)
+def test_an_address_carries_the_name_of_its_server_and_can_be_taken_back(uri: str, named: str) -> None:
+    assert named_uri(uri, "b") == named
+    assert plain_uri(named, "b") == uri
+    assert plain_uri(uri, "b") is None

@@ -1,0 +1,310 @@
+"""Requests through a gateway: each revision in front, each revision behind, over messages and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before
+
+from toolwire import Client, Context, Server, testing
+from toolwire.client import Sampling
+from toolwire.gateway.relaying import CLIENT_KEY, HOPS_KEY
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError, ResourceNotFound
+from toolwire.protocol.revisions import MODERN
+
+# 2026-07-28 has deprecated sampling and log messages, and servers still use both.
+pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
+
+CELLS = pytest.mark.parametrize(
+    ("front", "back", "near", "far"),
+    [(front, back, near, far) for front in REVISIONS for back in REVISIONS for near in OVER for far in OVER],
+)
+#: The cells in which a server can ask while its call runs, without a call that is held open.
+ASKING = pytest.mark.parametrize(
+    ("front", "back", "near", "far"),
+    [
+        (front, back, near, far)
+        for front in REVISIONS
+        for back in REVISIONS
+        for near in OVER
+        for far in OVER
+        if front != MODERN or back == MODERN
+    ],
+)
+
+
+def yes(message: str, params: Any) -> dict[str, Any]:
+    return {"value": True}
+
+
+@CELLS
+async def test_everything_a_client_does_with_a_server(front: str, back: str, near: Any, far: str) -> None:
+    async with (
+        gateway_before(everything(), far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near) as (client, _),
+    ):
+        assert client.revision == front
+        assert client.instructions == "b: Ask the back."
+        names = {tool.name for tool in await client.list_tools()}
+        assert names == {"b_add", "b_words", "b_steps", "b_talk", "b_fail", "b_book"}
+        assert await client.call_tool("b_add", {"a": 1, "b": 2}, returns=int) == 3
+        assert await client.call_tool("b_words", {"count": 2}, returns=list[str]) == ["word", "word"]
+        assert (await client.read_resource("note://today"))[0].text == "sunny"
+        assert (await client.read_resource("note://monday/9"))[0].text == "monday 9"
+        assert [each.uri_template for each in await client.list_resource_templates()] == ["note://{day}/{hour}"]
+        prompt = await client.get_prompt("b_brief", {"city": "Oslo"})
+        assert prompt.messages[0].content == t.TextContent("Brief me on Oslo.")
+        suggested = await client.complete(t.PromptReference(name="b_brief"), ("city", "Os"))
+        assert suggested.values == ["Oslo"]
+        assert gateway.backs["b"].revision == back
+
+
+@CELLS
+async def test_progress_and_log_messages_reach_the_client_of_the_call(
+    front: str, back: str, near: Any, far: str
+) -> None:
+    logged: list[Any] = []
+    progress: list[Any] = []
+    async with (
+        gateway_before(everything(), far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near, on_log=lambda each: logged.append(each.data)) as (
+            client,
+            _,
+        ),
+    ):
+        await client.set_level("warning")
+        await client.call_tool("b_steps", on_progress=lambda each: progress.append((each.progress, each.message)))
+        await client.call_tool("b_talk")
+        assert [amount for amount, _ in progress] == [1, 2]
+        assert progress[0][1] == "half"
+        assert logged == ["loud"]
+
+
+@CELLS
+async def test_failures_of_the_server_cross_as_they_are(front: str, back: str, near: Any, far: str) -> None:
+    async with (
+        gateway_before(everything(), far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near) as (client, _),
+    ):
+        failed = await client.call_tool("b_fail")
+        assert failed.is_error and "secret" not in failed.text
+        wrong = await client.call_tool("b_add", {"a": "x"})
+        assert wrong.is_error
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("add", {"a": 1, "b": 2})
+        with pytest.raises(ResourceNotFound):
+            await client.read_resource("note://nowhere")
+        with pytest.raises(ProtocolError, match="brief"):
+            await client.get_prompt("b_brief", {})
+
+
+@ASKING
+async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
+    async with (
+        gateway_before(everything(), far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near, elicit=yes) as (client, _),
+    ):
+        assert await client.call_tool("b_book", returns=str) == "True True"
+
+
+@ASKING
+async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str, near: Any, far: str) -> None:
+    if "2025-06-18" in (front, back):
+        return  # Sampling has no tools there.
+    server = Server("back")
+
+    @server.tool
+    async def think(ctx: Context) -> str:
+        weather = t.Tool(name="weather", input_schema={"type": "object"})
+        answer = await ctx.sample("How is it?", tools=[weather], tool_choice="required")
+        return str(answer.text)
+
+    asked: list[t.CreateMessageRequestParams] = []
+
+    async def model(params: t.CreateMessageRequestParams) -> str:
+        asked.append(params)
+        return "fine"
+
+    async with (
+        gateway_before(server, far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near, sample=Sampling(model, tools=True)) as (client, _),
+    ):
+        assert await client.call_tool("b_think", returns=str) == "fine"
+    assert [tool.name for tool in asked[0].tools or []] == ["weather"]
+    assert asked[0].tool_choice == t.ToolChoice(mode="required")
+
+
+@ASKING
+async def test_two_questions_at_once_are_asked_together(front: str, back: str, near: Any, far: str) -> None:
+    server = Server("back")
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        one, two = await asyncio.gather(ctx.elicit("One?", bool), ctx.elicit("Two?", bool))
+        return f"{one.data} {two.data}"
+
+    waiting = 0
+    together = asyncio.Event()
+
+    async def answer(message: str, params: Any) -> dict[str, Any]:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 2:
+            together.set()
+        await together.wait()
+        return {"value": True}
+
+    async with (
+        gateway_before(server, far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near, elicit=answer) as (client, _),
+    ):
+        assert await client.call_tool("b_both", returns=str) == "True True"
+
+
+@CELLS
+async def test_a_cancelled_call_is_cancelled_at_the_server(front: str, back: str, near: Any, far: str) -> None:
+    server = Server("back")
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return ""
+
+    async with (
+        gateway_before(server, far, back) as gateway,
+        testing.connect(gateway, revision=front, over=near) as (client, _),
+    ):
+        call = asyncio.ensure_future(client.call_tool("b_wait"))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait({call})
+        await cancelled.wait()
+
+
+@pytest.mark.parametrize("far", OVER)
+@pytest.mark.parametrize("back", REVISIONS)
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_meta_of_a_request_crosses_but_for_what_describes_the_connection(front: str, back: str, far: str) -> None:
+    recorded = Recorded()
+    async with (
+        gateway_before(everything(), far, back, recorded) as gateway,
+        testing.connect(gateway, revision=front) as (client, _),
+    ):
+        await client.call_tool("b_add", {"a": 1, "b": 2}, meta={"com.example/note": {"x": [1.50]}})
+        meta = recorded.sent("tools/call")[0]["params"]["_meta"]
+    assert meta["com.example/note"] == {"x": [1.5]}
+    assert meta[HOPS_KEY] == 1
+    assert "progressToken" not in meta
+    if back == MODERN:
+        assert meta[t.PROTOCOL_VERSION_KEY] == MODERN
+        assert meta[t.CLIENT_INFO_KEY]["name"] == "toolwire"
+        assert CLIENT_KEY not in meta
+    else:
+        assert t.MODERN_META_KEYS.isdisjoint(meta)
+        assert meta[CLIENT_KEY]["name"] == "toolwire"
+
+
+@pytest.mark.parametrize("back", REVISIONS)
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_a_steady_call_is_one_request_to_the_server(front: str, back: str) -> None:
+    recorded = Recorded()
+    async with (
+        gateway_before(everything(), "http", back, recorded) as gateway,
+        testing.connect(gateway, revision=front) as (client, _),
+    ):
+        await client.call_tool("b_add", {"a": 1, "b": 2})
+        before = len(recorded.sent())
+        for _ in range(5):
+            await client.call_tool("b_add", {"a": 1, "b": 2})
+        assert len(recorded.sent()) - before == 5
+
+
+@pytest.mark.parametrize("back", REVISIONS)
+async def test_conversations_with_a_legacy_server_are_kept_apart(back: str) -> None:
+    server = Server("back")
+
+    @server.tool
+    async def session(ctx: Context) -> str:
+        return str(ctx.session_id)
+
+    async with (
+        gateway_before(server, "http", back) as gateway,
+        testing.connect(gateway, revision="2025-11-25") as (one, _),
+        testing.connect(gateway, revision="2025-11-25") as (two, _),
+    ):
+        first = {await one.call_tool("b_session", returns=str) for _ in range(2)}
+        second = {await two.call_tool("b_session", returns=str) for _ in range(2)}
+    if back != MODERN:
+        assert len(first) == len(second) == 1 and first != second
+
+
+async def test_a_circle_of_gateways_is_refused() -> None:
+    async with (
+        gateway_before(everything(), "memory", None) as gateway,
+        testing.connect(gateway) as (client, _),
+    ):
+        assert not (await client.call_tool("b_add", {"a": 1, "b": 2}, meta={HOPS_KEY: 7})).is_error
+        with pytest.raises(ProtocolError, match="8 gateways"):
+            await client.call_tool("b_add", {"a": 1, "b": 2}, meta={HOPS_KEY: 8})
+
+
+async def test_the_state_of_a_server_crosses_byte_for_byte_and_is_bound_to_its_request() -> None:
+    recorded = Recorded()
+    async with (
+        gateway_before(everything(), "memory", MODERN, recorded) as gateway,
+        testing.connect(gateway, elicit=yes) as (client, wire),
+    ):
+        assert await client.call_tool("b_book", returns=str) == "True True"
+        asked = next(each for each in wire.received if each.get("result", {}).get("resultType") == "input_required")
+        own = next(
+            message["result"]["requestState"]
+            for direction, message in recorded.messages
+            if direction == "←" and message.get("result", {}).get("resultType") == "input_required"
+        )
+        wrapped = asked["result"]["requestState"]
+        assert wrapped != own
+        assert recorded.sent("tools/call")[1]["params"]["requestState"] == own
+        with pytest.raises(ProtocolError, match="requestState"):
+            await client.request("tools/call", {"name": "b_add", "arguments": {}, "requestState": wrapped})
+        with pytest.raises(ProtocolError, match="requestState"):
+            await client.request("tools/call", {"name": "b_book", "arguments": {}, "requestState": wrapped + "x"})
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["raw", "read"])
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_members_that_nobody_knows_cross_in_results(front: str, reads: bool) -> None:
+    """`reads`: a middleware looks at results, so that they are decoded on the way."""
+    server = Server("back")
+
+    @server.tool
+    async def odd() -> Any:
+        return t.decode(
+            t.CallToolResult,
+            b'{"content":[{"type":"text","text":"x","_meta":{"com.example/a":1.10},"new":[1e2]}],'
+            b'"_meta":{"com.example/b":2.50},"isError":false,"future":{"x":1.0}}',
+        )
+
+    async with gateway_before(server, "memory", front) as gateway:
+        if reads:
+
+            async def look(ctx: Any, call_next: Any) -> Any:
+                return await call_next(ctx)
+
+            gateway.use(look)
+        raws: list[bytes] = []
+        client = Client(gateway, revision=front, on_message=lambda way, data: raws.append(data) if way == "←" else None)
+        async with client:
+            await client.call_tool("b_odd")
+        answer = next(each for each in raws if b'"future"' in each)
+        for part in (b'"future":{"x":1.0}', b'"com.example/b":2.50', b'"com.example/a":1.10', b'"new":[1e2]'):
+            assert part in answer, part
+        assert answer.count(b'"front"') == (1 if front == MODERN else 0)
+        assert b'"back"' not in answer
