@@ -20,9 +20,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.connection import MAX_QUESTIONS
+from toolwire.client.errors import is_resource_not_found
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import RelayConnection, RelayedCall
-from toolwire.client.resources import is_resource_not_found
 from toolwire.gateway.back_connections import BackConnections, conversation_of
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (

@@ -313,9 +313,9 @@ class RemoteServer(Server):
             )
             if before != after
         ]
-        catalog.tools, catalog.prompts = tools, prompts  # type: ignore[assignment]
-        catalog.resources, catalog.templates = resources, templates  # type: ignore[assignment]
-        self._complete()
+        catalog.tools, catalog.prompts = tools, prompts
+        catalog.resources, catalog.templates = resources, templates
+        self._offer_completions()
         self._note_missing(lists.is_partial)
         for family in dict.fromkeys(changed):
             catalog.changed(family)
@@ -364,7 +364,7 @@ class RemoteServer(Server):
                 return True
         return False
 
-    def _complete(self) -> None:
+    def _offer_completions(self) -> None:
         """Offer completions for all arguments, where the other server has any."""
         connection = self.back_connections.shared.connection
         self.catalog.completions = {}

@@ -39,7 +39,7 @@ class LowLevel:
         self._list: Callable[..., Any] | None = None
         self._call: Callable[..., Any] | None = None
         # Keyed by caller and name. The tool that was called longest ago is first.
-        self._compiled: dict[tuple[str, str], tuple[t.Tool, Found[Tool]]] = {}
+        self._compiled: dict[tuple[str, str], tuple[t.Tool, Found[ToolBase]]] = {}
 
     @property
     def active(self) -> bool:
@@ -92,7 +92,7 @@ class LowLevel:
             self._compiled.pop(next(iter(self._compiled)), None)
         return compiled[1]
 
-    def _tool(self, definition: t.Tool) -> Found[Tool]:
+    def _tool(self, definition: t.Tool) -> Found[ToolBase]:
         handler, name = self._call, definition.name
         assert handler is not None
         takes_context = len(inspect.signature(handler).parameters) == 3

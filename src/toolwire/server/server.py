@@ -154,7 +154,9 @@ class Server(Registering, Serving):
             observe(self, tracing=tracing, metrics=metrics, audit=audit)
         self.lifespan_value: Any = None
         self.lifespan = lifespan
-        self._life = Life(self)
+        life = Life(self)
+        self._life = life
+        self._follow_mounts: Callable[[], None] = life.mounts_changed
         self._direct = Direct()
         super().__init__()
         for each in all_of(middleware):
@@ -201,7 +203,7 @@ class Server(Registering, Serving):
 
     def mounts_changed(self) -> None:
         """Take note that a server was mounted or removed, here or in a mounted server."""
-        self._life.mounts_changed()
+        self._follow_mounts()
 
     async def settle(self) -> None:
         """Wait until the components are known. They are, where they do not live elsewhere."""
