@@ -118,12 +118,16 @@ class RelayConnection(ClientConnection):
     def concerned(self, about: RequestId | None) -> RelayedCall | None:
         """Return the call that a message of the server belongs to; None if there is none.
 
-        Over HTTP the stream on which it came says which one. On a connection with one stream nothing does: it is taken
-        for the newest call. All calls on such a connection are made for the same conversation.
+        Over HTTP the stream on which it came says which one. On a connection with one stream nothing does. The calls of
+        a legacy connection are all made for the same conversation: there it is taken for the newest call. Those of a
+        modern one may be made for anybody: there it has to be the only call that wants such messages.
         """
         if about is not None:
             return self.calls.get(about)
-        return next(reversed(self.calls.values()), None)
+        if not self.modern:
+            return next(reversed(self.calls.values()), None)
+        wanting = [call for call in self.calls.values() if call.on_notice is not None]
+        return wanting[0] if len(wanting) == 1 else None
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
         call = self.concerned(request.about)

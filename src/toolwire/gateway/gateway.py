@@ -14,6 +14,7 @@ from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.server import Server
+from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -46,6 +47,7 @@ class Gateway(Server):
         self._own_instructions: str | None = options.get("instructions")
         self._backs: dict[str, tuple[RemoteServer, str]] = {}
         self._told: frozenset[str] = frozenset()
+        self._looks = False
         super().__init__(name, **options)
 
     def add(
@@ -81,7 +83,7 @@ class Gateway(Server):
         if len(shown) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
         back = RemoteServer(name, place, timeout=timeout, revision=revision, room=MAX_NAME - len(shown))
-        back.published.append(self._look)
+        back.published.append(self._look_soon)
         self._backs[name] = (back, shown)
         self.mount_at(back, shown)
         return self
@@ -97,7 +99,7 @@ class Gateway(Server):
         back, _ = found
         back.retires = True
         self.unmount(back)
-        self._look()
+        self._look_soon()
         return self
 
     @property
@@ -119,8 +121,16 @@ class Gateway(Server):
                 )
         return {name: tuple(names) for name, names in found.items()}
 
+    def _look_soon(self) -> None:
+        """Look at the servers behind this one once, however many of them changed at the same time."""
+        if self.loop is None or self._looks:
+            return
+        self._looks = True
+        call_on(self.loop, self.loop.call_soon, self._look)
+
     def _look(self) -> None:
         """Take note that a server behind this one changed: its names, its instructions, its state."""
+        self._looks = False
         hidden = frozenset(each for names in self._hidden().values() for each in names)
         for each in sorted(hidden - self._told):
             log.warning("two servers have %r: the one that was added first is used; give one another prefix", each)

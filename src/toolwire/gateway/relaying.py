@@ -113,6 +113,15 @@ def sent_with(call: Call, method: str) -> Sent:
     return Sent({name: value for name, value in members.items() if name not in _WRITTEN_HERE}, own)
 
 
+class Answer(Struct, eq=False):
+    """A result of the server, as it came or member by member, and the connection on which it came."""
+
+    raw: Raw
+    members: dict[str, Raw] | None
+    """None where nobody has looked into it yet: the result of a legacy server."""
+    connection: RelayConnection
+
+
 class Relay:
     """The way to one server behind a gateway."""
 
@@ -136,8 +145,8 @@ class Relay:
         method: str,
         sent: Sent,
         headers: Callable[[], Mapping[str, str]] | None = None,
-    ) -> tuple[Raw, RelayConnection]:
-        """Send a request for the client of a call, and return the result as it came, and the connection it came on.
+    ) -> Answer:
+        """Send a request for the client of a call, and return the result.
 
         `headers` returns the headers that repeat arguments, as the server's list has them now.
         """
@@ -147,7 +156,7 @@ class Relay:
             connection: RelayConnection | None = None
             try:
                 connection = await self._connection(call)
-                return await self._asked(call, connection, method, sent, hops, headers), connection
+                return await self._asked(call, connection, method, sent, hops, headers)
             except ProtocolError as error:
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
@@ -183,7 +192,7 @@ class Relay:
         sent: Sent,
         hops: int,
         headers: Callable[[], Mapping[str, str]] | None,
-    ) -> Raw:
+    ) -> Answer:
         members = dict(sent.members)
         if connection.modern and call.request.modern and call.request.row.rounds:
             await self._take_up(call, members)
@@ -192,15 +201,16 @@ class Relay:
         while True:
             raw = await self._once(call, connection, method, members, sent.meta, hops, headers)
             if not connection.modern:
-                return raw
-            result = _members(raw)
+                return Answer(raw, None, connection)
+            result = _read(raw)
             kind = result.get("resultType")
             if kind is None or kind == _COMPLETE:
-                return raw
+                return Answer(raw, result, connection)
             if kind != _INPUT_REQUIRED:
                 raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
             if passes:
-                return self._wrapped(call, result)
+                wrapped = self._wrapped(call, result)
+                return Answer(wrapped, _members(wrapped), connection)
             if round == MAX_ROUNDS:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
             members = await _answered(call, sent, t.decode(t.InputRequiredResult, raw), round)
@@ -228,12 +238,12 @@ class Relay:
             if call.request.client is not UNSET:
                 meta[CLIENT_KEY] = cast("Raw", call.request.client)
             await _set_level(call, connection)
+            connection.on_notice = _telling_client(call)
         relayed = RelayedCall(
             _answering(call),
             _reporting(call) if wants_progress else None,
             _telling(call),
         )
-        connection.on_notice = _telling_client(call)
         repeated = headers() if headers is not None and connection.repeats_arguments else None
         return await connection.relay(
             identifier,
@@ -315,6 +325,13 @@ class Relay:
             text = f"{text}; the request was not carried out"
         log.warning("%s: %s", self.name, text)
         return ToolError(f"The server {self.name!r} behind this one failed: {text}")
+
+
+def _read(raw: Raw) -> dict[str, Raw]:
+    try:
+        return _members(raw)
+    except msgspec.DecodeError as error:
+        raise InvalidResponse(f"The result is broken: {error}") from None
 
 
 _COMPLETE: Final = Raw(b'"complete"')
@@ -400,7 +417,11 @@ def _reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
     return report
 
 
-def _telling(call: Call) -> Callable[[Notice], None]:
+def _telling(call: Call) -> Callable[[Notice], None] | None:
+    """Return what hands on log messages and the like; None for a call that wants none."""
+    if call.request.modern and call.request.log_level is UNSET:
+        return None
+
     def tell(notice: Notice) -> None:
         if notice.method != "notifications/message":
             _hand_on(call, notice)

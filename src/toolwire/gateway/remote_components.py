@@ -9,8 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
-from toolwire.client.relay import RelayConnection
-from toolwire.gateway.relaying import Relay, sent_with
+from toolwire.gateway.relaying import Answer, Relay, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InvalidResponse, ServerError, ToolError
@@ -26,6 +25,7 @@ from toolwire.server.components.tools import as_object, is_of_objects, output_sc
 R = TypeVar("R", bound=t.Result)
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
 _PRIVATE: Final = Raw(b'"private"')
 
 
@@ -86,11 +86,11 @@ class RemoteTool(ToolBase):
             sent.members["arguments"] = raw
         else:
             sent.members.pop("arguments", None)
-        answer, connection = await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw))
-        result = handed_on(call, connection, answer, OpenResult, self._home)
+        answer = await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw))
+        result = handed_on(call, answer, OpenResult, self._home)
         is_wrapped = isinstance(result, t.CallToolResult) and not call.request.modern
         if is_wrapped and result.structured_content is not UNSET:
-            wraps = self.wraps and connection.modern
+            wraps = self.wraps and answer.connection.modern
             result.structured_content = as_object(result.structured_content, wraps, call.revision)
         return result
 
@@ -121,8 +121,8 @@ class RemotePrompt(Prompt):
         sent.members["name"] = self.remote.name
         if "arguments" not in sent.members and values:
             sent.members["arguments"] = values
-        answer, connection = await self._home.relay.send(call, "prompts/get", sent)
-        return handed_on(call, connection, answer, t.GetPromptResult, self._home)
+        answer = await self._home.relay.send(call, "prompts/get", sent)
+        return handed_on(call, answer, t.GetPromptResult, self._home)
 
 
 class RemoteResource(Resource):
@@ -176,16 +176,15 @@ async def _elsewhere() -> str:
 async def _read(home: Home, call: Call, uri: str) -> Any:
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
-    answer, connection = await home.relay.send(call, "resources/read", sent)
-    result = handed_on(call, connection, answer, t.ReadResourceResult, home)
+    answer = await home.relay.send(call, "resources/read", sent)
+    if answer.members is not None and "cacheScope" in answer.members:
+        # A server may call something public that it shows to nobody but the holder of its credential.
+        answer.members["cacheScope"] = _PRIVATE
+    result = handed_on(call, answer, t.ReadResourceResult, home)
     if isinstance(result, t.ReadResourceResult):
         if call.outer is not None:
             return result.contents
-        if result.cache_scope == "public":
-            result.cache_scope = "private"
-    elif isinstance(result, dict) and "cacheScope" in result:
-        # A server may call something public that it shows to nobody but the holder of its credential.
-        result["cacheScope"] = _PRIVATE
+        result.cache_scope = "private"
     return result
 
 
@@ -202,34 +201,36 @@ class RemoteCompletion(Completion):
         sent = sent_with(call, "completion/complete")
         sent.members["ref"] = self._reference
         sent.members["argument"] = {"name": self._argument, "value": partial}
-        answer, _ = await self._home.relay.send(call, "completion/complete", sent)
-        return _decoded(self._home, answer, t.CompleteResult).completion
+        answer = await self._home.relay.send(call, "completion/complete", sent)
+        return _decoded(self._home, answer.raw, t.CompleteResult).completion
 
 
-def handed_on(call: Call, connection: RelayConnection, raw: Raw, type_: type[R], home: Home) -> Any:
+def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     """Return a result of another server in the form in which the kernel finishes it.
 
     It stays as it came where the client knows all that the server's revision knows, and nobody here reads it.
     """
+    connection, raw, members = answer.connection, answer.raw, answer.members
     if home.uris.active:
-        raw = home.uris.in_result(raw)
+        raw = home.uris.in_result(raw if members is None else Raw(_encode(members)))
+        members = None if members is None else _members(raw)
     is_read = call.outer is not None or call.host.results_are_read
     same_era = connection.modern == call.request.modern
     if not is_read and same_era and call.revision >= connection.revision:
-        if not connection.modern:
-            return raw
-        members: dict[str, Any] = _members(raw)
-        meta = members.get("_meta")
-        if meta is not None:
-            # META-8: the name in it is that of the other server, and this server adds its own.
-            own = _members(meta)
-            own.pop(t.SERVER_INFO_KEY, None)
-            own.pop(t.SUBSCRIPTION_ID_KEY, None)
-            members["_meta"] = own
-        return members
+        return raw if members is None else _signed(call, members)
     if connection.modern and _is_question(raw):
         return _without_connection(_decoded(home, raw, t.InputRequiredResult))
     return _without_connection(_decoded(home, raw, type_))
+
+
+def _signed(call: Call, members: dict[str, Any]) -> Raw:
+    """Return a modern result with the name of this server in place of the other's (META-8)."""
+    meta = members.get("_meta")
+    own = {} if meta is None else _members(meta)
+    own.pop(t.SUBSCRIPTION_ID_KEY, None)
+    own[t.SERVER_INFO_KEY] = call.host.signature
+    members["_meta"] = own
+    return Raw(_encode(members))
 
 
 class _Kind(msgspec.Struct):

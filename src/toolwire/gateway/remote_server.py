@@ -104,6 +104,7 @@ class RemoteServer(Server):
         self._is_outdated = False
         self._watched: list[Any] = []
         self._deadline = 0.0
+        self._users = 0
         self.retires: bool = False
         """Whether calls in flight go on after the server was removed."""
         self._closing: asyncio.Future[None] | None = None
@@ -112,7 +113,13 @@ class RemoteServer(Server):
     # --- beginning and end ---
 
     def begin(self) -> None:
-        """Connect to the other server, and follow its lists, until `end`."""
+        """Connect to the other server, and follow its lists, until `end`.
+
+        Two servers that mount this one may both run. The first one begins, and the last one ends.
+        """
+        self._users += 1
+        if self._users > 1:
+            return
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + LIST_SECONDS
         self._first, self._wanted = asyncio.Event(), asyncio.Event()
@@ -125,6 +132,9 @@ class RemoteServer(Server):
 
     async def end(self) -> None:
         """Close all connections to the other server."""
+        self._users -= 1
+        if self._users:
+            return
         for hub in self._watched:
             hub.watchers.remove(self._wanted.set)
         self._watched.clear()

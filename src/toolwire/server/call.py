@@ -89,6 +89,10 @@ class Host(Protocol):
     def tracked(self) -> WeakSet[Progress]: ...
 
     @property
+    def signature(self) -> Raw:
+        """The name of the server as modern results have it in `_meta` (META-8)."""
+
+    @property
     def sealer(self) -> Sealer:
         """Seals what clients keep for the server."""
 

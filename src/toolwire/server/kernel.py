@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -136,6 +136,10 @@ class Kernel:
     @property
     def sealer(self) -> Sealer:
         return self.questions.sealer
+
+    @property
+    def signature(self) -> Raw:
+        return self.results.signature
 
     @property
     def results_are_read(self) -> bool:

@@ -18,6 +18,8 @@ class Results:
 
     def __init__(self, implementation: t.Implementation) -> None:
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
+        self.signature: Raw = Raw(msgspec.json.encode(self._server_info[t.SERVER_INFO_KEY]))
+        """The name of the server as JSON, for components that write their results themselves."""
         # Encoded once, because nearly every result has it.
         self._meta = Raw(msgspec.json.encode(self._server_info))
 
