@@ -10,10 +10,12 @@ import pytest
 from tests.client.fake import FakeServer, text
 from tests.client.scripted import Scripted
 
-from toolwire import testing
+from toolwire import Server, testing
 from toolwire.client import Client
-from toolwire.client.target import Link, Target
+from toolwire.client.http_target import HttpTarget
+from toolwire.client.target import VERDICT_SECONDS, Link, Target
 from toolwire.client.targets import ServerTarget
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import Timeout
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
@@ -329,3 +331,24 @@ async def test_a_modern_client_answers_no_request() -> None:
     far.answer(request, DISCOVERED)
     await asking
     await client.close()
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+async def test_a_verdict_on_a_server_expires(over: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was upgraded still answers `initialize`, so that only asking again finds out."""
+    now = 1000.0
+    monkeypatch.setattr("toolwire.client.target.monotonic", lambda: now)
+    server = Server("upgraded")
+    app = server.http_app()
+    pool = AsgiPool(app)
+    target: Target = ServerTarget(server) if over == "memory" else HttpTarget("http://localhost/mcp", pool=pool)
+    target.verdict = "legacy"
+    async with Client(target) as client:
+        assert client.revision == "2025-11-25"
+    now += VERDICT_SECONDS
+    assert target.verdict is None
+    async with Client(target) as client:
+        assert client.revision == MODERN
+    app.drain()
+    await pool.close()
+    await app.stop()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, connect
 
-from toolwire import Context, Server, Tool
+from toolwire import Client, Context, Server, Tool
 from toolwire.client import sync
 from toolwire.server.lifespan import Life
 from toolwire.transports import memory_pair
@@ -152,3 +152,47 @@ async def test_a_lifespan_that_fails_fails_serving() -> None:
             await server.serve(theirs)
     with pytest.raises(RuntimeError, match="no database"):
         await server.call_tool("ping_tool")
+
+
+async def test_a_server_that_is_mounted_while_another_runs_begins_and_ends_with_its_mount() -> None:
+    happened: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        happened.append("begins")
+        yield
+        happened.append("ends")
+
+    host, guest = Server("host"), Server("guest", lifespan=lifespan)
+    async with Client(host):
+        host.mount(guest)
+        while happened != ["begins"]:
+            await asyncio.sleep(0)
+        host.unmount(guest)
+        while happened != ["begins", "ends"]:
+            await asyncio.sleep(0)
+        host.mount(guest)
+        while happened != ["begins", "ends", "begins"]:
+            await asyncio.sleep(0)
+    assert happened == ["begins", "ends", "begins", "ends"]
+
+
+async def test_a_mounted_lifespan_that_fails_while_the_host_runs_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        raise RuntimeError("broken")
+        yield
+
+    host = Server("host")
+
+    @host.tool
+    async def fine() -> str:
+        return "fine"
+
+    async with Client(host) as client:
+        host.mount(Server("guest", lifespan=lifespan))
+        while "the lifespan of 'guest' failed" not in caplog.text:
+            await asyncio.sleep(0)
+        assert await client.call_tool("fine", returns=str) == "fine"
