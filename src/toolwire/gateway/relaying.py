@@ -45,6 +45,7 @@ from toolwire.protocol.errors import (
     Unreachable,
     UrlRequired,
 )
+from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
@@ -65,6 +66,8 @@ R = TypeVar("R", bound=t.Result)
 HOPS_KEY: Final = "io.toolwire/hops"
 #: A request that came through this many gateways runs in a circle.
 MAX_HOPS: Final = 8
+#: The least seconds between two readings of the lists that errors of calls lead to.
+DOUBT_SECONDS: Final = 5.0
 #: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
 CLIENT_KEY: Final = "io.toolwire/client"
 
@@ -138,6 +141,8 @@ class Relay:
         self.connections = connections
         self.timeout = timeout
         self._suspect = suspect
+        self._next_doubt = 0.0
+        self._doubting: asyncio.Future[None] | None = None
 
     async def send(
         self,
@@ -158,6 +163,8 @@ class Relay:
                 connection = await self._connection(call)
                 return await self._asked(call, connection, method, sent, hops, headers)
             except ProtocolError as error:
+                if error.code == INVALID_PARAMS and method != "resources/read":
+                    self._doubt()
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
             except TransportError as error:
@@ -213,7 +220,7 @@ class Relay:
                 return Answer(wrapped, _members(wrapped), connection)
             if round == MAX_ROUNDS:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
-            members = await _answered(call, sent, t.decode(t.InputRequiredResult, raw), round)
+            members = await _answered(call, sent, _questions(raw), round)
             round += 1
 
     async def _once(
@@ -244,7 +251,7 @@ class Relay:
             _reporting(call) if wants_progress else None,
             _telling(call),
         )
-        repeated = headers() if headers is not None and connection.repeats_arguments else None
+        repeated = _parameter_headers(call, headers) if connection.repeats_arguments else None
         return await connection.relay(
             identifier,
             method,
@@ -293,6 +300,19 @@ class Relay:
 
     # --- failures ---
 
+    def _doubt(self) -> None:
+        """Read the lists again beside the call: the server may have no such tool or prompt any more."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_doubt:
+            self._next_doubt = now + DOUBT_SECONDS
+            self._doubting = asyncio.ensure_future(self._reread())
+
+    async def _reread(self) -> None:
+        try:
+            await self._suspect()
+        except ToolwireError as error:
+            log.debug("%s: the lists could not be read again: %s", self.name, error)
+
     async def _is_mended(self, error: ProtocolError, connection: RelayConnection | None) -> bool:
         """Remove the cause of an error that is none of the client's; return whether the request may be sent again."""
         if error.code == HEADER_MISMATCH:
@@ -332,6 +352,13 @@ def _read(raw: Raw) -> dict[str, Raw]:
         return _members(raw)
     except msgspec.DecodeError as error:
         raise InvalidResponse(f"The result is broken: {error}") from None
+
+
+def _questions(raw: Raw) -> t.InputRequiredResult:
+    try:
+        return t.decode(t.InputRequiredResult, raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidResponse(f"The questions cannot be read: {error}") from None
 
 
 _COMPLETE: Final = Raw(b'"complete"')
@@ -385,6 +412,14 @@ def _describe(call: Call, connection: RelayConnection, given: Mapping[str, Raw],
     level = request.log_level if request.modern else _level_of(call)
     if level is not UNSET and t.has_capability(connection.agreement.capabilities, "logging"):
         meta[t.LOG_LEVEL_KEY] = level
+
+
+def _parameter_headers(call: Call, headers: Callable[[], Mapping[str, str]] | None) -> dict[str, str]:
+    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent."""
+    sent = call.request.headers
+    unknown = {name: value for name, value in sent.items() if name.startswith(PARAMETER)} if sent else {}
+    known = headers() if headers is not None else {}
+    return {**unknown, **{name.lower(): value for name, value in known.items()}}
 
 
 def _level_of(call: Call) -> Any:

@@ -34,7 +34,14 @@ from toolwire.gateway.remote_components import (
 )
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError, ServerError, ToolwireError
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    ProtocolError,
+    ServerError,
+    Timeout,
+    ToolwireError,
+    Unreachable,
+)
 from toolwire.server.components import Component
 from toolwire.server.server import Server
 
@@ -51,6 +58,10 @@ MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
 #: `_meta` of a list: the servers whose components are missing in it, or may be out of date.
 MISSING_KEY: Final = "io.toolwire/missing"
+#: `_meta` of a list: the marks of the gateways that its entries came through.
+GATEWAYS_KEY: Final = "io.toolwire/gateways"
+#: How many marks, and how many names of missing servers, are taken from another server.
+MAX_NOTES: Final = 100
 
 State: TypeAlias = Literal["connecting", "ready", "away"]
 Item = TypeVar("Item")
@@ -65,6 +76,10 @@ class _Lists:
         self.resources: list[t.Resource] = []
         self.templates: list[t.ResourceTemplate] = []
         self.is_partial: bool = False
+        self.missing: list[str] = []
+        """The servers behind the other server whose components are missing."""
+        self.gateways: list[str] = []
+        """The marks of the gateways that the lists came through."""
 
 
 class RemoteServer(Server):
@@ -173,9 +188,7 @@ class RemoteServer(Server):
         while True:
             try:
                 connection = await self.back_connections.shared_connection()
-                await self.refresh()
-                backoff.reset()
-                await self._follow(connection)
+                await self._follow(connection, backoff.reset)
             except ToolwireError as error:
                 self._away(str(error))
                 self._first.set()
@@ -185,44 +198,67 @@ class RemoteServer(Server):
                 self._first.set()
             await asyncio.sleep(backoff.after(None))
 
-    async def _follow(self, connection: ClientConnection) -> None:
-        """Hear of changes until the connection ends, or the lists have to be read again."""
+    async def _follow(self, connection: ClientConnection, succeeded: Callable[[], None]) -> None:
+        """Read the lists, and hear of changes until the connection ends or the lists have to be read again.
+
+        The lists are read when the subscription is open, so that no change in between is missed.
+        """
         hearing: asyncio.Task[None] | None = None
         subscription: Subscription | None = None
+        is_first = True
         try:
             while not connection.ended:
                 self._wanted.clear()
-                filter_ = self._filter(connection)
-                following = None if filter_ is None else Subscription(self.back_connections.shared, filter_, 30.0)
-                if following is not None:
-                    # The new subscription is there before the old one ends, so that no change is missed.
-                    await following.__aenter__()
+                following = await self._subscribe(connection)
+                # The new subscription is there before the old one ends.
                 if hearing is not None and subscription is not None:
                     await _stop(hearing)
                     await subscription.close()
-                subscription, hearing = following, None
-                waits: set[asyncio.Task[Any]] = {asyncio.ensure_future(self._wanted.wait())}
-                if following is not None:
-                    hearing = asyncio.ensure_future(self._hear(following))
-                    waits.add(hearing)
-                waits.add(connection.reader)
-                done, _ = await asyncio.wait(
-                    waits,
-                    timeout=None if _announces_everything(connection) else FRESH_SECONDS,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                for wait in waits - {hearing, connection.reader}:
-                    await _stop(wait)
-                if hearing is not None and hearing in done:
-                    hearing.result()
-                    return  # The server ended the stream. Everything is read again.
-                if not done:
+                subscription = following
+                hearing = None if following is None else asyncio.ensure_future(self._hear(following))
+                if is_first:
                     await self.refresh()
+                    succeeded()
+                    is_first = False
+                if not await self._wait(connection, hearing):
+                    return
         finally:
             if hearing is not None:
                 await _stop(hearing)
             if subscription is not None:
                 await subscription.close()
+
+    async def _subscribe(self, connection: ClientConnection) -> Subscription | None:
+        """Open a subscription; return None where there is nothing to listen for, or where the server refuses."""
+        wanted = self._filter(connection)
+        if wanted is None:
+            return None
+        subscription = Subscription(self.back_connections.shared, wanted, LIST_SECONDS)
+        try:
+            return await subscription.__aenter__()
+        except (ProtocolError, Timeout, InvalidResponse) as error:
+            log.warning("%s does not tell of its changes: %s", self.name, error)
+            return None
+
+    async def _wait(self, connection: ClientConnection, hearing: asyncio.Task[None] | None) -> bool:
+        """Wait until something else is to be listened for; return False when everything has to begin again."""
+        wanting = asyncio.ensure_future(self._wanted.wait())
+        waits: set[asyncio.Future[Any]] = {wanting, connection.reader}
+        if hearing is not None:
+            waits.add(hearing)
+        is_told = hearing is not None and _announces_everything(connection)
+        try:
+            done, _ = await asyncio.wait(
+                waits, timeout=None if is_told else FRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            await _stop(wanting)
+        if hearing is not None and hearing in done:
+            hearing.result()
+            return False  # The server ended the stream. Everything is read again.
+        if not done:
+            await self.refresh()
+        return True
 
     def _filter(self, connection: ClientConnection) -> t.SubscriptionFilter | None:
         """Return what to listen for: changes of the lists, and the resources that clients subscribed to."""
@@ -274,18 +310,29 @@ class RemoteServer(Server):
             lists = await self._listed(await self.back_connections.shared_connection())
             if not self._is_outdated:
                 break
+        if not set(self._marks()).isdisjoint(lists.gateways):
+            # Each reading would find the tools of the one before, under longer names.
+            self._lists = _Lists()
+            if self._is_settled:
+                self._publish(self._lists)
+            raise Unreachable("its lists lead back to this server: the gateways form a circle")
         self._lists = lists
         self.state, self.error = "ready", None
         self._first.set()
         if self._is_settled:
             self._publish(lists)
 
+    def _marks(self) -> list[str]:
+        return [catalog.mark for catalog in (self.catalog, *self.catalog.hosts())]
+
     async def _listed(self, connection: ClientConnection) -> _Lists:
         lists = _Lists()
 
         async def read(method: str, reader: Read[Any], entries: Callable[[Any], list[Item]]) -> list[Item]:
-            found, whole = await _all_pages(connection, method, reader, entries)
+            found, whole, meta = await _all_pages(connection, method, reader, entries)
             lists.is_partial = lists.is_partial or not whole
+            lists.missing = list(dict.fromkeys((*lists.missing, *_texts(meta.get(MISSING_KEY)))))
+            lists.gateways = list(dict.fromkeys((*lists.gateways, *_texts(meta.get(GATEWAYS_KEY)))))
             return found
 
         if "tools/list" in connection.callable:
@@ -326,7 +373,8 @@ class RemoteServer(Server):
         catalog.tools, catalog.prompts = tools, prompts
         catalog.resources, catalog.templates = resources, templates
         self._offer_completions()
-        self._note_missing(lists.is_partial)
+        own = [self.name] if lists.is_partial else []
+        self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
         for family in dict.fromkeys(changed):
             catalog.changed(family)
         self._tell_published()
@@ -401,12 +449,14 @@ class RemoteServer(Server):
         if self.state != "away":
             log.warning("the server %r is away: %s", self.name, why)
         self.state, self.error = "away", why
-        self._note_missing(True)
+        self._note([self.name], ())
         self._tell_published()
 
-    def _note_missing(self, is_missing: bool) -> None:
-        """Say in lists that components of this server are missing, or may be out of date."""
-        notes = {MISSING_KEY: [self.name]} if is_missing else {}
+    def _note(self, missing: list[str], gateways: Iterable[str]) -> None:
+        """Say in lists whose components are missing, or may be out of date, and which gateways they came through."""
+        notes = {GATEWAYS_KEY: [*self._marks(), *gateways]}
+        if missing:
+            notes[MISSING_KEY] = missing
         if notes != self.catalog.notes:
             self.catalog.notes = notes
             # Clients are not told: the list is the same.
@@ -437,22 +487,30 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
 
 async def _all_pages(
     connection: ClientConnection, method: str, read: Read[Any], entries: Callable[[Any], list[Item]]
-) -> tuple[list[Item], bool]:
-    """Return the entries of a list, and whether they are all of them."""
+) -> tuple[list[Item], bool, dict[str, Any]]:
+    """Return the entries of a list, whether they are all of them, and `_meta` of its first page."""
     bounds = ListBounds(method, max_bytes=MAX_BYTES)
     found: list[Item] = []
     cursor: Any = UNSET
+    meta: dict[str, Any] = {}
     for _ in range(MAX_PAGES):
         params = t.PaginatedRequestParams(cursor=cursor)
         page = await connection.ask(method, params, bounds.measuring(read), LIST_SECONDS * 2)
         listed = entries(page)
         bounds.count(len(listed))
         found.extend(listed)
+        if cursor is UNSET and isinstance(page.meta, dict):
+            meta = page.meta
         cursor = page.next_cursor
         if cursor is UNSET or bounds.is_repeated(cursor):
-            return found, True
+            return found, True, meta
     log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
-    return found, False
+    return found, False, meta
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts in a member of `_meta` that another server wrote."""
+    return [each[:200] for each in value[:MAX_NOTES] if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _announces_everything(connection: ClientConnection) -> bool:
@@ -464,7 +522,7 @@ def _announces_everything(connection: ClientConnection) -> bool:
     )
 
 
-async def _stop(task: asyncio.Task[Any]) -> None:
+async def _stop(task: asyncio.Future[Any]) -> None:
     task.cancel()
     await asyncio.wait({task})
 

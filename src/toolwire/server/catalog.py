@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -175,6 +176,7 @@ class Catalog:
         self._hosts: list[Catalog] = []
         self.listeners: list[Callable[[str], None]] = []
         self.version: int = 0
+        self._mark: str | None = None
         self.notes: dict[str, list[str]] = {}
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
         self.guarded: bool = False
@@ -249,8 +251,15 @@ class Catalog:
         found: dict[str, list[str]] = {}
         for catalog in (self, *self.family()):
             for key, texts in catalog.notes.items():
-                found[key] = [*found.get(key, ()), *texts]
+                found[key] = list(dict.fromkeys((*found.get(key, ()), *texts)))
         return found
+
+    @property
+    def mark(self) -> str:
+        """A text that no other catalogue has, in any process. It shows when servers lead to each other in a circle."""
+        if self._mark is None:
+            self._mark = os.urandom(8).hex()
+        return self._mark
 
     def family(self) -> list[Catalog]:
         """Return the catalogues mounted here, at any depth; each once, however often it is mounted."""

@@ -1,0 +1,170 @@
+"""Servers behind a gateway that hang, die, lie or never end. The error names the server, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer
+
+from toolwire import Client, Server, testing
+from toolwire.gateway import Gateway, remote_server
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+
+TOOLS_ONLY = {"tools": {}}
+BOTH_ERAS = pytest.mark.parametrize("revision", [MODERN, "2025-11-25"])
+
+
+def fake(call: Callable[..., Any], tools: list[Any] | None = None) -> FakeServer:
+    """Make a server with the tool `run`, whose calls `call` answers."""
+    listed = [{"name": "run", "inputSchema": {"type": "object"}}] if tools is None else tools
+    page = {"tools": listed, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    return FakeServer(
+        {"tools/list": lambda request, outlet: Raw(msgspec.json.encode(page)), "tools/call": call},
+        capabilities=TOOLS_ONLY,
+    )
+
+
+def healthy() -> Server:
+    server = Server("good")
+
+    @server.tool
+    async def fine() -> str:
+        return "fine"
+
+    return server
+
+
+def pair(server: Any, **options: Any) -> Gateway:
+    gateway = Gateway("front")
+    gateway.add("bad", server, **options).add("good", healthy())
+    return gateway
+
+
+def raw(text: bytes) -> Callable[..., Any]:
+    return lambda request, outlet: Raw(text)
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]",
+        b'"text"',
+        b"7",
+        b'{"content":7}',
+        b'{"content":[{"type":7}]}',
+        b'{"resultType":"task","taskId":"1"}',
+        b'{"resultType":7,"content":[]}',
+        b'{"resultType":"input_required"}',
+        b'{"resultType":"input_required","inputRequests":{"a":{"method":"what"}}}',
+        b'{"_meta":7,"content":[]}',
+    ],
+)
+async def test_answers_that_are_none(revision: str, answer: bytes) -> None:
+    """A modern client in front of a modern server may be handed on what only it can judge."""
+    gateway = pair(fake(raw(answer)), revision=revision)
+    async with testing.connect(gateway, revision="2025-06-18") as (client, _):
+        if not (revision != MODERN and b"resultType" in answer and b"content" in answer):
+            failed = await client.call_tool("bad_run")
+            assert failed.is_error, answer
+            assert "'bad'" in failed.text, failed.text
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+@BOTH_ERAS
+async def test_a_call_that_is_not_answered_in_time_names_the_server(revision: str) -> None:
+    async def hang(request: Any, outlet: Any) -> Any:
+        await asyncio.Event().wait()
+
+    gateway = pair(fake(hang), revision=revision, timeout=0.05)
+    async with testing.connect(gateway) as (client, _):
+        failed = await client.call_tool("bad_run")
+        assert failed.is_error
+        assert "The server 'bad' behind this one failed" in failed.text
+        assert "within 0.05 seconds" in failed.text and "may have been carried out" in failed.text
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+@BOTH_ERAS
+async def test_a_server_that_dies_in_a_call_is_not_called_twice(revision: str) -> None:
+    calls = 0
+
+    async def die(request: Any, outlet: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        await outlet.connection.channel.close()
+
+    gateway = pair(fake(die), revision=revision)
+    async with testing.connect(gateway) as (client, _):
+        failed = await client.call_tool("bad_run")
+        assert failed.is_error and "'bad'" in failed.text and "may have been carried out" in failed.text
+        assert calls == 1
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+async def test_rounds_without_end_end() -> None:
+    state = b'{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"requestState":"s"}'
+    gateway = pair(fake(raw(state)), revision=MODERN)
+    async with testing.connect(gateway, revision="2025-11-25", roots=["file:///a"]) as (client, _):
+        failed = await client.call_tool("bad_run")
+        assert failed.is_error and "more than 10 rounds" in failed.text
+
+
+@pytest.mark.parametrize("code", [-32020, -32022])
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+async def test_errors_between_gateway_and_server_are_none_of_the_clients(code: int, front: str) -> None:
+    def refuse(request: Any, outlet: Any) -> Any:
+        raise ProtocolError(code, "this is about the connection")
+
+    gateway = pair(fake(refuse), revision=MODERN)
+    async with testing.connect(gateway, revision=front) as (client, _):
+        failed = await client.call_tool("bad_run")
+        assert failed.is_error and "'bad'" in failed.text and "about the connection" in failed.text
+
+
+@BOTH_ERAS
+async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+    plain = {"type": "object"}
+    tools = [
+        {"name": "run", "inputSchema": plain},
+        {"name": "", "inputSchema": plain},
+        {"name": "line\nbreak", "inputSchema": plain},
+        {"name": "n" * 500, "inputSchema": plain},
+        {"name": "run", "inputSchema": plain, "title": "once more"},
+        {"name": "odd", "inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}},
+        {"name": "empty", "inputSchema": {}},
+    ]
+    gateway = pair(fake(raw(b'{"content":[]}'), tools), revision=revision)
+    async with testing.connect(gateway) as (client, _):
+        names = {tool.name for tool in await client.list_tools()}
+        assert {"bad_run", "bad_odd", "bad_empty", "good_fine"} <= names
+        assert len(names) == 5 and all(len(name) <= 64 for name in names)
+    assert "is left out" in caplog.text
+
+
+async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each begins only when it has waited for the other.
+    monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.05)
+    one, two = Gateway("one"), Gateway("two")
+    one.add(healthy_tool("first")).add("two", two)
+    two.add(healthy_tool("second")).add("one", one)
+    async with Client(one) as client:
+        async with asyncio.timeout(30):
+            while "circle" not in f"{one.backs['two'].error} {two.backs['one'].error}":
+                await asyncio.sleep(0)
+        assert await client.call_tool("first", returns=str) == "first"
+        assert len(await client.list_tools()) < 10
+
+
+def healthy_tool(name: str) -> Any:
+    async def answer() -> str:
+        return name
+
+    answer.__name__ = name
+    return answer

@@ -1,0 +1,136 @@
+"""Questions of servers behind a gateway that not every client can be asked, and headers that repeat arguments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from tests.gateway.backs import OVER, REVISIONS, Recorded, gateway_before
+
+from toolwire import Context, Server, testing
+from toolwire.client import Accept, Elicitation
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError, ToolFailed
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.binding import Header
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
+
+
+def visiting() -> Server:
+    server = Server("back")
+
+    @server.tool
+    async def visit(ctx: Context) -> str:
+        return str((await ctx.elicit_url("Sign in", "https://example.com/in")).action)
+
+    @server.tool
+    async def folders(ctx: Context) -> list[str]:
+        return [root.uri for root in await ctx.list_roots()]
+
+    return server
+
+
+@pytest.mark.parametrize("far", OVER)
+@pytest.mark.parametrize(("front", "back"), [(MODERN, MODERN), ("2025-11-25", MODERN), ("2025-11-25", "2025-11-25")])
+async def test_pages_to_open_cross_with_their_address(front: str, back: str, far: str) -> None:
+    shown: list[t.ElicitRequestParams] = []
+
+    async def open_page(message: str, params: t.ElicitRequestParams) -> Accept:
+        shown.append(params)
+        return Accept()
+
+    async with (
+        gateway_before(visiting(), far, back) as gateway,
+        testing.connect(gateway, revision=front, elicit=Elicitation(url=open_page)) as (client, _),
+    ):
+        assert await client.call_tool("b_visit", returns=str) == "accept"
+    assert (shown[0].mode, shown[0].url, shown[0].message) == ("url", "https://example.com/in", "Sign in")
+    # 2025-11-25 gives every page an id.
+    assert (shown[0].elicitation_id is not t.UNSET) == (front == "2025-11-25")
+
+
+@pytest.mark.parametrize("far", OVER)
+@pytest.mark.parametrize("back", REVISIONS)
+async def test_a_client_that_cannot_be_shown_a_page_gets_an_error_and_never_an_empty_form(back: str, far: str) -> None:
+    asked: list[Any] = []
+    async with (
+        gateway_before(visiting(), far, back) as gateway,
+        testing.connect(gateway, revision="2025-06-18", elicit=lambda *given: asked.append(given)) as (client, _),
+    ):
+        with pytest.raises(ToolFailed):
+            await client.call_tool("b_visit", returns=str)
+    assert not asked
+
+
+@pytest.mark.parametrize("far", OVER)
+@pytest.mark.parametrize(
+    ("front", "back"),
+    [(front, back) for front in REVISIONS for back in REVISIONS if front != MODERN or back == MODERN],
+)
+async def test_roots_cross(front: str, back: str, far: str) -> None:
+    async with (
+        gateway_before(visiting(), far, back) as gateway,
+        testing.connect(gateway, revision=front, roots=["file:///work"]) as (client, _),
+    ):
+        assert await client.call_tool("b_folders", returns=list[str]) == ["file:///work"]
+
+
+@pytest.mark.parametrize("back", REVISIONS)
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_a_client_that_declared_nothing_is_asked_nothing(front: str, back: str) -> None:
+    async with (
+        gateway_before(visiting(), "memory", back) as gateway,
+        testing.connect(gateway, revision=front) as (client, wire),
+    ):
+        try:
+            told = (await client.call_tool("b_visit")).text
+        except ProtocolError as error:
+            assert (front, error.code) == (MODERN, -32021)
+            told = error.message
+        assert "support" in told
+        assert not [each for each in wire.received if each.get("method") == "elicitation/create"]
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+async def test_arguments_are_repeated_in_headers_from_the_first_call_on(over: Any) -> None:
+    server = Server("back")
+
+    @server.tool
+    async def where(region: Annotated[str, Header("Region")]) -> str:
+        return region
+
+    seen: list[dict[str, str]] = []
+
+    @server.tool
+    async def headers(ctx: Context, region: Annotated[str, Header("Region")]) -> str:
+        seen.append(dict(ctx.headers))
+        return "seen"
+
+    recorded = Recorded()
+    async with (
+        gateway_before(server, "http", MODERN, recorded) as gateway,
+        testing.connect(gateway, over=over) as (client, _),
+    ):
+        assert await client.call_tool("b_where", {"region": "eu"}, returns=str) == "eu"
+        assert await client.call_tool("b_headers", {"region": "eu"}, returns=str) == "seen"
+    assert seen[0]["mcp-param-region"] == "eu"
+    assert seen[0]["mcp-name"] == "headers"
+    assert len(recorded.sent("tools/call")) == 2
+
+
+async def test_no_credential_of_a_client_reaches_the_server_behind() -> None:
+    server = Server("back")
+    seen: list[dict[str, str]] = []
+
+    @server.tool
+    async def headers(ctx: Context) -> str:
+        seen.append(dict(ctx.headers))
+        return "seen"
+
+    async with (
+        gateway_before(server, "http", MODERN) as gateway,
+        testing.connect(gateway, over="http", auth="secret") as (client, _),
+    ):
+        await client.call_tool("b_headers", headers={"cookie": "secret", "x-other": "secret"})
+    assert "secret" not in str(seen)
