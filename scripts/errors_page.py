@@ -43,6 +43,7 @@ _AREAS: Final = {
     "cli": "The command line",
     "server": "Servers",
     "client": "Clients",
+    "gateway": "Gateways",
     "auth": "Authorization and signing in",
     "http": "HTTP",
     "http1": "HTTP",
