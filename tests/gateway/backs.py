@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -129,3 +130,26 @@ def everything() -> Server:
         return [each for each in ("Oslo", "Olten") if each.startswith(partial)]
 
     return server
+
+
+async def until(holds: Any) -> None:
+    """Let others run until something holds."""
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def listens(recorded: Recorded, revision: str) -> bool:
+    return bool(recorded.sent("subscriptions/listen" if revision == MODERN else "ping"))
+
+
+def subscribed(recorded: Recorded, revision: str) -> bool:
+    answered = {message.get("id") for way, message in recorded.messages if way == "←" and "result" in message}
+    acknowledged = [
+        message["params"]["notifications"]
+        for way, message in recorded.messages
+        if message.get("method") == "notifications/subscriptions/acknowledged"
+    ]
+    if revision == MODERN:
+        return any("resourceSubscriptions" in each for each in acknowledged)
+    return any(each["id"] in answered for each in recorded.sent("resources/subscribe"))

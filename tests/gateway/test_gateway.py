@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before
+from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before, listens, subscribed, until
 
 from toolwire import Client, Server, ToolResult, testing
 from toolwire.client.target import Link, Target
@@ -14,7 +14,6 @@ from toolwire.gateway import Gateway, remote_server
 from toolwire.gateway.remote_server import MISSING_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ServerError, Unreachable
-from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import memory_pair
 
 FRONT_AND_BACK = pytest.mark.parametrize(
@@ -170,16 +169,9 @@ async def test_adding_a_server_renames_nothing() -> None:
         async with client.listen(resources_list=True) as changes:
             gateway.add("one", notes("first"))
             assert await told(changes) == "resources"
-        await _until(lambda: gateway.backs["one"].state == "ready" and gateway.backs["one"].resources == 2)
+        await until(lambda: gateway.backs["one"].state == "ready" and gateway.backs["one"].resources == 2)
         assert (await client.read_resource("note://today"))[0].text == "second"
         assert (await client.read_resource("note://one/today"))[0].text == "first"
-
-
-async def _until(holds: Any) -> None:
-    """Let others run until something holds."""
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0)
 
 
 # --- changes ---
@@ -195,21 +187,17 @@ async def test_changes_of_a_server_are_told_once(front: str, back: str, far: str
     ):
         assert [tool.name for tool in await client.list_tools()] == ["b_run"]
         async with client.listen(tools=True) as changes:
-            await _until(lambda: _listens(recorded, back))
+            await until(lambda: listens(recorded, back))
             server.add(_tool("more", "b"))
             assert await told(changes) == "tools"
             assert {tool.name for tool in await client.list_tools()} == {"b_run", "b_more"}
             # The list is the same as before, so that nobody is told.
             before = len(recorded.sent("tools/list"))
             server.notify_changed("tools")
-            await _until(lambda: len(recorded.sent("tools/list")) > before)
+            await until(lambda: len(recorded.sent("tools/list")) > before)
             await client.call_tool("b_more")
         announced = [each for each in wire.received if each.get("method") == "notifications/tools/list_changed"]
         assert len(announced) == 1
-
-
-def _listens(recorded: Recorded, revision: str) -> bool:
-    return bool(recorded.sent("subscriptions/listen" if revision == MODERN else "ping"))
 
 
 @FRONT_AND_BACK
@@ -221,23 +209,11 @@ async def test_updates_of_a_resource_reach_its_subscribers(front: str, back: str
         testing.connect(gateway, revision=front) as (client, _),
         client.listen(resources=["note://today"]) as changes,
     ):
-        await _until(lambda: _subscribed(recorded, back))
+        await until(lambda: subscribed(recorded, back))
         await client.call_tool("b_add", {"a": 1, "b": 1})
         server.notify_updated("note://today")
         change = await anext(aiter(changes))
         assert (change.kind, change.uri) == ("resource", "note://today")
-
-
-def _subscribed(recorded: Recorded, revision: str) -> bool:
-    answered = {message.get("id") for way, message in recorded.messages if way == "←" and "result" in message}
-    acknowledged = [
-        message["params"]["notifications"]
-        for way, message in recorded.messages
-        if message.get("method") == "notifications/subscriptions/acknowledged"
-    ]
-    if revision == MODERN:
-        return any("resourceSubscriptions" in each for each in acknowledged)
-    return any(each["id"] in answered for each in recorded.sent("resources/subscribe"))
 
 
 async def test_servers_come_and_go_while_a_client_is_connected() -> None:
@@ -247,14 +223,14 @@ async def test_servers_come_and_go_while_a_client_is_connected() -> None:
         async with client.listen(tools=True) as changes:
             gateway.add("two", one("second", "run"))
             await told(changes)
-        await _until(lambda: gateway.backs["two"].tools == 1)
+        await until(lambda: gateway.backs["two"].tools == 1)
         assert await client.call_tool("two_run", returns=str) == "second"
         gateway.remove("two")
         with pytest.raises(ProtocolError, match="Unknown tool"):
             await client.call_tool("two_run")
         assert await client.call_tool("one_run", returns=str) == "first"
         gateway.add("two", one("third", "run"))
-        await _until(lambda: gateway.backs["two"].tools == 1)
+        await until(lambda: gateway.backs["two"].tools == 1)
         assert await client.call_tool("two_run", returns=str) == "third"
 
 
@@ -329,7 +305,7 @@ async def test_a_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPat
     gateway = Gateway("front")
     gateway.add("hangs", Hanging()).add("hangs too", Hanging()).add("there", one("b", "run"))
     async with testing.connect(gateway) as (client, _):
-        await _until(lambda: gateway.backs["there"].tools == 1)
+        await until(lambda: gateway.backs["there"].tools == 1)
         assert [tool.name for tool in await client.list_tools()] == ["there_run"]
         assert gateway.backs["hangs"].state == "away"
 
@@ -357,12 +333,12 @@ async def test_a_call_to_a_server_that_went_away_names_it() -> None:
     async with testing.connect(gateway) as (client, _):
         assert await client.call_tool("fragile_run", returns=str) == "b"
         await target.leave()
-        await _until(lambda: gateway.backs["fragile"].state == "away")
+        await until(lambda: gateway.backs["fragile"].state == "away")
         failed = await client.call_tool("fragile_run")
         assert failed.is_error
         assert "The server 'fragile' behind this one failed: nobody is at home" in failed.text
         target.is_there = True
-        await _until(lambda: gateway.backs["fragile"].state == "ready")
+        await until(lambda: gateway.backs["fragile"].state == "ready")
         assert await client.call_tool("fragile_run", returns=str) == "b"
 
 

@@ -202,7 +202,7 @@ class Relay:
     ) -> Answer:
         members = dict(sent.members)
         if connection.modern and call.request.modern and call.request.row.rounds:
-            await self._take_up(call, members)
+            self._take_up(call, members)
         passes = connection.modern and call.request.modern and call.asking is None and call.outer is None
         round = 0
         while True:
@@ -263,24 +263,32 @@ class Relay:
 
     # --- the state of a modern server, which a modern client keeps ---
 
-    async def _take_up(self, call: Call, members: dict[str, Any]) -> None:
+    def owns_state(self, call: Call) -> bool:
+        """Return whether the state of a request was sealed here, and not by this server for questions of its own."""
+        state = getattr(call.params, "request_state", UNSET)
+        if state is UNSET or call.outer is not None:
+            return False
+        try:
+            call.host.sealer.open(state, self._context)
+        except BadSeal:
+            return False
+        return True
+
+    def _take_up(self, call: Call, members: dict[str, Any]) -> None:
         """Put the state and the answers of a client into the params, as the server wrote and expects them."""
         params: t.RoundRequestParams = call.params
-        if params.request_state is UNSET:
-            if params.input_responses is not UNSET:
-                members["inputResponses"] = params.input_responses
-            return
-        try:
-            payload = call.host.sealer.open(params.request_state, self._context)
-        except BadSeal:
-            # A middleware asked: its answers are checked, and the server begins from the top.
-            await call.open_asking()
-            return
-        state = _decode_state(payload)
-        if state.principal != principal_key(call.principal) or state.request != request_digest(call.method, params):
-            raise invalid_state()
-        if state.state is not None:
-            members["requestState"] = state.state
+        if call.asking is not None or call.outer is not None:
+            return  # They belong to questions that were asked here. The server begins from the top.
+        if params.request_state is not UNSET:
+            try:
+                state = _decode_state(call.host.sealer.open(params.request_state, self._context))
+            except BadSeal:
+                raise invalid_state() from None
+            digest = request_digest(call.method, params)
+            if state.principal != principal_key(call.principal) or state.request != digest:
+                raise invalid_state()
+            if state.state is not None:
+                members["requestState"] = state.state
         if params.input_responses is not UNSET:
             members["inputResponses"] = params.input_responses
 

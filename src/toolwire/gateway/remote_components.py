@@ -47,8 +47,6 @@ def _seconds(relay: Relay) -> float:
 class RemoteTool(ToolBase):
     """A tool of another server."""
 
-    keeps_state = True
-
     def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
         self._home = home
         self.remote: t.Tool = definition
@@ -69,6 +67,9 @@ class RemoteTool(ToolBase):
             description=_given(definition.description),
             timeout=_seconds(home.relay),
         )
+
+    def owns_state(self, call: Call) -> bool:
+        return self._home.relay.owns_state(call)
 
     def definition(self, revision: str) -> t.Tool:
         remote = self.remote
@@ -104,14 +105,15 @@ class RemoteTool(ToolBase):
 class RemotePrompt(Prompt):
     """A prompt of another server."""
 
-    keeps_state = True
-
     def __init__(self, home: Home, definition: t.Prompt, key: str) -> None:
         self._home = home
         self.remote: t.Prompt = definition
         arguments = () if definition.arguments is UNSET else definition.arguments
         super().__init__(name=key, messages=(), arguments=arguments, timeout=_seconds(home.relay))
         self.title, self.description = _given(definition.title), _given(definition.description)
+
+    def owns_state(self, call: Call) -> bool:
+        return self._home.relay.owns_state(call)
 
     def definition(self, revision: str) -> t.Prompt:
         return replace_members(self.remote, name=self.name)
@@ -128,8 +130,6 @@ class RemotePrompt(Prompt):
 class RemoteResource(Resource):
     """A resource of another server."""
 
-    keeps_state = True
-
     def __init__(self, home: Home, definition: t.Resource) -> None:
         self._home = home
         self.remote: t.Resource = definition
@@ -137,6 +137,9 @@ class RemoteResource(Resource):
             home.uris.public(definition.uri), content="", name=definition.name or None, timeout=_seconds(home.relay)
         )
         self.title, self.description = _given(definition.title), _given(definition.description)
+
+    def owns_state(self, call: Call) -> bool:
+        return self._home.relay.owns_state(call)
 
     def definition(self, revision: str) -> t.Resource:
         return replace_members(self.remote, uri=self.uri)
@@ -148,8 +151,6 @@ class RemoteResource(Resource):
 class RemoteTemplate(ResourceTemplate):
     """A resource template of another server."""
 
-    keeps_state = True
-
     def __init__(self, home: Home, definition: t.ResourceTemplate, uri_template: str) -> None:
         self._home = home
         self.remote: t.ResourceTemplate = definition
@@ -157,6 +158,9 @@ class RemoteTemplate(ResourceTemplate):
             uri_template, _elsewhere, name=definition.name or None, screen=False, timeout=_seconds(home.relay)
         )
         self.title, self.description = _given(definition.title), _given(definition.description)
+
+    def owns_state(self, call: Call) -> bool:
+        return self._home.relay.owns_state(call)
 
     def definition(self, revision: str) -> t.ResourceTemplate:
         return replace_members(self.remote, uri_template=self.uri_template)

@@ -55,7 +55,7 @@ class HandlerRunner:
         if (
             request.revision == MODERN
             and (call.asking is not None or request.params.request_state is not UNSET)
-            and not component.keeps_state
+            and not component.owns_state(call)
         ):
             try:
                 unanswered = await self.take_up(call)

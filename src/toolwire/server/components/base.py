@@ -50,8 +50,6 @@ class Component(ABC):
     executor: Executor | None
     timeout: float | None
     replay: bool
-    keeps_state: bool = False
-    """Whether the component itself reads the `requestState` of a request, instead of the questions of this server."""
     policy: Policy | None
     scopes: frozenset[str]
     visible_to: Audience | None
@@ -121,6 +119,10 @@ class Component(ABC):
     @abstractmethod
     def definition(self, revision: str) -> Any:
         """Return the full metadata. `wire` leaves out the members that `revision` does not know."""
+
+    def owns_state(self, call: Call) -> bool:
+        """Return whether the component itself wrote the `requestState` of a request, and reads it again."""
+        return False
 
     def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Return decoded arguments as the function will read them; raise the error that a call with them would get."""

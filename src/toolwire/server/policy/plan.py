@@ -153,6 +153,8 @@ class Plan:
         request = call.request
         if not request.modern or not request.row.rounds or request.params.request_state is UNSET:
             return False
+        if target.found is not None and target.found.component.owns_state(call):
+            return False  # Nobody marks such a state as used, so that every request with it counts.
         if judges:
             # Judge the arguments first, because a state belongs to the judged arguments of its request.
             await self._judged(call, target)
