@@ -174,6 +174,33 @@ async def test_adding_a_server_renames_nothing() -> None:
         assert (await client.read_resource("note://one/today"))[0].text == "first"
 
 
+async def test_an_address_that_becomes_free_renames_nothing_that_is_there() -> None:
+    first, second = notes("first"), notes("second")
+    gateway = Gateway("front")
+    gateway.add("one", first).add("two", second)
+    async with testing.connect(gateway) as (client, _):
+        gateway.remove("one")
+        second.notify_changed("resources")
+        assert (await client.read_resource("note://two/today"))[0].text == "second"
+        gateway.add("three", notes("third"))
+        await until(lambda: gateway.backs["three"].resources == 2)
+        assert (await client.read_resource("note://today"))[0].text == "third"
+        assert (await client.read_resource("note://two/today"))[0].text == "second"
+
+
+async def test_an_address_of_the_gateway_itself_stays_its_own() -> None:
+    gateway = Gateway("front")
+
+    @gateway.resource("note://today")
+    def own() -> str:
+        return "own"
+
+    gateway.add("one", notes("first"))
+    async with testing.connect(gateway) as (client, _):
+        assert (await client.read_resource("note://today"))[0].text == "own"
+        assert (await client.read_resource("note://one/today"))[0].text == "first"
+
+
 # --- changes ---
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 from tests.wireclient import LEGACY, MODERN, WireClient, connect
 
-from toolwire import Context, Policy, Prompt, ProtocolError, Resource, Server, Tool, ToolError, testing
+from toolwire import Client, Context, Policy, Prompt, ProtocolError, Resource, Server, Tool, ToolError, testing
 from toolwire.protocol.errors import ServerError
 from toolwire.server.policy import Call
 
@@ -287,3 +287,24 @@ def test_what_mounting_would_leave_out_is_refused() -> None:
     for late in (lambda: mounted.on_call_tool(handler), lambda: mounted.on_list_tools(handler)):
         with pytest.raises(ServerError, match="low-level handlers"):
             late()
+
+
+@pytest.mark.parametrize("count", [2, 20])
+async def test_names_are_found_however_many_servers_are_mounted(count: int) -> None:
+    host = Server("host")
+    for number in range(count):
+        guest = Server(f"guest{number}")
+
+        @guest.tool
+        async def run(number: int = number) -> int:
+            return number
+
+        host.mount(guest, prefix=f"g{number}")
+        host.mount(guest)
+    async with Client(host) as client:
+        for number in range(count):
+            assert await client.call_tool(f"g{number}_run", returns=int) == number
+        # The first one that was mounted without a prefix has the name.
+        assert await client.call_tool("run", returns=int) == 0
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("g_run")

@@ -98,6 +98,7 @@ class Gateway(Server):
             return super().remove(name)
         back, _ = found
         back.retires = True
+        back.give_up_addresses()
         self.unmount(back)
         self._look_soon()
         return self

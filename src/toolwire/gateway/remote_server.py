@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
@@ -42,6 +42,7 @@ from toolwire.protocol.errors import (
     ToolwireError,
     Unreachable,
 )
+from toolwire.server.catalog import Catalog
 from toolwire.server.components import Component
 from toolwire.server.server import Server
 
@@ -63,6 +64,7 @@ GATEWAYS_KEY: Final = "io.toolwire/gateways"
 #: How many marks, and how many names of missing servers, are taken from another server.
 MAX_NOTES: Final = 100
 
+_Address: TypeAlias = tuple[str, str]
 State: TypeAlias = Literal["connecting", "ready", "away"]
 Item = TypeVar("Item")
 
@@ -120,6 +122,8 @@ class RemoteServer(Server):
         self._watched: list[Any] = []
         self._deadline = 0.0
         self._users = 0
+        self._renamed: set[_Address] = set()
+        self._claimed: set[_Address] = set()
         self.retires: bool = False
         """Whether calls in flight go on after the server was removed."""
         self._closing: asyncio.Future[None] | None = None
@@ -399,28 +403,41 @@ class RemoteServer(Server):
         return bounded_name(name, self._room)
 
     def _template(self, definition: t.ResourceTemplate) -> RemoteTemplate:
-        is_renamed = definition.uri_template in self._renamed_templates
+        is_renamed = ("templates", definition.uri_template) in self._renamed
         return RemoteTemplate(
             self, definition, named_uri(definition.uri_template, self.name) if is_renamed else definition.uri_template
         )
 
-    _renamed_templates: frozenset[str] = frozenset()
-
     def _rename(self, lists: _Lists) -> None:
-        """Rename addresses that another server had first. An address keeps its name as long as it is listed."""
-        resources = [each.uri for each in lists.resources if self._is_taken("resources", each.uri)]
-        templates = [each.uri_template for each in lists.templates if self._is_taken("templates", each.uri_template)]
-        self._renamed_templates = frozenset(templates)
-        self.uris.rename(resources, templates)
-
-    def _is_taken(self, kind: str, key: str) -> bool:
-        if key in (self.catalog.resources if kind == "resources" else self.catalog.templates):
-            return False
+        """Rename addresses that another server had first. While an address is listed, it is never renamed again."""
+        own = {("resources", each.uri) for each in lists.resources}
+        own |= {("templates", each.uri_template) for each in lists.templates}
+        renamed = self._renamed & own
         for host in self.catalog.hosts():
-            found = host.all(kind).get(key)
-            if found is not None and found.owner is not self:
-                return True
-        return False
+            claims = host.addresses
+            local = [each for each in (host, *host.family()) if not isinstance(each.owner, RemoteServer)]
+            for address in own - renamed:
+                holder = claims.setdefault(address, self)
+                if holder is not self or any(_has(each, address) for each in local):
+                    renamed.add(address)
+        self._renamed = renamed
+        self._give_up(keeping=own - renamed)
+        self.uris.rename(
+            (uri for kind, uri in renamed if kind == "resources"), (uri for kind, uri in renamed if kind == "templates")
+        )
+
+    def give_up_addresses(self) -> None:
+        """Leave all addresses to others, before the server is unmounted."""
+        self._give_up()
+
+    def _give_up(self, keeping: Collection[_Address] = ()) -> None:
+        """Leave addresses that this server does not have any more to others."""
+        for host in self.catalog.hosts():
+            claims = host.addresses
+            for address in [each for each in self._claimed if each not in keeping]:
+                if claims.get(address) is self:
+                    del claims[address]
+        self._claimed = set(keeping)
 
     def _offer_completions(self) -> None:
         """Offer completions for all arguments, where the other server has any."""
@@ -483,6 +500,11 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
             f"Only a Server, a URL, a command or a server file can be mounted, not {type(target).__name__}: {error}"
         ) from None
     return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
+
+
+def _has(catalog: Catalog, address: _Address) -> bool:
+    kind, key = address
+    return key in (catalog.resources if kind == "resources" else catalog.templates)
 
 
 async def _all_pages(

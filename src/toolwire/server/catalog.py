@@ -39,6 +39,8 @@ FAMILY: Final = {
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
 
+#: With more mounts than this, names are looked up in the merged list, which is kept until something changes.
+MANY_MOUNTS: Final = 8
 #: Permission sets whose lists are kept in order.
 MAX_ORDERS: Final = 1024
 
@@ -177,6 +179,8 @@ class Catalog:
         self.listeners: list[Callable[[str], None]] = []
         self.version: int = 0
         self._mark: str | None = None
+        self.addresses: dict[tuple[str, str], Owner] = {}
+        """The addresses of mounted servers that live elsewhere, by kind and text. The first one keeps it."""
         self.notes: dict[str, list[str]] = {}
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
         self.guarded: bool = False
@@ -366,7 +370,7 @@ class Catalog:
             found = Found(own, self.owner, way)
             if sees is None or sees(found):
                 return found
-        return self._mounted(name, Catalog.tool, sees, way)
+        return self._mounted("tools", name, Catalog.tool, sees, way)
 
     def prompt(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Prompt] | None:
         own = self.prompts.get(name)
@@ -374,7 +378,7 @@ class Catalog:
             found = Found(own, self.owner, way)
             if sees is None or sees(found):
                 return found
-        return self._mounted(name, Catalog.prompt, sees, way)
+        return self._mounted("prompts", name, Catalog.prompt, sees, way)
 
     def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them. The file of a skill comes before a resource
@@ -509,11 +513,14 @@ class Catalog:
 
     def _mounted(
         self,
+        kind: str,
         name: str,
         find: Callable[[Catalog, str, Sees | None, Way], Found[C] | None],
         sees: Sees | None,
         way: Way,
     ) -> Found[C] | None:
+        if len(self.mounts) > MANY_MOUNTS and sees is None and not way:
+            return self._order(kind)[2].get(name)
         for mount in self.mounts:
             inner = mount.inner(name)
             found = None if inner is None else find(mount.catalog, inner, sees, (*way, mount))
