@@ -52,8 +52,6 @@ async def test_policies_judge_and_mask(front: str, back: str) -> None:
 
 @FRONT_AND_BACK
 async def test_rates_and_questions_go_together(front: str, back: str) -> None:
-    if front == MODERN != back:
-        return  # Such a question needs a call that is held open.
     async with (
         gateway_before(everything(), "memory", back, policy=Policy(rate="100/minute")) as gateway,
         testing.connect(gateway, revision=front, elicit=yes) as (client, _),
@@ -79,7 +77,7 @@ async def test_calls_are_recorded_with_their_outcome(front: str, back: str) -> N
 @FRONT_AND_BACK
 async def test_a_middleware_may_ask_before_the_server_does(front: str, back: str) -> None:
     if front == MODERN != back:
-        return  # Such a question needs a call that is held open.
+        return  # The answers to the middleware and those for a call that is held cannot be told apart.
     asked: list[str] = []
 
     async def answer(message: str, params: Any) -> dict[str, Any]:
@@ -110,8 +108,7 @@ async def test_a_gateway_behind_a_gateway(front: str, back: str, over: str) -> N
     ):
         assert await client.call_tool("b_b_add", {"a": 2, "b": 2}, returns=int) == 4
         assert (await client.read_resource("note://monday/9"))[0].text == "monday 9"
-        if not front == MODERN != back:
-            assert await client.call_tool("b_b_book", returns=str) == "True True"
+        assert await client.call_tool("b_b_book", returns=str) == "True True"
 
 
 @pytest.mark.parametrize("back", REVISIONS)

@@ -22,18 +22,6 @@ CELLS = pytest.mark.parametrize(
     ("front", "back", "near", "far"),
     [(front, back, near, far) for front in REVISIONS for back in REVISIONS for near in OVER for far in OVER],
 )
-#: The cells in which a server can ask while its call runs, without a call that is held open.
-ASKING = pytest.mark.parametrize(
-    ("front", "back", "near", "far"),
-    [
-        (front, back, near, far)
-        for front in REVISIONS
-        for back in REVISIONS
-        for near in OVER
-        for far in OVER
-        if front != MODERN or back == MODERN
-    ],
-)
 
 
 def yes(message: str, params: Any) -> dict[str, Any]:
@@ -101,7 +89,7 @@ async def test_failures_of_the_server_cross_as_they_are(front: str, back: str, n
             await client.get_prompt("b_brief", {})
 
 
-@ASKING
+@CELLS
 async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
     async with (
         gateway_before(everything(), far, back) as gateway,
@@ -110,7 +98,7 @@ async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
         assert await client.call_tool("b_book", returns=str) == "True True"
 
 
-@ASKING
+@CELLS
 async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str, near: Any, far: str) -> None:
     if "2025-06-18" in (front, back):
         return  # Sampling has no tools there.
@@ -137,7 +125,7 @@ async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str,
     assert asked[0].tool_choice == t.ToolChoice(mode="required")
 
 
-@ASKING
+@CELLS
 async def test_two_questions_at_once_are_asked_together(front: str, back: str, near: Any, far: str) -> None:
     server = Server("back")
 

@@ -24,6 +24,7 @@ from toolwire.client.errors import is_resource_not_found
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import BackConnections, conversation_of
+from toolwire.gateway.held_calls import HeldCall, HeldCalls
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
@@ -49,7 +50,7 @@ from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest
+from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest, used_state
 from toolwire.protocol.sealing import BadSeal
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
@@ -90,6 +91,9 @@ class _State(Struct, array_like=True):
     request: str
     principal: str
     state: str | None
+    held: str | None = None
+    """The call of a legacy server that is held; None for the state of a modern server."""
+    round: int = 0
 
 
 _decode_state = msgspec.json.Decoder(_State).decode
@@ -123,6 +127,8 @@ class Answer(Struct, eq=False):
     members: dict[str, Raw] | None
     """None where nobody has looked into it yet: the result of a legacy server."""
     connection: RelayConnection
+    questions: t.InputRequiredResult | None = None
+    """The questions of a legacy server whose call is held. There is no result yet."""
 
 
 class Relay:
@@ -140,6 +146,7 @@ class Relay:
         self.name = name
         self.connections = connections
         self.timeout = timeout
+        self.held: HeldCalls = HeldCalls()
         self._suspect = suspect
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
@@ -184,8 +191,9 @@ class Relay:
             shared = await self.connections.shared_connection()
         if shared.modern:
             return shared
-        # Nobody could answer a question that a legacy server asks in a call of a modern client.
-        capabilities = {} if call.request.modern else carried(call.request.capabilities)
+        # A question of a modern client ends its request, so that only calls which may be held can be asked.
+        can_ask = not call.request.modern or _may_be_held(call)
+        capabilities = carried(call.request.capabilities) if can_ask else {}
         conversation = conversation_of("", _client_of(call), capabilities)
         return await self.connections.of(conversation, capabilities)
 
@@ -200,6 +208,8 @@ class Relay:
         hops: int,
         headers: Callable[[], Mapping[str, str]] | None,
     ) -> Answer:
+        if not connection.modern and _may_be_held(call):
+            return await self._holding(call, connection, method, sent, hops)
         members = dict(sent.members)
         if connection.modern and call.request.modern and call.request.row.rounds:
             self._take_up(call, members)
@@ -232,6 +242,7 @@ class Relay:
         given: Mapping[str, Raw],
         hops: int,
         headers: Callable[[], Mapping[str, str]] | None,
+        held: HeldCall | None = None,
     ) -> Raw:
         identifier = connection.next_id()
         meta = {key: value for key, value in given.items() if key not in OF_ONE_CONNECTION}
@@ -246,11 +257,10 @@ class Relay:
                 meta[CLIENT_KEY] = cast("Raw", call.request.client)
             await _set_level(call, connection)
             connection.on_notice = _telling_client(call)
-        relayed = RelayedCall(
-            _answering(call),
-            _reporting(call) if wants_progress else None,
-            _telling(call),
-        )
+        if held is not None:
+            relayed = _relayed_for(held, wants_progress)
+        else:
+            relayed = RelayedCall(_answering(call), _reporting(call) if wants_progress else None, _telling(call))
         repeated = _parameter_headers(call, headers) if connection.repeats_arguments else None
         return await connection.relay(
             identifier,
@@ -260,6 +270,65 @@ class Relay:
             timeout=self.timeout,
             headers=repeated or None,
         )
+
+    # --- calls of a legacy server that are held for a modern client ---
+
+    async def _holding(self, call: Call, connection: RelayConnection, method: str, sent: Sent, hops: int) -> Answer:
+        """Make a call, or go on with the one that the client answers. If the server asks, hold the call."""
+        params: t.RoundRequestParams = call.params
+        principal = principal_key(call.principal)
+        if params.request_state is UNSET:
+            held = HeldCall(call, connection)
+            work = self._once(call, connection, method, sent.members, sent.meta, hops, None, held)
+            held.begin(asyncio.get_running_loop().create_task(work))
+            raw = await held.outcome()
+        else:
+            held = self._resumed(call, params, principal)
+            try:
+                raw = await held.outcome()
+            except TransportError as error:
+                raise self._failed(error) from None  # It has begun, so that it is not sent again.
+        if raw is not None:
+            return Answer(raw, None, held.connection)
+        try:
+            self.held.check_room(principal)
+            asked = held.questions()
+        except (ToolError, ValueError):
+            await held.cancel()
+            raise
+        self.held.keep(held, principal)
+        digest = request_digest(call.method, params)
+        state = _State(self.name, digest, principal, None, held.id, held.round)
+        sealed = call.host.sealer.seal(_encode(state), self._context)
+        questions = t.InputRequiredResult(input_requests=asked, request_state=sealed)
+        return Answer(Raw(b"{}"), None, held.connection, questions)
+
+    def _resumed(self, call: Call, params: t.RoundRequestParams, principal: str) -> HeldCall:
+        """Return the call that the client's answers are for, which has got them."""
+        try:
+            state = _decode_state(call.host.sealer.open(cast("str", params.request_state), self._context))
+        except BadSeal:
+            raise invalid_state() from None
+        if state.held is None or state.principal != principal:
+            raise invalid_state()
+        if state.request != request_digest(call.method, params):
+            raise invalid_state()
+        held = self.held.take(state.held)
+        if held is None:
+            text = "the call that asked is not held any more; the request may have been carried out"
+            raise ToolError(f"The server {self.name!r} behind this one failed: {text}")
+        if held.round != state.round:
+            self.held.keep(held, principal)
+            held.round -= 1
+            raise used_state()
+        try:
+            held.answered(call, {} if params.input_responses is UNSET else params.input_responses)
+        except ProtocolError:
+            # The client may correct its answers.
+            self.held.keep(held, principal)
+            held.round -= 1
+            raise
+        return held
 
     # --- the state of a modern server, which a modern client keeps ---
 
@@ -285,7 +354,7 @@ class Relay:
             except BadSeal:
                 raise invalid_state() from None
             digest = request_digest(call.method, params)
-            if state.principal != principal_key(call.principal) or state.request != digest:
+            if state.principal != principal_key(call.principal) or state.request != digest or state.held is not None:
                 raise invalid_state()
             if state.state is not None:
                 members["requestState"] = state.state
@@ -449,6 +518,11 @@ async def _set_level(call: Call, connection: RelayConnection) -> None:
     await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
 
 
+def _may_be_held(call: Call) -> bool:
+    """Return whether a call of a modern client may be held. A middleware that asks would lose its own answers."""
+    return call.request.modern and call.request.row.rounds and call.asking is None and call.outer is None
+
+
 # --- What a server sends while a call is in flight --------------------------------------------------------------------
 
 
@@ -479,6 +553,21 @@ def _telling(call: Call) -> Callable[[Notice], None] | None:
             call.tell_log(params.level, params.data, None if params.logger is UNSET else params.logger)
 
     return tell
+
+
+def _relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:
+    """Return what hands on messages to the request of the client that waits for a held call, if there is one."""
+
+    def report(params: t.ProgressNotificationParams) -> None:
+        if held.call is not None:
+            _reporting(held.call)(params)
+
+    def hear(notice: Notice) -> None:
+        tell = None if held.call is None else _telling(held.call)
+        if tell is not None:
+            tell(notice)
+
+    return RelayedCall(held.ask, report if wants_progress else None, hear)
 
 
 def _telling_client(call: Call) -> Callable[[Notice], None] | None:

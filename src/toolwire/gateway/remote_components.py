@@ -214,6 +214,8 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
 
     It stays as it came where the client knows all that the server's revision knows, and nobody here reads it.
     """
+    if answer.questions is not None:
+        return answer.questions
     connection, raw, members = answer.connection, answer.raw, answer.members
     if home.uris.active:
         raw = home.uris.in_result(raw if members is None else Raw(_encode(members)))

@@ -162,6 +162,7 @@ class RemoteServer(Server):
                 task.cancel()
                 await asyncio.wait({task})
         self._keeper = self._reading = None
+        await self.relay.held.close()
         if self.retires:
             # The servers that mounted this one do not wait for it.
             self._closing = asyncio.ensure_future(self._retire())

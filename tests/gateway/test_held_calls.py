@@ -1,0 +1,200 @@
+"""A legacy server asks in the middle of a call of a modern client: the call is held, and found again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.gateway.backs import OVER, gateway_before, until
+
+from toolwire import Client, Context, Server, testing
+from toolwire.auth import Principal
+from toolwire.gateway import Gateway, held_calls
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+
+LEGACY = ("2025-11-25", "2025-06-18")
+CELLS = pytest.mark.parametrize(
+    ("back", "near", "far"), [(back, near, far) for back in LEGACY for near in OVER for far in OVER]
+)
+
+
+class Asking:
+    """A server that asks, and counts how often it began and was cancelled."""
+
+    def __init__(self) -> None:
+        self.server: Server = Server("back")
+        self.begun = 0
+        self.cancelled = asyncio.Event()
+        self.server.tool(self.book)
+        self.server.tool(self.both)
+
+    async def book(self, ctx: Context, seats: int) -> str:
+        self.begun += 1
+        try:
+            answer = await ctx.elicit("Really?", bool)
+            await ctx.progress(1, message="booked")
+            name = await ctx.elicit("Whose name?", str)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return f"{seats} {answer.data} {name.data}"
+
+    async def both(self, ctx: Context) -> str:
+        self.begun += 1
+        one, two = await asyncio.gather(ctx.elicit("One?", bool), ctx.elicit("Two?", bool))
+        return f"{one.data} {two.data}"
+
+
+def answer(message: str, params: Any) -> dict[str, Any]:
+    return {"value": "Anna" if message == "Whose name?" else True}
+
+
+async def call(client: Client, name: str, arguments: dict[str, Any], asked: Any = None, **answers: Any) -> Any:
+    """Make one request, with the answers to the questions of an earlier result."""
+    params: dict[str, Any] = {"name": name, "arguments": arguments}
+    if asked is not None:
+        params["requestState"] = asked["requestState"]
+        params["inputResponses"] = answers
+    return await client.request("tools/call", params, result_types=["complete", "input_required"])
+
+
+def accept(asked: Any, value: Any = True) -> dict[str, Any]:
+    return {key: {"action": "accept", "content": {"value": value}} for key in asked["inputRequests"]}
+
+
+@CELLS
+async def test_questions_one_after_the_other_run_the_call_once(back: str, near: Any, far: str) -> None:
+    asking = Asking()
+    told: list[Any] = []
+    async with (
+        gateway_before(asking.server, far, back) as gateway,
+        testing.connect(gateway, over=near, elicit=answer) as (client, wire),
+    ):
+        assert client.revision == MODERN
+        result = await client.call_tool("b_book", {"seats": 2}, on_progress=lambda each: told.append(each.message))
+        assert result.text == "2 True Anna"
+        assert asking.begun == 1
+        assert len([each for each in wire.sent if each.get("method") == "tools/call"]) == 3
+        assert told == ["booked"]
+
+
+@CELLS
+async def test_questions_that_are_asked_together_arrive_together(back: str, near: Any, far: str) -> None:
+    asking = Asking()
+    async with (
+        gateway_before(asking.server, far, back) as gateway,
+        testing.connect(gateway, over=near, elicit=answer) as (client, wire),
+    ):
+        assert (await client.call_tool("b_both")).text == "True True"
+        assert asking.begun == 1
+        assert len([each for each in wire.sent if each.get("method") == "tools/call"]) == 2
+
+
+async def test_answers_may_come_in_parts_and_be_corrected() -> None:
+    asking = Asking()
+    async with (
+        gateway_before(asking.server, "memory", "2025-11-25") as gateway,
+        testing.connect(gateway, elicit=answer) as (client, _),
+    ):
+        asked = await call(client, "b_both", {})
+        first, second = asked["inputRequests"]
+        with pytest.raises(ProtocolError, match="not a elicitation/create result"):
+            await call(client, "b_both", {}, asked, **{first: {"action": 7}})
+        yes = accept(asked)
+        left = await call(client, "b_both", {}, asked, **{first: yes[first]})
+        assert list(left["inputRequests"]) == [second]
+        done = await call(client, "b_both", {}, left, **{second: yes[second]})
+        assert done["content"][0]["text"] == "True True"
+        assert asking.begun == 1
+
+
+async def test_a_state_is_good_for_one_request_of_one_client() -> None:
+    asking = Asking()
+    async with (
+        gateway_before(asking.server, "memory", "2025-11-25") as gateway,
+        testing.connect(gateway, elicit=answer, principal=Principal("anna")) as (anna, _),
+        testing.connect(gateway, elicit=answer, principal=Principal("ben")) as (ben, _),
+    ):
+        asked = await call(anna, "b_book", {"seats": 1})
+        with pytest.raises(ProtocolError, match="requestState"):
+            await call(ben, "b_book", {"seats": 1}, asked, **accept(asked))
+        with pytest.raises(ProtocolError, match="requestState"):
+            await call(anna, "b_book", {"seats": 9}, asked, **accept(asked))
+        named = await call(anna, "b_book", {"seats": 1}, asked, **accept(asked))
+        with pytest.raises(ProtocolError, match="used already"):
+            await call(anna, "b_book", {"seats": 1}, asked, **accept(asked))
+        done = await call(anna, "b_book", {"seats": 1}, named, **accept(named, "Anna"))
+        assert done["content"][0]["text"] == "1 True Anna"
+        late = await call(anna, "b_book", {"seats": 1}, named, **accept(named, "Anna"))
+        assert late["isError"] and "'b'" in late["content"][0]["text"] and "not held" in late["content"][0]["text"]
+        assert asking.begun == 1
+
+
+@pytest.mark.parametrize("far", OVER)
+async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_calls, "HELD_SECONDS", 0.01)
+    asking = Asking()
+    async with (
+        gateway_before(asking.server, far, "2025-11-25") as gateway,
+        testing.connect(gateway, elicit=answer) as (client, _),
+    ):
+        asked = await call(client, "b_book", {"seats": 1})
+        await asking.cancelled.wait()
+        late = await call(client, "b_book", {"seats": 1}, asked, **accept(asked))
+        assert late["isError"] and "may have been carried out" in late["content"][0]["text"]
+
+
+async def test_a_removed_server_lets_go_of_its_held_calls() -> None:
+    asking = Asking()
+    gateway = Gateway("front")
+    gateway.add("b", asking.server, revision="2025-11-25")
+    async with testing.connect(gateway, elicit=answer) as (client, _):
+        await call(client, "b_book", {"seats": 1})
+        gateway.remove("b")
+        await until(asking.cancelled.is_set)
+
+
+async def test_held_calls_are_bounded_for_each_principal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_calls, "MAX_HELD_FOR_ONE", 2)
+    asking = Asking()
+    async with (
+        gateway_before(asking.server, "memory", "2025-11-25") as gateway,
+        testing.connect(gateway, elicit=answer, principal=Principal("anna")) as (anna, _),
+        testing.connect(gateway, elicit=answer, principal=Principal("ben")) as (ben, _),
+    ):
+        for _ in range(2):
+            assert "inputRequests" in await call(anna, "b_book", {"seats": 1})
+        refused = await call(anna, "b_book", {"seats": 1})
+        assert refused["isError"] and "Too many calls" in refused["content"][0]["text"]
+        await asking.cancelled.wait()
+        assert "inputRequests" in await call(ben, "b_book", {"seats": 1})
+
+
+@CELLS
+async def test_a_call_that_is_cancelled_after_its_answers_is_cancelled_at_the_server(
+    back: str, near: Any, far: str
+) -> None:
+    server = Server("back")
+    waiting, cancelled = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait(ctx: Context) -> str:
+        await ctx.elicit("Really?", bool)
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return ""
+
+    async with (
+        gateway_before(server, far, back) as gateway,
+        testing.connect(gateway, over=near, elicit=answer) as (client, _),
+    ):
+        running = asyncio.ensure_future(client.call_tool("b_wait"))
+        await waiting.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        await cancelled.wait()
