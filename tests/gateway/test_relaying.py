@@ -296,3 +296,46 @@ async def test_members_that_nobody_knows_cross_in_results(front: str, reads: boo
             assert part in answer, part
         assert answer.count(b'"front"') == (1 if front == MODERN else 0)
         assert b'"back"' not in answer
+
+
+@CELLS
+async def test_questions_progress_and_logs_of_many_clients_never_cross(
+    front: str, back: str, near: Any, far: str
+) -> None:
+    server = Server("back")
+    everyone = asyncio.Barrier(8)
+
+    @server.tool
+    async def who(ctx: Context, name: str) -> str:
+        await everyone.wait()  # All calls are in flight now.
+        await ctx.progress(1, message=f"progress of {name}")
+        await ctx.info(f"log of {name}")
+        answer = await ctx.elicit(f"Are you {name}?", str)
+        return f"{name} is {answer.data}"
+
+    async def one(gateway: Any, name: str) -> None:
+        heard: list[str] = []
+
+        async def answer(message: str, params: Any) -> dict[str, Any]:
+            assert message == f"Are you {name}?"
+            await asyncio.sleep(0)
+            return {"value": name}
+
+        async with testing.connect(
+            gateway,
+            revision=front,
+            over=near,
+            elicit=answer,
+            on_log=lambda each: heard.append(each.data),
+        ) as (client, _):
+            result = await client.call_tool(
+                "b_who", {"name": name}, on_progress=lambda each: heard.append(str(each.message))
+            )
+            assert result.text == f"{name} is {name}"
+        assert set(heard) <= {f"progress of {name}", f"log of {name}"}
+        assert f"progress of {name}" in heard
+
+    async with gateway_before(server, far, back) as gateway, testing.connect(gateway):
+        names = [f"client{number}" for number in range(8)]
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(one(gateway, name) for name in names))

@@ -38,21 +38,25 @@ class Conversation(NamedTuple):
     credential: Hashable
     client: Hashable
     capabilities: bytes
+    number: int = 0
+    """Tells connections apart that carry one call at a time."""
 
 
 class _Lane:
     """The connection of one conversation, and when it was used last."""
 
-    __slots__ = ("connector", "used")
+    __slots__ = ("connector", "is_taken", "used")
 
     def __init__(self, connector: Connector, used: float) -> None:
         self.connector = connector
         self.used = used
+        self.is_taken = False
+        """Whether one call has the connection for itself."""
 
     @property
     def is_busy(self) -> bool:
         connection = self.connector.connection
-        return connection is not None and bool(cast("RelayConnection", connection).calls)
+        return self.is_taken or (connection is not None and bool(cast("RelayConnection", connection).calls))
 
 
 class BackConnections:
@@ -74,6 +78,7 @@ class BackConnections:
         self._revision = revision
         self.shared: Connector = self._connector({}, changed)
         self._lanes: dict[Conversation, _Lane] = {}
+        self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._reaper: asyncio.TimerHandle | None = None
 
@@ -96,9 +101,18 @@ class BackConnections:
         """Return the shared connection; open it if it is not open."""
         return cast("RelayConnection", await self.shared.live())
 
-    async def of(self, conversation: Conversation, capabilities: Mapping[str, Any]) -> RelayConnection:
-        """Return the connection of a conversation with a legacy server."""
+    async def of(
+        self, conversation: Conversation, capabilities: Mapping[str, Any], *, alone: bool = False
+    ) -> RelayConnection:
+        """Return the connection of a conversation with a legacy server.
+
+        `alone`: the messages of the server have to belong to this call and no other. Where they all come in one stream,
+        the call gets a connection for itself, until `free`.
+        """
         loop = asyncio.get_running_loop()
+        alone = alone and self._has_one_stream()
+        while alone and (known := self._lanes.get(conversation)) is not None and known.is_busy:
+            conversation = conversation._replace(number=conversation.number + 1)
         lane = self._lanes.pop(conversation, None)
         if lane is None:
             self._make_room()
@@ -109,7 +123,26 @@ class BackConnections:
         lane.used = loop.time()
         if self._reaper is None:
             self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap)
-        return cast("RelayConnection", await lane.connector.live())
+        if not alone:
+            return cast("RelayConnection", await lane.connector.live())
+        lane.is_taken = True
+        try:
+            connection = cast("RelayConnection", await lane.connector.live())
+        except BaseException:
+            lane.is_taken = False
+            raise
+        self._taken[connection] = lane
+        return connection
+
+    def free(self, connection: RelayConnection) -> None:
+        """Let others use a connection that a call had for itself."""
+        lane = self._taken.pop(connection, None)
+        if lane is not None:
+            lane.is_taken = False
+
+    def _has_one_stream(self) -> bool:
+        shared = self.shared.connection
+        return shared is None or shared.link.duplex
 
     @property
     def conversations(self) -> int:

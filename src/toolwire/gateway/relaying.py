@@ -195,7 +195,10 @@ class Relay:
         can_ask = not call.request.modern or _may_be_held(call)
         capabilities = carried(call.request.capabilities) if can_ask else {}
         conversation = conversation_of("", _client_of(call), capabilities)
-        return await self.connections.of(conversation, capabilities)
+        # Modern clients need not be one user, nor one conversation, even where they look the same.
+        is_told = bool(capabilities) or call.request.log_level is not UNSET
+        alone = call.request.modern and is_told and not self.owns_state(call)
+        return await self.connections.of(conversation, capabilities, alone=alone)
 
     # --- one request, with its rounds ---
 
@@ -216,7 +219,10 @@ class Relay:
         passes = connection.modern and call.request.modern and call.asking is None and call.outer is None
         round = 0
         while True:
-            raw = await self._once(call, connection, method, members, sent.meta, hops, headers)
+            try:
+                raw = await self._once(call, connection, method, members, sent.meta, hops, headers)
+            finally:
+                self.connections.free(connection)
             if not connection.modern:
                 return Answer(raw, None, connection)
             result = _read(raw)
@@ -280,7 +286,9 @@ class Relay:
         if params.request_state is UNSET:
             held = HeldCall(call, connection)
             work = self._once(call, connection, method, sent.members, sent.meta, hops, None, held)
-            held.begin(asyncio.get_running_loop().create_task(work))
+            task = asyncio.get_running_loop().create_task(work)
+            task.add_done_callback(lambda _: self.connections.free(connection))
+            held.begin(task)
             raw = await held.outcome()
         else:
             held = self._resumed(call, params, principal)
