@@ -12,6 +12,7 @@ from msgspec import Raw
 from tests.client.fake import FakeServer
 
 from toolwire import Client, Server, testing
+from toolwire.client import targets
 from toolwire.gateway import Gateway, remote_server
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
@@ -99,6 +100,7 @@ async def test_a_server_that_dies_in_a_call_is_not_called_twice(revision: str) -
         nonlocal calls
         calls += 1
         await outlet.connection.channel.close()
+        outlet.connection.end()
 
     gateway = pair(fake(die), revision=revision)
     async with testing.connect(gateway) as (client, _):
@@ -151,6 +153,8 @@ async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplo
 async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each begins only when it has waited for the other.
     monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.05)
+    # Each ends only when it has waited for the other, too.
+    monkeypatch.setattr(targets, "GRACE_SECONDS", 0.05)
     one, two = Gateway("one"), Gateway("two")
     one.add(healthy_tool("first")).add("two", two)
     two.add(healthy_tool("second")).add("one", one)
