@@ -23,6 +23,7 @@ from toolwire.client.targets import CommandTarget
 from toolwire.redaction import repr_without
 
 MemberT = TypeVar("MemberT", bound=Member)
+EntryT = TypeVar("EntryT", bound="ServerEntry")
 
 MAX_SERVERS: Final = 100
 # Characters that a tool's name does not have, and how long the server's part of the name may be.
@@ -79,10 +80,15 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_e
         raise ValueError("The configuration names no server")
     if len(entries) > MAX_SERVERS:
         raise ValueError(f"The configuration names more than {MAX_SERVERS} servers")
-    return {name: _target(name, expanded(name, entry), inherit_env) for name, entry in entries.items()}
+    return {name: entry_target(name, entry, inherit_env=inherit_env) for name, entry in entries.items()}
 
 
-def expanded(name: str, entry: ServerEntry) -> ServerEntry:
+def entry_target(name: str, entry: ServerEntry, *, inherit_env: bool = False) -> Target:
+    """Return the server that an entry describes. Raise `ValueError` for an entry that describes none."""
+    return _target(name, expanded(name, entry), inherit_env)
+
+
+def expanded(name: str, entry: EntryT) -> EntryT:
     """Put the values of environment variables into an entry: `${NAME}`, `${env:NAME}`, `${NAME:-default}`.
 
     Claude Code, VS Code and Cursor write secrets in this form. Raise `ValueError` for a variable that is not set and
