@@ -50,6 +50,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     options.add_caller(parser, "the caller over stdio (default: nobody in particular, without restrictions)")
     options.add_log_level(parser)
+    add_http_arguments(parser)
+
+
+def add_http_arguments(parser: ArgumentParser) -> None:
+    """Add the options of a server over HTTP."""
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     http.add_argument("--port", type=options.port, help="the port; 0 takes any free one (default: 8000)")
@@ -112,8 +117,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
+def http_options(arguments: Namespace) -> dict[str, Any]:
+    """Return the options of a server over HTTP that were given."""
+    return {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
+
+
+def announce(url: str) -> None:
+    """Say on standard error where a server is reached."""
+    sys.stderr.write(f"toolwire: serving at {url} (Ctrl+C ends it)\n")
+    sys.stderr.flush()
+
+
 def main(arguments: Namespace) -> int:
-    given = {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
+    given = http_options(arguments)
     over_stdio = arguments.transport == "stdio"
     options.check_caller(arguments)
     if arguments.subject and not over_stdio:
@@ -146,7 +162,7 @@ def main(arguments: Namespace) -> int:
                 _explain(arguments.server, server)
             server.run("stdio")
         else:
-            server.run("http", **given, on_ready=_announce)
+            server.run("http", **given, on_ready=announce)
     except server_file.FileFailed as error:
         sys.stderr.write(str(error))
         return 1
@@ -178,9 +194,4 @@ def _explain(spec: str, server: Any) -> None:
         f"    toolwire dev {spec}                     for a page in the browser\n"
         f"    toolwire run {spec} --transport http    for an address\n"
     )
-    sys.stderr.flush()
-
-
-def _announce(url: str) -> None:
-    sys.stderr.write(f"toolwire: serving at {url} (Ctrl+C ends it)\n")
     sys.stderr.flush()

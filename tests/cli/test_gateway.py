@@ -1,0 +1,52 @@
+"""`toolwire gateway FILE`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Command
+from tests.gateway.backs import everything
+from tests.http_process import started
+
+from toolwire import Client, testing
+from toolwire.protocol.revisions import MODERN
+
+COMMAND = (sys.executable, "-m", "toolwire", "gateway")
+
+
+@pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
+async def test_the_servers_of_a_file_are_served_at_one_address(back: str, tmp_path: Path) -> None:
+    async with testing.connect(everything(), over="port") as (direct, _):
+        url = repr(direct).removeprefix("<Client of ").partition(",")[0]
+        file = tmp_path / "gateway.json"
+        file.write_text(
+            json.dumps(
+                {"mcpServers": {"back": {"url": url, "prefix": "", "revision": back}}, "gateway": {"name": "front"}}
+            )
+        )
+        async with started([*COMMAND, file, "--port", "0"]) as served:
+            for front in (MODERN, "2025-11-25"):
+                address = f"http://127.0.0.1:{served.port}/mcp"
+                client = Client(address, revision=front, elicit=lambda message, params: {"value": True})
+                async with client:
+                    assert client.server is not None and client.server.name == "front"
+                    assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
+                    assert await client.call_tool("book", returns=str) == "True True"
+        async with Client([*COMMAND, str(file), "--transport", "stdio"]) as client:
+            assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (("nowhere.json",), 1, "cannot be read"),
+        (("nowhere.json", "--transport", "stdio", "--port", "1"), 2, "--port is for --transport http"),
+    ],
+)
+def test_wrong_use_is_named(toolwire: Command, words: tuple[str, ...], status: int, text: str) -> None:
+    done = toolwire("gateway", *words)
+    assert done.status == status
+    assert text in done.err
