@@ -32,7 +32,7 @@ class BackEntry(ServerEntry):
 
 
 class GatewayTable(Struct, forbid_unknown_fields=True):
-    """What the file says of the gateway itself."""
+    """The table `gateway`: the name and the description of the gateway itself."""
 
     name: str = "gateway"
     version: str = "1.0.0"
