@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer
 from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import Sampling
+from toolwire.gateway import Gateway
 from toolwire.gateway.relaying import CLIENT_KEY, HOPS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ResourceNotFound
@@ -264,6 +268,38 @@ async def test_the_state_of_a_server_crosses_byte_for_byte_and_is_bound_to_its_r
             await client.request("tools/call", {"name": "b_add", "arguments": {}, "requestState": wrapped})
         with pytest.raises(ProtocolError, match="requestState"):
             await client.request("tools/call", {"name": "b_book", "arguments": {}, "requestState": wrapped + "x"})
+
+
+@pytest.mark.parametrize("size", [10, 40_000, 200_000])
+async def test_a_long_state_of_a_server_crosses_byte_for_byte(size: int) -> None:
+    states: list[Any] = []
+    question = {"method": "elicitation/create", "params": {"message": "?", "mode": "form", "requestedSchema": FORM}}
+
+    def answer(request: Any, outlet: Any) -> Any:
+        states.append(request.params.request_state)
+        if len(states) == 2:
+            return Raw(b'{"resultType":"complete","content":[]}')
+        asked = {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": "é" * size}
+        return Raw(msgspec.json.encode(asked))
+
+    tool = {"name": "run", "inputSchema": {"type": "object"}}
+    page = {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    server = FakeServer(
+        {"tools/list": lambda request, outlet: Raw(msgspec.json.encode(page)), "tools/call": answer},
+        capabilities={"tools": {}},
+    )
+    gateway = Gateway("front")
+    gateway.add("b", server, revision=MODERN)
+    async with testing.connect(gateway, elicit=yes) as (client, _):
+        result = await client.call_tool("b_run")
+        if size == 200_000:
+            assert result.is_error and "too long" in result.text
+        else:
+            assert not result.is_error
+            assert states[1] == "é" * size
+
+
+FORM = {"type": "object", "properties": {"value": {"type": "boolean"}}}
 
 
 @pytest.mark.parametrize("reads", [False, True], ids=["raw", "read"])

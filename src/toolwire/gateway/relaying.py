@@ -55,7 +55,7 @@ from toolwire.protocol.sealing import BadSeal
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
-from toolwire.server.replay_state import principal_key
+from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.session import Session
 
@@ -215,7 +215,7 @@ class Relay:
             return await self._holding(call, connection, method, sent, hops)
         members = dict(sent.members)
         if connection.modern and call.request.modern and call.request.row.rounds:
-            self._take_up(call, members)
+            await self._take_up(call, members)
         passes = connection.modern and call.request.modern and call.asking is None and call.outer is None
         round = 0
         while True:
@@ -232,7 +232,7 @@ class Relay:
             if kind != _INPUT_REQUIRED:
                 raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
             if passes:
-                wrapped = self._wrapped(call, result)
+                wrapped = await self._wrapped(call, result)
                 return Answer(wrapped, _members(wrapped), connection)
             if round == MAX_ROUNDS:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
@@ -291,7 +291,7 @@ class Relay:
             held.begin(task)
             raw = await held.outcome()
         else:
-            held = self._resumed(call, params, principal)
+            held = await self._resumed(call, params, principal)
             try:
                 raw = await held.outcome()
             except TransportError as error:
@@ -307,16 +307,13 @@ class Relay:
         self.held.keep(held, principal)
         digest = request_digest(call.method, params)
         state = _State(self.name, digest, principal, None, held.id, held.round)
-        sealed = call.host.sealer.seal(_encode(state), self._context)
+        sealed = await call.host.seal_state(call, _encode(state), self._context)
         questions = t.InputRequiredResult(input_requests=asked, request_state=sealed)
         return Answer(Raw(b"{}"), None, held.connection, questions)
 
-    def _resumed(self, call: Call, params: t.RoundRequestParams, principal: str) -> HeldCall:
+    async def _resumed(self, call: Call, params: t.RoundRequestParams, principal: str) -> HeldCall:
         """Return the call that the client's answers are for, which has got them."""
-        try:
-            state = _decode_state(call.host.sealer.open(cast("str", params.request_state), self._context))
-        except BadSeal:
-            raise invalid_state() from None
+        state = _decode_state(await call.host.open_state(cast("str", params.request_state), self._context))
         if state.held is None or state.principal != principal:
             raise invalid_state()
         if state.request != request_digest(call.method, params):
@@ -351,16 +348,13 @@ class Relay:
             return False
         return True
 
-    def _take_up(self, call: Call, members: dict[str, Any]) -> None:
+    async def _take_up(self, call: Call, members: dict[str, Any]) -> None:
         """Put the state and the answers of a client into the params, as the server wrote and expects them."""
         params: t.RoundRequestParams = call.params
         if call.asking is not None or call.outer is not None:
             return  # They belong to questions that were asked here. The server begins from the top.
         if params.request_state is not UNSET:
-            try:
-                state = _decode_state(call.host.sealer.open(params.request_state, self._context))
-            except BadSeal:
-                raise invalid_state() from None
+            state = _decode_state(await call.host.open_state(params.request_state, self._context))
             digest = request_digest(call.method, params)
             if state.principal != principal_key(call.principal) or state.request != digest or state.held is not None:
                 raise invalid_state()
@@ -369,14 +363,14 @@ class Relay:
         if params.input_responses is not UNSET:
             members["inputResponses"] = params.input_responses
 
-    def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
+    async def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
         state = result.get("requestState")
         text = None if state is None else msgspec.json.decode(state, type=str)
         own = _State(self.name, request_digest(call.method, call.params), principal_key(call.principal), text)
-        try:
-            sealed = call.host.sealer.seal(_encode(own), self._context)
-        except ValueError:
-            raise InvalidResponse("The requestState is too long to be handed on") from None
+        payload = _encode(own)
+        if len(payload) > MAX_STATE:
+            raise InvalidResponse("The requestState is too long to be handed on")
+        sealed = await call.host.seal_state(call, payload, self._context)
         return Raw(_encode({**result, "requestState": sealed}))
 
     @property

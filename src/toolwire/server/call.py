@@ -102,6 +102,12 @@ class Host(Protocol):
 
     async def open_asking(self, call: Call) -> Asking: ...
 
+    async def seal_state(self, call: Call, payload: bytes, context: bytes) -> str:
+        """Return the text by which a client brings a payload back, in a `requestState`."""
+
+    async def open_state(self, text: str, context: bytes) -> bytes:
+        """Return the payload of such a text. Raise -32602 for any other text."""
+
     def find_target(self, call: Call) -> object | None: ...
 
     def log_threshold(self, call: Call) -> int | None: ...

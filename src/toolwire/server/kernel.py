@@ -317,6 +317,12 @@ class Kernel:
     async def open_asking(self, call: Call) -> Asking:
         return await self.questions.asking(call)
 
+    async def seal_state(self, call: Call, payload: bytes, context: bytes) -> str:
+        return await self.questions.sealed(call, payload, context, self.limits.state)
+
+    async def open_state(self, text: str, context: bytes) -> bytes:
+        return await self.questions.unsealed(text, context)
+
     def find_target(self, call: Call) -> CallTarget | None:
         return find_target(self.access, self.catalog, call)
 

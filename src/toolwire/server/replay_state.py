@@ -88,18 +88,10 @@ class Questions:
     async def _resume(self, rounds: Rounds, call: Call) -> None:
         """MRTR-5: open the sealed state, and check it and the answers, which the client may have changed."""
         params: t.RoundRequestParams = call.params
-        try:
-            payload = self.sealer.open(cast(str, params.request_state), self._context)
-        except BadSeal:
-            raise invalid_state() from None
-        if payload.startswith(_STORED):
-            stored = await self._stores.kv.get(_state_key(payload[1:].decode()))
-            if stored is None:
-                raise invalid_state()
-            payload = stored
+        payload = await self.unsealed(cast(str, params.request_state), self._context)
         responses = {} if params.input_responses is UNSET else params.input_responses
         # A request that the server itself runs again was in time when it arrived.
-        state = rounds.resume(payload[1:], responses, 0.0 if call.request.again else time.time())
+        state = rounds.resume(payload, responses, 0.0 if call.request.again else time.time())
         for asked in state.asked.values():
             _check_capability(call, _CAPABILITIES[asked.kind])
         for _, question in rounds.pending.values():
@@ -136,19 +128,37 @@ class Questions:
         return asking.rounds.result(await self._sealed(call, state))
 
     async def _sealed(self, call: Call, state: State) -> str:
-        payload = _INLINE + dump_state(state)
+        payload = dump_state(state)
         if len(payload) > MAX_STATE:
             text = f"The answers to this call's questions, and its steps, are over the limit of {MAX_STATE} bytes"
             raise ProtocolError(INVALID_PARAMS, text)
         # The values of steps are secrets of the server. So they are sent encrypted, or stay in the store.
-        if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
-            return self.sealer.seal(payload, self._context)
+        is_secret = bool(state.steps) and not self.sealer.confidential
+        return await self.sealed(call, payload, self._context, state.expires - time.time(), stays=is_secret)
+
+    async def sealed(self, call: Call, payload: bytes, context: bytes, seconds: float, *, stays: bool = False) -> str:
+        """Return the text by which a client brings a payload back. A long one, or one that `stays`, is stored."""
+        if len(payload) < MAX_SEALED and not stays:
+            return self.sealer.seal(_INLINE + payload, context)
         if not self._kept.admit(call.request.caller, len(payload), self._limits.state):
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
         name = os.urandom(24).hex()
-        await self._stores.kv.put(_state_key(name), payload, ttl=state.expires - time.time())
-        return self.sealer.seal(_STORED + name.encode(), self._context)
+        await self._stores.kv.put(_state_key(name), _INLINE + payload, ttl=seconds)
+        return self.sealer.seal(_STORED + name.encode(), context)
+
+    async def unsealed(self, text: str, context: bytes) -> bytes:
+        """Return the payload of a text that a client brought back. Raise -32602 for what was not sealed here."""
+        try:
+            payload = self.sealer.open(text, context)
+        except BadSeal:
+            raise invalid_state() from None
+        if not payload.startswith(_STORED):
+            return payload[1:]
+        stored = await self._stores.kv.get(_state_key(payload[1:].decode()))
+        if stored is None:
+            raise invalid_state()
+        return stored[1:]
 
 
 _CAPABILITIES: Final = {
