@@ -6,7 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before, listens, subscribed, until
+from tests.gateway.backs import (
+    OVER,
+    REVISIONS,
+    Recorded,
+    behind,
+    everything,
+    gateway_before,
+    listens,
+    subscribed,
+    until,
+)
 
 from toolwire import Client, Server, ToolResult, testing
 from toolwire.client.target import Link, Target
@@ -14,6 +24,7 @@ from toolwire.gateway import Gateway, remote_server
 from toolwire.gateway.remote_server import MISSING_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ServerError, Unreachable
+from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import memory_pair
 
 FRONT_AND_BACK = pytest.mark.parametrize(
@@ -367,6 +378,18 @@ async def test_a_call_to_a_server_that_went_away_names_it() -> None:
         target.is_there = True
         await until(lambda: gateway.backs["fragile"].state == "ready")
         assert await client.call_tool("fragile_run", returns=str) == "b"
+
+
+async def test_a_server_that_was_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_server, "ERA_SECONDS", 0.02)
+    monkeypatch.setattr("toolwire.client.target.VERDICT_SECONDS", 0.01)
+    async with behind(one("b", "run"), "http") as target:
+        target.verdict = "legacy"
+        gateway = Gateway("front")
+        gateway.add("b", target)
+        async with testing.connect(gateway) as (client, _):
+            await until(lambda: gateway.backs["b"].revision == MODERN)
+            assert await client.call_tool("b_run", returns=str) == "b"
 
 
 async def test_endless_pages_end() -> None:

@@ -177,9 +177,9 @@ class Relay:
             except TransportError as error:
                 if is_second or not _may_repeat(error, connection, method):
                     raise self._failed(error) from None
-            except Timeout as error:
-                raise self._failed(error) from None
-            except (Unauthorized, InvalidResponse) as error:
+            except (ToolError, NotSupported):
+                raise
+            except ToolwireError as error:
                 raise self._failed(error) from None
             is_second = True
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET
@@ -20,7 +21,7 @@ from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
 from toolwire.client.requests import Read
-from toolwire.client.target import Target
+from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
 from toolwire.gateway.back_connections import BackConnections
 from toolwire.gateway.names import MAX_NAME, bounded_name, named_uri
@@ -54,6 +55,8 @@ LIST_SECONDS: Final = 5.0
 TIMEOUT_SECONDS: Final = 60.0
 #: How many seconds pass before lists are read again whose changes the other server does not announce.
 FRESH_SECONDS: Final = 300.0
+#: How many seconds pass before a legacy server that is reached by HTTP is asked again whether it is modern now.
+ERA_SECONDS: Final = VERDICT_SECONDS
 #: A list is read up to this many pages and bytes.
 MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -112,6 +115,7 @@ class RemoteServer(Server):
         self.published: list[Callable[[], None]] = []
         """Called when the components, or the state of the other server, have changed."""
         self._room = room
+        self._is_pinned = revision is not None
         self._lists: _Lists | None = None
         self._is_settled = False
         self._keeper: asyncio.Task[None] | None = None
@@ -211,6 +215,8 @@ class RemoteServer(Server):
         hearing: asyncio.Task[None] | None = None
         subscription: Subscription | None = None
         is_first = True
+        loop = asyncio.get_running_loop()
+        ask_again = loop.time() + ERA_SECONDS if self._may_be_upgraded(connection) else inf
         try:
             while not connection.ended:
                 self._wanted.clear()
@@ -225,8 +231,11 @@ class RemoteServer(Server):
                     await self.refresh()
                     succeeded()
                     is_first = False
-                if not await self._wait(connection, hearing):
+                if not await self._wait(connection, hearing, ask_again - loop.time()):
                     return
+                if loop.time() >= ask_again:
+                    # The next connection asks for the revision first. No call uses this one.
+                    await self.back_connections.shared.close()
         finally:
             if hearing is not None:
                 await _stop(hearing)
@@ -245,16 +254,21 @@ class RemoteServer(Server):
             log.warning("%s does not tell of its changes: %s", self.name, error)
             return None
 
-    async def _wait(self, connection: ClientConnection, hearing: asyncio.Task[None] | None) -> bool:
+    def _may_be_upgraded(self, connection: ClientConnection) -> bool:
+        """Return whether the server may have been replaced by a modern one, which still serves the old revision."""
+        return not connection.modern and not connection.link.duplex and not self._is_pinned
+
+    async def _wait(self, connection: ClientConnection, hearing: asyncio.Task[None] | None, longest: float) -> bool:
         """Wait until something else is to be listened for; return False when everything has to begin again."""
         wanting = asyncio.ensure_future(self._wanted.wait())
         waits: set[asyncio.Future[Any]] = {wanting, connection.reader}
         if hearing is not None:
             waits.add(hearing)
         is_told = hearing is not None and _announces_everything(connection)
+        seconds = min(longest, inf if is_told else FRESH_SECONDS)
         try:
             done, _ = await asyncio.wait(
-                waits, timeout=None if is_told else FRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                waits, timeout=None if seconds == inf else max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             await _stop(wanting)

@@ -179,6 +179,7 @@ class _Lifespans:
 
     def __init__(self) -> None:
         self._stacks: dict[Owner, AsyncExitStack] = {}
+        self._settling: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> None:
         return
@@ -199,11 +200,18 @@ class _Lifespans:
         for server in [each for each in servers if each not in self._stacks]:
             try:
                 await self.enter(server)
-                await server.settle()
             except Exception:
                 log.exception("the lifespan of %r failed", server.name)
+                self._stacks[server] = AsyncExitStack()  # It is not tried again.
+                continue
+            # Nobody waits for a server that comes later.
+            settling = asyncio.get_running_loop().create_task(server.settle())
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
 
     async def __aexit__(self, *error: Any) -> bool | None:
+        for settling in tuple(self._settling):
+            settling.cancel()
         together = AsyncExitStack()
         for stack in self._stacks.values():
             together.push_async_exit(stack)
