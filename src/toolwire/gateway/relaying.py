@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -61,7 +61,6 @@ from toolwire.wire.session import Session
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-R = TypeVar("R", bound=t.Result)
 
 #: `_meta` of a request: through how many gateways it came.
 HOPS_KEY: Final = "io.toolwire/hops"
