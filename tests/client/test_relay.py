@@ -209,3 +209,31 @@ async def test_over_http_the_stream_says_whose_question_it_is(answered_first: st
     app.drain()
     await pool.close()
     await app.stop()
+
+
+async def test_a_question_before_the_first_call_waits_for_it() -> None:
+    """Some servers ask for the roots as soon as they are initialized."""
+    script = Scripted()
+    connection = await opened(script, "2025-11-25", {"roots": {}})
+    told: list[str] = []
+    script.send({"id": 1, "method": "roots/list"})
+    await asyncio.sleep(0)
+    call = relay(connection, noting(told, "call"))
+    first, second = await script.next(), await script.next()
+    request, answer = (first, second) if "method" in first else (second, first)
+    assert answer["result"]["from"] == "call"
+    script.answer(request, {})
+    await call
+    connection.on_request = noting(told, "the client").on_request
+    script.send({"id": 2, "method": "roots/list"})
+    assert (await script.next())["result"]["from"] == "the client"
+    await connection.close()
+
+
+async def test_a_question_that_no_call_follows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.client.relay.FIRST_CALL_SECONDS", 0.01)
+    script = Scripted()
+    connection = await opened(script, "2025-11-25", {"roots": {}})
+    script.send({"id": 1, "method": "roots/list"})
+    assert (await script.next())["error"]["code"] == -32601
+    await connection.close()

@@ -136,3 +136,26 @@ async def test_no_credential_of_a_client_reaches_the_server_behind() -> None:
     ):
         await client.call_tool("b_headers", headers={"cookie": "secret", "x-other": "secret"})
     assert "secret" not in str(seen)
+
+
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_tools_for_clients_that_can_be_asked_are_listed(front: str) -> None:
+    """Some servers list a tool only if their client can do what the tool needs."""
+    server = Server("back")
+
+    @server.tool
+    async def plain() -> str:
+        return "plain"
+
+    @server.use
+    async def offer(ctx: Any, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        if ctx.method == "tools/list" and not ctx.supports("elicitation"):
+            result.tools = []
+        return result
+
+    async with (
+        gateway_before(server, "memory", "2025-11-25") as gateway,
+        testing.connect(gateway, revision=front) as (client, _),
+    ):
+        assert [tool.name for tool in await client.list_tools()] == ["b_plain"]

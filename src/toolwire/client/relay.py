@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -34,6 +35,9 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 OnRequest: TypeAlias = Callable[[Incoming], Awaitable[Any]]
 #: Gets a notification that belongs to a call, or to nobody's call.
 OnNotice: TypeAlias = Callable[[Notice], None]
+
+#: How many seconds a question of the server may wait for the first call of its connection.
+FIRST_CALL_SECONDS: Final = 1.0
 
 # These notifications belong to a call, or to the client behind the connection. The connection handles all others.
 _HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
@@ -76,6 +80,9 @@ class RelayConnection(ClientConnection):
         """The relayed requests in flight, the oldest first."""
         self.on_notice: OnNotice | None = None
         """Gets the notifications that belong to no call in flight."""
+        self.on_request: OnRequest | None = None
+        """Answers the questions that belong to no call in flight."""
+        self._used = asyncio.Event()
         self.level: t.LoggingLevel | None = None
         """The log level that was set on this connection."""
         self._unused: asyncio.Event | None = None
@@ -99,6 +106,7 @@ class RelayConnection(ClientConnection):
         Cancelling the task that waits here cancels the request at the server, in the way of its revision.
         """
         self.calls[identifier] = call
+        self._used.set()
         try:
             request = self.session.request(method, params, timeout, call.on_progress, identifier, headers)
             return await self._told(method, request)
@@ -130,8 +138,13 @@ class RelayConnection(ClientConnection):
         return wanting[0] if len(wanting) == 1 else None
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
-        call = self.concerned(request.about)
-        if call is None or call.on_request is None:
+        if not self._used.is_set():
+            # Servers ask for roots when they are initialized. The call that the connection was opened for follows.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_CALL_SECONDS):
+                    await self._used.wait()
+        call = self.concerned(request.about) or RelayedCall(self.on_request)
+        if call.on_request is None:
             raise ProtocolError(METHOD_NOT_FOUND, f"No call is in flight that {request.method[:200]} could belong to")
         task = asyncio.current_task()
         assert task is not None

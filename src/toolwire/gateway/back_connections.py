@@ -29,6 +29,14 @@ IDLE_SECONDS: Final = 600.0
 #: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
 PROBE_SECONDS: Final = 5.0
 
+#: What a gateway can carry. Servers list tools only for clients that can do what the tools need, so that the connection
+#: for lists declares all of it. Nobody asks anything there, because no call of a legacy server goes over it.
+EVERYTHING: Final[dict[str, Any]] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}, "context": {}},
+    "roots": {},
+}
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -76,7 +84,7 @@ class BackConnections:
         self._changed = changed
         self._timeout = timeout
         self._revision = revision
-        self.shared: Connector = self._connector({}, changed)
+        self.shared: Connector = self._connector(EVERYTHING, changed)
         self._lanes: dict[Conversation, _Lane] = {}
         self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()

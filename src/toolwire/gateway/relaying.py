@@ -262,6 +262,7 @@ class Relay:
                 meta[CLIENT_KEY] = cast("Raw", call.request.client)
             await _set_level(call, connection)
             connection.on_notice = _telling_client(call)
+            connection.on_request = _answering(call)
         if held is not None:
             relayed = _relayed_for(held, wants_progress)
         else:
