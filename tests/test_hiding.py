@@ -36,6 +36,7 @@ HARMLESS = {
     ("toolwire.stores.queue", "key"),
     ("toolwire.server.tasks.fleet_tasks", "key"),
     ("toolwire.skills.frontmatter", "body"),  # The Markdown of a skill.
+    ("toolwire.gateway.gateway", "state"),  # Whether a server is there.
     ("toolwire.client.extensions", "request_state"),  # A message of the protocol.
 }
 # Messages of the protocol are not credentials, and some modules are for one operating system only.

@@ -53,6 +53,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest, used_state
 from toolwire.protocol.sealing import BadSeal
 from toolwire.protocol.shaping import shape
+from toolwire.redaction import repr_without
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
 from toolwire.server.replay_state import MAX_STATE, principal_key
@@ -93,6 +94,9 @@ class _State(Struct, array_like=True):
     held: str | None = None
     """The call of a legacy server that is held; None for the state of a modern server."""
     round: int = 0
+
+    def __repr__(self) -> str:
+        return repr_without(self, "state")
 
 
 _decode_state = msgspec.json.Decoder(_State).decode
