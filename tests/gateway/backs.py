@@ -141,15 +141,3 @@ async def until(holds: Any) -> None:
 
 def listens(recorded: Recorded, revision: str) -> bool:
     return bool(recorded.sent("subscriptions/listen" if revision == MODERN else "ping"))
-
-
-def subscribed(recorded: Recorded, revision: str) -> bool:
-    answered = {message.get("id") for way, message in recorded.messages if way == "←" and "result" in message}
-    acknowledged = [
-        message["params"]["notifications"]
-        for way, message in recorded.messages
-        if message.get("method") == "notifications/subscriptions/acknowledged"
-    ]
-    if revision == MODERN:
-        return any("resourceSubscriptions" in each for each in acknowledged)
-    return any(each["id"] in answered for each in recorded.sent("resources/subscribe"))

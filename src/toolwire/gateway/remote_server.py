@@ -124,6 +124,10 @@ class RemoteServer(Server):
         self._reading: asyncio.Task[None] | None = None
         self._is_outdated = False
         self._watched: list[Any] = []
+        self._followed: set[str] = set()
+        """The resources whose updates the other server tells of, as it knows them."""
+        self._subscribers: list[asyncio.Future[None]] = []
+        """The clients that wait until the other server tells of the resources that they subscribed to."""
         self._deadline = 0.0
         self._users = 0
         self._renamed: set[_Address] = set()
@@ -149,7 +153,7 @@ class RemoteServer(Server):
         self._is_settled = False
         for catalog in (self.catalog, *self.catalog.hosts()):
             hub = catalog.owner.kernel.hub
-            hub.watchers.append(self._wanted.set)
+            hub.watchers.append(self._watch)
             self._watched.append(hub)
         self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
 
@@ -159,7 +163,7 @@ class RemoteServer(Server):
         if self._users:
             return
         for hub in self._watched:
-            hub.watchers.remove(self._wanted.set)
+            hub.watchers.remove(self._watch)
         self._watched.clear()
         for task in (self._keeper, self._reading):
             if task is not None:
@@ -214,19 +218,25 @@ class RemoteServer(Server):
         """
         hearing: asyncio.Task[None] | None = None
         subscription: Subscription | None = None
+        heard: t.SubscriptionFilter | None = None
         is_first = True
         loop = asyncio.get_running_loop()
         ask_again = loop.time() + ERA_SECONDS if self._may_be_upgraded(connection) else inf
         try:
             while not connection.ended:
                 self._wanted.clear()
-                following = await self._subscribe(connection)
-                # The new subscription is there before the old one ends.
-                if hearing is not None and subscription is not None:
-                    await _stop(hearing)
-                    await subscription.close()
-                subscription = following
-                hearing = None if following is None else asyncio.ensure_future(self._hear(following))
+                waiting = len(self._subscribers)
+                wanted = self._filter(connection)
+                if hearing is None or wanted != heard:
+                    following = await self._subscribe(wanted)
+                    # The new subscription is there before the old one ends.
+                    if hearing is not None and subscription is not None:
+                        await _stop(hearing)
+                        await subscription.close()
+                    subscription, heard = following, wanted
+                    hearing = None if following is None else asyncio.ensure_future(self._hear(following))
+                self._followed = set() if heard is None else set(heard.resource_subscriptions or ())
+                self._release_subscribers(waiting)
                 if is_first:
                     await self.refresh()
                     succeeded()
@@ -237,14 +247,35 @@ class RemoteServer(Server):
                     # The next connection asks for the revision first. No call uses this one.
                     await self.back_connections.shared.close()
         finally:
+            self._followed = set()
+            self._release_subscribers(len(self._subscribers))
             if hearing is not None:
                 await _stop(hearing)
             if subscription is not None:
                 await subscription.close()
 
-    async def _subscribe(self, connection: ClientConnection) -> Subscription | None:
+    def _watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
+        """Follow the resources that clients are subscribed to now; return what the client of new ones waits for.
+
+        The client gets every update after the answer to its subscription, so that the other server is asked before.
+        """
+        self._wanted.set()
+        new = (self.uris.inner(uri) for uri in uris if self._has_resource(uri))
+        if self.state != "ready" or self._followed.issuperset(new):
+            return None
+        loop = asyncio.get_running_loop()
+        subscriber: asyncio.Future[None] = loop.create_future()
+        self._subscribers.append(subscriber)
+        loop.call_later(LIST_SECONDS, _release, subscriber)
+        return subscriber
+
+    def _release_subscribers(self, count: int) -> None:
+        for each in self._subscribers[:count]:
+            _release(each)
+        del self._subscribers[:count]
+
+    async def _subscribe(self, wanted: t.SubscriptionFilter | None) -> Subscription | None:
         """Open a subscription; return None where there is nothing to listen for, or where the server refuses."""
-        wanted = self._filter(connection)
         if wanted is None:
             return None
         subscription = Subscription(self.back_connections.shared, wanted, LIST_SECONDS)
@@ -297,8 +328,10 @@ class RemoteServer(Server):
     def _watched_uris(self) -> list[str]:
         """Return the addresses, as the other server knows them, that clients are subscribed to."""
         watched = {uri for hub in self._watched for uri in hub.watched()}
-        own = [uri for uri in watched if self.catalog.resource(uri) or self.catalog.template(uri)]
-        return sorted(self.uris.inner(uri) for uri in own)
+        return sorted(self.uris.inner(uri) for uri in watched if self._has_resource(uri))
+
+    def _has_resource(self, uri: str) -> bool:
+        return bool(self.catalog.resource(uri) or self.catalog.template(uri))
 
     async def _hear(self, subscription: Subscription) -> None:
         async for change in subscription:
@@ -557,6 +590,11 @@ def _announces_everything(connection: ClientConnection) -> bool:
         for kind in ("tools", "prompts", "resources")
         if t.has_capability(declared, kind)
     )
+
+
+def _release(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 async def _stop(task: asyncio.Future[Any]) -> None:

@@ -184,7 +184,7 @@ class Methods:
                 INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
             )
         client.uris.add(call.params.uri)
-        self._parts.hub.subscribed(client, call.params.uri)
+        await self._parts.hub.subscribed(client, call.params.uri)
         return t.Result()
 
     async def _unsubscribe(self, call: Call) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final, Protocol, cast
 
@@ -145,9 +145,11 @@ class Stream:
             set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
         )
         self._held: dict[Change, None] = {}
+        self._is_acknowledged = False
 
     def acknowledge(self) -> None:
         """SUB-2: tell the client, in the first message of the stream, which notifications it will get."""
+        self._is_acknowledged = True
         accepted: Any = self.accepted
         if self.extra:
             accepted = {**self.accepted.to_dict(), **self.extra}
@@ -155,8 +157,8 @@ class Stream:
         self.outlet.notify("notifications/subscriptions/acknowledged", params)
 
     def tell(self, change: Change) -> None:
-        if self.ended.done() or not self._wants(change):
-            return  # SUB-5
+        if self.ended.done() or not self._is_acknowledged or not self._wants(change):
+            return  # SUB-2, SUB-5
         if self.outlet.congested:
             if not self._held:
                 self.loop.create_task(self._release())
@@ -222,27 +224,36 @@ class Hub:
         self.streams: set[Stream] = set()
         self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
         self.relay: Relay | None = None
-        self.watchers: list[Callable[[], None]] = []
-        """Called when clients subscribe to resources, or no longer do."""
+        self.watchers: list[Callable[[Iterable[str]], asyncio.Future[None] | None]] = []
+        """Called with the resources that a client subscribes to, and with none when a client no longer does.
+
+        Each may return what the client waits for.
+        """
         self._of_sessions: dict[str, None] = {}
 
     def watched(self) -> set[str]:
         """Return the addresses that clients may be subscribed to."""
         return {*self._of_sessions, *(uri for listener in self._listeners() for uri in listener.uris)}
 
-    def subscribed(self, client: LegacyClient, uri: str) -> None:
+    async def subscribed(self, client: LegacyClient, uri: str) -> None:
         """Take note of a subscription. That of an HTTP session is kept, because any process may end the session."""
         if client.session not in self.clients:
             self._of_sessions.pop(uri, None)
             self._of_sessions[uri] = None
             if len(self._of_sessions) > MAX_WATCHED:
                 del self._of_sessions[next(iter(self._of_sessions))]
-        self.watching_changed()
+        await self.watch((uri,))
+
+    async def watch(self, uris: Iterable[str]) -> None:
+        """Tell the watchers of new subscriptions, and wait until they miss no update of these resources."""
+        waits = [waited for watcher in tuple(self.watchers) if (waited := watcher(uris)) is not None]
+        if waits:
+            await asyncio.wait(waits)
 
     def watching_changed(self) -> None:
-        """Tell the watchers that `watched` may return something else now."""
+        """Tell the watchers that clients may have ended subscriptions."""
         for watcher in tuple(self.watchers):
-            watcher()
+            watcher(())
 
     def tell(self, change: Change) -> None:
         """Tell all listeners, and the other processes, of a change in this process."""
@@ -317,15 +328,15 @@ async def _listen(
 ) -> t.SubscriptionsListenResult:
     stream = Stream(call, _accepted(call.params.notifications, limits, declared), hears)
     stream.extra = {**_extension_filters(call, declared, extensions), **more}
-    stream.acknowledge()
     hub.streams.add(stream)
-    if stream.uris:
-        hub.watching_changed()
     connection = call.outlet.connection
     # `Limits.listeners` bounds the streams. They do not count as requests in flight, so others need not wait.
     aside = connection.set_aside() if isinstance(connection, Session) else nullcontext()
     try:
         with aside:
+            if stream.uris:
+                await hub.watch(stream.uris)
+            stream.acknowledge()
             await stream.ended
     finally:
         hub.streams.discard(stream)
