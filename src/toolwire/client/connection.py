@@ -490,6 +490,9 @@ class ClientConnection:
             for stream in list(self.streams.values()):
                 stream.missed()
 
+    async def closed_early(self, identifier: RequestId, retry_ms: int | None) -> None:
+        return
+
     def closing(self, session: Session) -> None:
         return
 

@@ -35,6 +35,8 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 OnRequest: TypeAlias = Callable[[Incoming], Awaitable[Any]]
 #: Gets a notification that belongs to a call, or to nobody's call.
 OnNotice: TypeAlias = Callable[[Notice], None]
+#: Hears that the server closed the stream of a call, and wants the client back after some milliseconds.
+OnClose: TypeAlias = Callable[[int | None], Awaitable[None]]
 
 #: How many seconds a question of the server may wait for the first call of its connection.
 FIRST_CALL_SECONDS: Final = 1.0
@@ -49,6 +51,7 @@ class RelayedCall(Struct, eq=False):
     on_request: OnRequest | None = None
     on_progress: OnProgress | None = None
     on_notice: OnNotice | None = None
+    on_close: OnClose | None = None
     questions: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
     """The tasks that answer questions of the server. They end with the call."""
 
@@ -168,6 +171,11 @@ class RelayConnection(ClientConnection):
         told = self.on_notice if call is None or call.on_notice is None else call.on_notice
         if told is not None:
             told(notice)
+
+    async def closed_early(self, identifier: RequestId, retry_ms: int | None) -> None:
+        call = self.calls.get(identifier)
+        if call is not None and call.on_close is not None:
+            await call.on_close(retry_ms)
 
 
 def relay_opener(

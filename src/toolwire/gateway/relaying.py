@@ -270,7 +270,9 @@ class Relay:
         if held is not None:
             relayed = _relayed_for(held, wants_progress)
         else:
-            relayed = RelayedCall(_answering(call), _reporting(call) if wants_progress else None, _telling(call))
+            report = _reporting(call) if wants_progress else None
+            # A server that sends its client away until later frees connections, those of the gateway among them.
+            relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream)
         repeated = _parameter_headers(call, headers) if connection.repeats_arguments else None
         return await connection.relay(
             identifier,

@@ -288,6 +288,12 @@ class Call:
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=UNSET if logger is None else logger)
         return self.outlet.notify("notifications/message", params)
 
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Close the HTTP stream of this request, so that the client resumes it later; do nothing elsewhere."""
+        close = getattr(self.outlet, "close_stream", None)
+        if close is not None:
+            await close(retry_ms)
+
     # --- questions ---
 
     async def open_asking(self) -> Asking:

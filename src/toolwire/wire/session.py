@@ -84,6 +84,12 @@ class ClientHandler(Handler, Protocol):
     def missed(self) -> None:
         """Take note that notifications may have been lost."""
 
+    async def closed_early(self, identifier: RequestId, retry_ms: int | None) -> None:
+        """Take note that the server closed the stream of a request, which is resumed after this.
+
+        `retry_ms` is how long the server wants its client to wait first, if it said so.
+        """
+
 
 class ConnectionOutlet(Struct, eq=False):
     """The `Outlet` of a request on a connection, where everything shares one channel, and the task that serves it."""

@@ -138,6 +138,7 @@ class HttpSession(Session):
     def __init__(self, endpoint: Endpoint, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> None:
         super().__init__(HttpChannel(endpoint, handler.missed), Peer(lifecycle), handler, ceiling=ceiling)
         self._endpoint = endpoint
+        self._closed_early = handler.closed_early
         self._idle = asyncio.Event()
         self._idle.set()
         at_once = endpoint.pool.at_once
@@ -289,6 +290,8 @@ class HttpSession(Session):
             if self.channel.modern or not last_event_id:
                 # SSE-7: a stream of 2026-07-28 that broke off cannot be resumed.
                 raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
+            if broken is None:
+                await self._closed_early(exchange.identifier, retry)
             response = await self._resume(exchange, last_event_id, retry, backoff)
 
     async def _read_events(

@@ -357,9 +357,7 @@ class Context:
 
     async def close_stream(self, *, retry_ms: int | None = None) -> None:
         """Close the HTTP stream of this request, so that the client resumes it later; do nothing elsewhere."""
-        close = getattr(self._call.outlet, "close_stream", None)
-        if close is not None:
-            await close(retry_ms)
+        await self._call.close_stream(retry_ms)
 
     # --- inside ---
 
