@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
 from tests.client.scripted import Scripted
+from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, event, on, rpc, stream
 
 from toolwire import Context, Server
 from toolwire.client.http_target import HttpTarget
@@ -201,8 +203,8 @@ async def test_over_http_the_stream_says_whose_question_it_is(answered_first: st
     go_on[answered_first].set()
     await calls[answered_first]
     assert told == [f"{answered_first} was asked"]
-    for event in go_on.values():
-        event.set()
+    for each in go_on.values():
+        each.set()
     await asyncio.wait(calls.values())
     assert len(told) == 2
     await lane.close()
@@ -237,3 +239,34 @@ async def test_a_question_that_no_call_follows_is_refused(monkeypatch: pytest.Mo
     script.send({"id": 1, "method": "roots/list"})
     assert (await script.next())["error"]["code"] == -32601
     await connection.close()
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_only_a_stream_that_the_server_closed_counts_as_closed(
+    is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that breaks off says nothing about what the server wants."""
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+
+    async def first() -> AsyncIterator[bytes]:
+        yield event(b"", id="a", retry=2)
+        if is_broken:
+            raise ConnectionResetError
+
+    def resumed(request: Request) -> Reply:
+        if "last-event-id" not in request.headers:
+            return Reply(405, {})
+        return stream(event(rpc(id=script.of("tools/call")[0].id, result={"content": []}), id="b"))
+
+    script = Script(on(GET=resumed, tools_call=lambda request: Reply(headers=STREAM, body=first())), modern=False)
+    lane = connector(HttpTarget(URL, pool=AsgiPool(script)), "2025-11-25")
+    connection = await lane.live()
+    assert isinstance(connection, RelayConnection)
+    waits: list[int | None] = []
+
+    async def closed(retry_ms: int | None) -> None:
+        waits.append(retry_ms)
+
+    assert bytes(await relay(connection, RelayedCall(on_close=closed))) == b'{"content":[]}'
+    assert waits == ([] if is_broken else [2])
+    await lane.close()

@@ -10,6 +10,9 @@ import pytest
 from msgspec import Raw
 from tests.client.fake import FakeServer
 from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before
+from tests.http.httpclient import serving
+from tests.http.legacy.session_server import Gate, make_server
+from tests.http.modernclient import text_of
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import Sampling
@@ -236,6 +239,27 @@ async def test_conversations_with_a_legacy_server_are_kept_apart(back: str) -> N
         second = {await two.call_tool("b_session", returns=str) for _ in range(2)}
     if back != MODERN:
         assert len(first) == len(second) == 1 and first != second
+
+
+@pytest.mark.parametrize("back", ["2025-11-25", "2025-06-18"])
+@pytest.mark.parametrize("front", ["2025-11-25", "2025-06-18"])
+async def test_a_client_comes_back_later_if_the_server_wants_that(front: str, back: str) -> None:
+    """2025-11-25 basic/transports: the server closes the stream of a call, and the client resumes it."""
+    gate = Gate()
+    async with gateway_before(make_server(gate), "http", back) as gateway, serving(gateway.http_app()) as [client]:
+        await client.initialize(front)
+        call = client.start_call("b_poll", id=3)
+        if front == back == "2025-11-25":
+            await call.finished()
+            assert (call.messages, call.retry) == ([], 70)
+            following = await client.get({"last-event-id": call.last_event_id})
+        else:
+            # One of the two sides does not know streams that end early.
+            await gate.reached.wait()
+            following = call
+        gate.opened.set()
+        await following.finished()
+        assert text_of(following.answer()) == "polled"
 
 
 async def test_a_circle_of_gateways_is_refused() -> None:
