@@ -7,7 +7,6 @@ command for stdio or an address for streamable HTTP. `DRIVE_MODE` is the client'
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import warnings
@@ -18,7 +17,7 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
 from mcp.shared.exceptions import MCPDeprecationWarning
-from scenario import Reporting, call_every_tool, filled_in, summary
+from scenario import Reporting, call_every_tool, cross, filled_in, summary
 
 # Much of what we drive is deprecated on 2026-07-28, and still has to work.
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -34,10 +33,13 @@ class Driver(Reporting):
         self.client: Client[Any]
 
     async def elicitation(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
+        if self.page_shown(params):
+            return ElicitResult(action="accept")
         self.report.setdefault("asked_user", []).append(message)
         return ElicitResult(action="accept", content=filled_in(params.requested_schema["properties"]))
 
     async def sampling(self, messages: Any, params: Any, context: Any) -> str:
+        self.tools_shown(params)
         self.report["asked_model"] = messages[0].content.text
         return "It is."
 
@@ -56,6 +58,10 @@ class Driver(Reporting):
         elif method.endswith("list_changed"):
             self.report["changed"].append(method)
         self.arrived.set()
+
+    async def ping(self) -> str:
+        await self.client.session.send_request(types.PingRequest(), types.EmptyResult)
+        return "answered"
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
         result = await self.client.call_tool_mcp(name, arguments or {}, **options)
@@ -137,6 +143,12 @@ async def changes(driver: Driver) -> None:
     driver.report["sprout"] = await driver.call("sprout")
 
 
+async def crossing(driver: Driver) -> None:
+    client = driver.client
+    odd = await client.call_tool_mcp("raw_odd", {})
+    await cross(driver, await client.list_tools_mcp(), odd, client.read_resource)
+
+
 def transport(target: list[str]) -> ClientTransport:
     if target[0].startswith("http://"):
         return StreamableHttpTransport(target[0])
@@ -150,6 +162,7 @@ async def main(scenario: str, target: list[str]) -> None:
         mode=os.environ.get("DRIVE_MODE", "auto"),
         roots=["file:///work"],
         sampling_handler=driver.sampling,
+        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
         elicitation_handler=driver.elicitation,
         log_handler=driver.logging,
         message_handler=driver.message,
@@ -158,8 +171,8 @@ async def main(scenario: str, target: list[str]) -> None:
         driver.report["revision"] = client.protocol_version
         driver.report["server"] = client.server_info.name if client.server_info else None
         driver.report["instructions"] = client.instructions
-        await globals()[scenario](driver)
-    print(json.dumps(driver.report))
+        await driver.play(scenario, globals())
+    driver.printed()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
-from scenario import Reporting, call_every_tool, filled_in, summary
+from scenario import Reporting, call_every_tool, cross, filled_in, summary
 
 # The types of the first releases have no place for a cursor where the protocol has it.
 TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
@@ -37,6 +36,7 @@ class Driver(Reporting):
     # --- callbacks ---
 
     async def sampling(self, context: Any, params: Any) -> Any:
+        self.tools_shown(params)
         self.report["asked_model"] = params.messages[0].content.text
         content = types.TextContent(type="text", text="It is.")
         return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stopReason="endTurn")
@@ -45,6 +45,8 @@ class Driver(Reporting):
         return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])  # type: ignore[arg-type]
 
     async def elicitation(self, context: Any, params: Any) -> Any:
+        if self.page_shown(params):
+            return types.ElicitResult(action="accept")
         self.report.setdefault("asked_user", []).append(params.message)
         return types.ElicitResult(action="accept", content=filled_in(params.requestedSchema["properties"]))
 
@@ -90,6 +92,10 @@ class Driver(Reporting):
             page = await self.session.list_tools(page.nextCursor)
             found += page.tools
         return found
+
+    async def ping(self) -> str:
+        await self.session.send_ping()
+        return "answered"
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         return summary(await self.session.call_tool(name, arguments or {}))
@@ -176,6 +182,12 @@ async def changes(driver: Driver) -> None:
     await session.send_ping()
 
 
+async def crossing(driver: Driver) -> None:
+    listed = await driver.ask("ListTools", "tools/list")
+    odd = await driver.ask("CallTool", "tools/call", {"name": "raw_odd", "arguments": {}})
+    await cross(driver, listed, odd, driver.session.read_resource)
+
+
 @asynccontextmanager
 async def connection(target: list[str]) -> AsyncIterator[tuple[Any, Any]]:
     """Both ends of the streams to a server."""
@@ -196,12 +208,14 @@ async def connection(target: list[str]) -> AsyncIterator[tuple[Any, Any]]:
 
 async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
-    offered = {
+    offered: dict[str, Any] = {
         "sampling_callback": driver.sampling,
         "list_roots_callback": driver.roots,
         "elicitation_callback": driver.elicitation,
         "message_handler": driver.message,
     }
+    if hasattr(types, "SamplingToolsCapability"):
+        offered["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
     # Older releases have fewer of these.
     known = inspect.signature(ClientSession.__init__).parameters
     options: dict[str, Any] = {name: callback for name, callback in offered.items() if name in known}
@@ -214,8 +228,8 @@ async def main(scenario: str, target: list[str]) -> None:
         driver.report["revision"] = opened.protocolVersion
         driver.report["server"] = opened.serverInfo.name
         driver.report["instructions"] = getattr(opened, "instructions", None)
-        await globals()[scenario](driver)
-    print(json.dumps(driver.report))
+        await driver.play(scenario, globals())
+    driver.printed()
 
 
 if __name__ == "__main__":

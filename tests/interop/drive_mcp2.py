@@ -8,7 +8,6 @@ command for stdio or an address for streamable HTTP. The environment variable `D
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import warnings
@@ -18,7 +17,7 @@ import anyio
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
-from scenario import Reporting, call_every_tool, filled_in, summary
+from scenario import Reporting, call_every_tool, cross, filled_in, summary
 
 # Much of what we drive is deprecated on 2026-07-28, and still has to work.
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -36,6 +35,7 @@ class Driver(Reporting):
     # --- callbacks ---
 
     async def sampling(self, context: Any, params: Any) -> Any:
+        self.tools_shown(params)
         self.report["asked_model"] = params.messages[0].content.text
         content = types.TextContent(type="text", text="It is.")
         return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stop_reason="endTurn")
@@ -44,6 +44,8 @@ class Driver(Reporting):
         return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])
 
     async def elicitation(self, context: Any, params: Any) -> Any:
+        if self.page_shown(params):
+            return types.ElicitResult(action="accept")
         self.report.setdefault("asked_user", []).append(params.message)
         return types.ElicitResult(action="accept", content=filled_in(params.requested_schema["properties"]))
 
@@ -74,6 +76,10 @@ class Driver(Reporting):
             cursor = page.next_cursor
             if cursor is None:
                 return found
+
+    async def ping(self) -> str:
+        await self.client.session.send_request(types.PingRequest(), types.EmptyResult)
+        return "answered"
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
         result = await self.client.call_tool(name, arguments or {}, **options)
@@ -180,6 +186,11 @@ async def subscribing(driver: Driver) -> None:
     await driver.until("changed", 3)
 
 
+async def crossing(driver: Driver) -> None:
+    client = driver.client
+    await cross(driver, await client.list_tools(), await client.call_tool("raw_odd"), client.read_resource)
+
+
 class Tally(types.Result):
     votes: dict[str, int]
 
@@ -212,6 +223,7 @@ async def main(scenario: str, target: list[str]) -> None:
         target[0] if is_address(target) else StdioServerParameters(command=target[0], args=target[1:]),
         mode=os.environ.get("DRIVE_MODE", "auto"),
         sampling_callback=driver.sampling,
+        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
         list_roots_callback=driver.roots,
         elicitation_callback=driver.elicitation,
         logging_callback=driver.logging,
@@ -223,8 +235,8 @@ async def main(scenario: str, target: list[str]) -> None:
         driver.report["revision"] = client.protocol_version
         driver.report["server"] = client.server_info.name if client.server_info else None
         driver.report["instructions"] = client.instructions
-        await globals()[scenario](driver)
-    print(json.dumps(driver.report))
+        await driver.play(scenario, globals())
+    driver.printed()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ async function makeTransport() {
   return new StreamableHTTPClientTransport(new URL(target));
 }
 
-const report = { progress: [], logs: [], changed: [], updated: [] };
+let report = { progress: [], logs: [], changed: [], updated: [] };
 let arrived = () => {};
 
 async function until(kind, count = 1) {
@@ -37,6 +37,10 @@ async function until(kind, count = 1) {
 }
 
 function elicited(params) {
+  if (params.mode === "url") {
+    (report.asked_urls ??= []).push([params.message, params.url]);
+    return { action: "accept" };
+  }
   (report.asked_user ??= []).push(params.message);
   const properties = params.requestedSchema.properties;
   const single = Object.keys(properties).join() === "value";
@@ -47,6 +51,7 @@ function elicited(params) {
 }
 
 function sampled(params) {
+  if (params.tools) report.asked_tools = [params.tools.map((tool) => tool.name), params.toolChoice.mode];
   const content = params.messages[0].content;
   report.asked_model = (Array.isArray(content) ? content[0] : content).text;
   return { role: "assistant", content: { type: "text", text: "It is." }, model: "tiny-1", stopReason: "endTurn" };
@@ -66,7 +71,7 @@ for (const [family, name] of [["tools", "Tool"], ["resources", "Resource"], ["pr
   notices[method] = [`${name}ListChangedNotificationSchema`, () => report.changed.push(method)];
 }
 
-const capabilities = { roots: { listChanged: true }, sampling: {}, elicitation: { form: {} } };
+const capabilities = { roots: { listChanged: true }, sampling: { tools: {} }, elicitation: { form: {}, url: {} } };
 const options = first ? { capabilities } : { capabilities, versionNegotiation: { mode: process.env.DRIVE_MODE ?? "auto" } };
 const client = new Client({ name: "drive-node", version: "1.0.0" }, options);
 for (const [method, [schema, answer]] of Object.entries(answers)) {
@@ -225,6 +230,22 @@ scenarios.extension = async () => {
   await subscription?.close();
 };
 
+// What a gateway has to translate.
+scenarios.crossing = async () => {
+  const outcome = async (action) => action().catch((error) => ({ raised: error.message, code: error.code ?? null }));
+  const { tools, ...page } = await client.listTools();
+  report.page = page;
+  report.odd = await tell({ name: "raw_odd", arguments: {} });
+  for (const [name, input] of [["visit"], ["think"], ["place", { region: "eu" }], ["session"]]) {
+    report[name] = await outcome(() => call(name, input));
+  }
+  for (const code of ["32020", "32021", "32022", "32042"]) {
+    report[`error_${code}`] = await outcome(() => call(`raw_error_${code}`));
+  }
+  report.pong = await outcome(async () => (await client.ping()) && "answered");
+  report.missing = await outcome(() => client.readResource({ uri: "nothing://here" }));
+};
+
 const transport = await makeTransport();
 let spoken;
 const connecting = transport.setProtocolVersion;
@@ -236,7 +257,13 @@ await client.connect(transport);
 report.revision = client.getNegotiatedProtocolVersion?.() ?? spoken;
 report.server = client.getServerVersion()?.name;
 report.instructions = client.getInstructions();
-await scenarios[scenario]();
+// Several scenarios over one connection: `tools,reading`.
+const played = {};
+const opened = JSON.stringify(report);
+for (const name of scenario.split(",")) {
+  report = played[name] = JSON.parse(opened);
+  await scenarios[name]();
+}
 if (!isModern()) await transport.terminateSession?.();
 await client.close();
-process.stdout.write(JSON.stringify(report));
+process.stdout.write(JSON.stringify(scenario in scenarios ? report : played));

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from copy import deepcopy
 from typing import Any
 
 
@@ -12,6 +14,31 @@ class Reporting:
     def __init__(self) -> None:
         self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
         self.arrived = asyncio.Event()
+        self.played: dict[str, Any] = {}
+
+    async def play(self, scenarios: str, functions: dict[str, Any]) -> None:
+        """Play a scenario, or several over one connection: `tools,reading`."""
+        opened = self.report
+        for name in scenarios.split(","):
+            self.report = self.played[name] = deepcopy(opened)
+            await functions[name](self)
+
+    def page_shown(self, params: Any) -> bool:
+        """Report a page that the user shall open; return False for a form."""
+        if getattr(params, "mode", "form") != "url":
+            return False
+        self.report.setdefault("asked_urls", []).append([params.message, params.url])
+        return True
+
+    def tools_shown(self, params: Any) -> None:
+        """Report the tools that a model may use, and whether it has to."""
+        if getattr(params, "tools", None):
+            members = params.model_dump(by_alias=True)
+            self.report["asked_tools"] = [[tool["name"] for tool in members["tools"]], members["toolChoice"]["mode"]]
+
+    def printed(self) -> None:
+        """Print the report of the scenario, or those of several by their names."""
+        print(json.dumps(self.report if len(self.played) == 1 else self.played))
 
     async def until(self, kind: str, count: int = 1) -> None:
         while len(self.report[kind]) < count:
@@ -35,6 +62,32 @@ def filled_in(properties: dict[str, Any]) -> dict[str, Any]:
     if list(properties) == ["value"]:
         return {"value": "Ada" if properties["value"]["type"] == "string" else True}
     return {"size": "large", "count": 2, "gift": True}
+
+
+#: The errors that a server answers with, as the names of its tools.
+ERRORS = ("error_32020", "error_32021", "error_32022", "error_32042")
+
+
+async def cross(driver: Any, listed: Any, odd: Any, read: Any) -> None:
+    """Use what a gateway has to translate. `listed`, `odd`: a page of tools and the result of the tool `odd`."""
+    report = driver.report
+    report["page"] = listed.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tools"})
+    report["odd"] = odd.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for name, arguments in (("visit", {}), ("think", {}), ("place", {"region": "eu"}), ("session", {})):
+        report[name] = await outcome(driver.call(name, arguments))
+    for name in ERRORS:
+        report[name] = await outcome(driver.call(f"raw_{name}"))
+    report["pong"] = await outcome(driver.ping())
+    report["missing"] = await outcome(read("nothing://here"))
+
+
+async def outcome(action: Any) -> Any:
+    """Wait for an answer; what came, or the error."""
+    try:
+        return await action
+    except Exception as error:
+        told = getattr(error, "error", None)
+        return {"raised": str(error), "code": getattr(told, "code", None)}
 
 
 async def call_every_tool(driver: Any) -> dict[str, Any]:

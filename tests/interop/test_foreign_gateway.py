@@ -1,0 +1,345 @@
+"""A gateway between clients and servers that we did not write, in each pair of eras.
+
+Every row has somebody else's library on one end, some on both. In the first half it is the client, and the server
+behind is ours, so that every message and header is seen. In the second half it is the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer
+from tests.gateway.backs import Recorded
+from tests.golden.fixture import make_server
+from tests.interop.serve_http import Waits
+from tests.interop.test_foreign_clients import (
+    AUTO,
+    CLIENT,
+    SDK,
+    Client,
+    Report,
+    check_answers,
+    check_calls,
+    check_reading,
+    check_reports,
+    since,
+)
+
+from toolwire import Context, Server
+from toolwire.client.http_target import HttpTarget
+from toolwire.gateway import Gateway
+from toolwire.gateway.relaying import CLIENT_KEY
+from toolwire.http import serving
+from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.binding import Header
+
+# Starting a client takes seconds, and on a busy machine many.
+pytestmark = [
+    pytest.mark.timeout(180),
+    # 2026-07-28 has deprecated sampling, roots and log messages, and servers still use them.
+    pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning"),
+]
+
+LEGACY = "2025-11-25"
+
+# --- Clients in front -------------------------------------------------------------------------------------------------
+
+SCENARIOS = ("tools", "reading", "reports", "asking", "crossing", "changes")
+# There is no method for the subscriptions of 2026-07-28 in this library.
+WITHOUT_CHANGES = SCENARIOS[:-1]
+CLIENTS = (
+    Client("mcp-2.3.0", MODERN, "http", SCENARIOS, AUTO),
+    Client("fastmcp-4.1.2", MODERN, "http", WITHOUT_CHANGES, AUTO),
+    Client("node-client-2", MODERN, "http", SCENARIOS, CLIENT | AUTO),
+    Client("mcp-1.30.0", LEGACY, "http", SCENARIOS),
+    Client("node-sdk-1", LEGACY, "http", SCENARIOS, SDK),
+    Client("mcp-1.22.0", "2025-06-18", "http", SCENARIOS),
+)
+
+
+class Headers:
+    """An application that takes note of the headers of requests and answers of another one."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self.requests: list[dict[str, str]] = []
+        self.answers: list[dict[str, str]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def noting(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.answers.append(_texts(message["headers"]))
+            await send(message)
+
+        if scope["type"] == "http":
+            self.requests.append(_texts(scope["headers"]))
+        await self._application(scope, receive, noting)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._application, name)
+
+    def sessions(self) -> set[str]:
+        """Return the sessions that the answers told of."""
+        return {each["mcp-session-id"] for each in self.answers if "mcp-session-id" in each}
+
+
+def _texts(headers: Any) -> dict[str, str]:
+    return {name.decode().lower(): value.decode() for name, value in headers}
+
+
+def back_server() -> Server:
+    """Make the server of the golden transcripts, with tools for what only a gateway has to translate."""
+    server = make_server()
+    # A client whose cancellation does not arrive is never answered again.
+    server.use(Waits())
+
+    @server.tool
+    async def visit(ctx: Context) -> str:
+        return (await ctx.elicit_url("Sign in", "https://example.com/in")).action
+
+    @server.tool
+    async def think(ctx: Context) -> str:
+        weather = t.Tool(name="weather", input_schema={"type": "object"})
+        return str((await ctx.sample("How is it?", tools=[weather], tool_choice="required")).text)
+
+    @server.tool
+    async def place(region: Annotated[str, Header("Region")]) -> str:
+        return region
+
+    @server.tool
+    async def session(ctx: Context) -> str:
+        return str(ctx.session_id)
+
+    return server
+
+
+ERRORS: dict[str, tuple[int, Any]] = {
+    "error_32020": (-32020, None),
+    "error_32021": (-32021, {"requiredCapabilities": {"sampling": {}}}),
+    "error_32022": (-32022, {"supported": ["1999-01-01"], "requested": MODERN}),
+    "error_32042": (
+        -32042,
+        {"elicitations": [{"mode": "url", "elicitationId": "7", "url": "https://example.com/pay", "message": "Pay"}]},
+    ),
+}
+#: What no type here knows, or what a proxy may forget.
+ODD: dict[str, Any] = {
+    "content": [
+        {"type": "text", "text": "x", "_meta": {"com.example/a": 1}},
+        {"type": "resource", "resource": {"uri": "odd://a", "mimeType": "text/x-odd", "text": "y"}},
+    ],
+    "structuredContent": {"n": "not a number"},
+    "_meta": {"com.example/b": 2},
+}
+
+
+def raw_server() -> FakeServer:
+    """Make a server whose tools answer with errors, and with a result that is not what the tool declared."""
+    tools: list[dict[str, Any]] = [{"name": name, "inputSchema": {"type": "object"}} for name in (*ERRORS, "odd")]
+
+    def listed(request: Any, outlet: Any) -> Raw:
+        modern = {"resultType": "complete", "ttlMs": 5000, "cacheScope": "public"} if request.modern else {}
+        return Raw(msgspec.json.encode({"tools": tools, **modern}))
+
+    def called(request: Any, outlet: Any) -> Raw:
+        if request.params.name == "odd":
+            return Raw(msgspec.json.encode({**ODD, **({"resultType": "complete"} if request.modern else {})}))
+        code, data = ERRORS[request.params.name]
+        raise ProtocolError(code, "wrong", data)
+
+    return FakeServer({"tools/list": listed, "tools/call": called}, capabilities={"tools": {}})
+
+
+class Scene:
+    """A gateway at an address, and what goes on before and behind it."""
+
+    def __init__(self, front: Headers, behind: Headers, recorded: Recorded, address: str) -> None:
+        self.front = front
+        self.behind = behind
+        self.recorded = recorded
+        self.address = address
+
+    def calls(self, tool: str) -> list[dict[str, Any]]:
+        """Return the params of the calls of a tool that the gateway made."""
+        return [each["params"] for each in self.recorded.sent("tools/call") if each["params"]["name"] == tool]
+
+
+@asynccontextmanager
+async def scene(back: str) -> AsyncIterator[Scene]:
+    recorded = Recorded()
+    app = back_server().http_app()
+    behind = Headers(app)
+    pool = AsgiPool(behind)
+    gateway = Gateway("front")
+    gateway.add("b", HttpTarget("http://localhost/mcp", pool=pool, tap=recorded.record), prefix="", revision=back)
+    gateway.add("raw", raw_server(), revision=back)
+    front = Headers(gateway.http_app())
+    async with on_port(front) as address:
+        yield Scene(front, behind, recorded, address)
+    app.drain()
+    await pool.close()
+    await app.stop()
+
+
+@asynccontextmanager
+async def on_port(application: Any) -> AsyncIterator[str]:
+    """Serve an application in this loop; yield its address."""
+    sockets = serving.listen("127.0.0.1", 0, public=False)
+    server = serving.HttpServer(application, sockets, drain=1.0)
+    ready = asyncio.Event()
+    task = asyncio.create_task(server.serve(ready.set))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield serving.url_of(sockets, "127.0.0.1", "/mcp")
+    finally:
+        server.stop()
+        await task
+
+
+@pytest.mark.parametrize("back", [MODERN, LEGACY])
+@pytest.mark.parametrize("client", CLIENTS, ids=[f"{each.name}-{each.revision}" for each in CLIENTS])
+async def test_a_client_in_front(client: Client, back: str) -> None:
+    async with scene(back) as played:
+        report = await asyncio.to_thread(client.play_with, [played.address], ",".join(client.scenarios))
+    opened = report["tools"]
+    assert (opened["revision"], opened["server"], opened["instructions"]) == (
+        client.revision,
+        "front",
+        "b: Call anything.",
+    )
+    check_calls(client, report["tools"]["calls"], back)
+    check_reading(client, report["reading"])
+    check_reports(client, report["reports"])
+    check_answers(client, report["asking"])
+    check_pages_and_models(client, report["crossing"])
+    check_errors(client, report["crossing"])
+    check_members(client, report["crossing"], back)
+    check_identity(client, played, back)
+    check_reports_behind(client, played, back)
+    check_headers(client, played, back)
+    if "changes" in report:
+        check_changes(report["changes"])
+
+
+def check_pages_and_models(client: Client, report: Report) -> None:
+    """A page to open is never an empty form, and a model gets its tools; a client that knows neither is not asked."""
+    if since(client, LEGACY):
+        assert report["asked_urls"][0] == ["Sign in", "https://example.com/in"]
+        assert report["visit"]["text"] == "accept"
+        assert report["asked_tools"] == [["weather"], "required"]
+        assert report["think"]["text"] == "It is."
+    else:
+        assert not {"asked_urls", "asked_user", "asked_tools"} & report.keys()
+        assert report["visit"]["error"] and "URL" in report["visit"]["text"]
+        assert report["think"]["error"] and "tools" in report["think"]["text"]
+
+
+def check_errors(client: Client, report: Report) -> None:
+    # Between the gateway and the server behind: the client did nothing wrong, and is told who did.
+    for name in ("error_32020", "error_32022"):
+        assert report[name]["error"] and "'raw'" in report[name]["text"]
+    if is_modern(client):
+        # This library knows itself that there is no ping, and says so in a word instead of a number.
+        assert report["pong"]["code"] == ("METHOD_NOT_SUPPORTED_BY_PROTOCOL_VERSION" if client.is_node else -32601)
+        assert report["error_32021"]["code"] == -32021
+        assert report["missing"]["code"] == -32602
+    else:
+        assert report["pong"] == "answered"
+        assert report["error_32021"]["error"] and "'raw'" in report["error_32021"]["text"]
+        assert report["missing"]["code"] == -32002
+    if client.revision == LEGACY:
+        assert report["error_32042"]["code"] == -32042
+    else:
+        assert report["error_32042"]["error"] and "https://example.com/pay" in report["error_32042"]["text"]
+    if is_modern(client):
+        # It is asked to open the page where it can be asked.
+        assert ["Pay", "https://example.com/pay"] in report["asked_urls"]
+
+
+def check_members(client: Client, report: Report, back: str) -> None:
+    """What no type knows crosses; what describes one connection or one era does not."""
+    odd = report["odd"]
+    meta = odd.pop("_meta")
+    assert meta.pop(t.SERVER_INFO_KEY, None) == ({"name": "front", "version": "1.0.0"} if is_modern(client) else None)
+    assert {**odd, "_meta": meta} == ODD | ({"resultType": "complete"} if says_result_type(client) else {})
+    page = {name: value for name, value in report["page"].items() if name not in ("_meta", "resultType")}
+    assert page == ({"ttlMs": 0, "cacheScope": "private"} if is_modern(client) else {})
+    assert ("resultType" in report["page"]) == says_result_type(client)
+    assert report["place"]["text"] == "eu"
+
+
+def is_modern(client: Client) -> bool:
+    return client.revision == MODERN
+
+
+def says_result_type(client: Client) -> bool:
+    """Return whether the client shows this member to its user, and got one."""
+    return is_modern(client) and not client.is_node
+
+
+def check_identity(client: Client, played: Scene, back: str) -> None:
+    """The server behind learns who asks and what that client can do, and nothing that is not so."""
+    meta = played.calls("echo")[0]["_meta"]
+    name = "drive-node" if client.is_node else "mcp"
+    expected = {"roots", "sampling", "elicitation"}
+    if back == MODERN:
+        assert meta[t.CLIENT_INFO_KEY]["name"] == name
+        assert meta[t.PROTOCOL_VERSION_KEY] == MODERN
+        assert meta[t.CLIENT_CAPABILITIES_KEY].keys() == expected
+        # 2026-07-28 has no notification that the roots changed.
+        assert is_modern(client) or "listChanged" not in meta[t.CLIENT_CAPABILITIES_KEY]["roots"]
+        assert not played.recorded.sent("initialize")
+    else:
+        assert meta[CLIENT_KEY]["name"] == name
+        assert t.MODERN_META_KEYS.isdisjoint(meta)
+        opened = [each["params"] for each in played.recorded.sent("initialize")]
+        assert {each["clientInfo"]["name"] for each in opened} == {"toolwire-gateway"}
+        # Some requests of a modern client cannot be asked anything.
+        assert {frozenset(each["capabilities"]) for each in opened} <= {frozenset(expected), frozenset()}
+        assert any(each["capabilities"].keys() == expected for each in opened)
+        assert not played.recorded.sent("server/discover")
+
+
+def check_reports_behind(client: Client, played: Scene, back: str) -> None:
+    tokens = [call["_meta"].get(t.PROGRESS_TOKEN_KEY) for call in (*played.calls("count"), *played.calls("pace"))]
+    assert "counting" not in tokens and "pacing" not in tokens
+    if back == MODERN:
+        levels = [call["_meta"][t.LOG_LEVEL_KEY] for call in played.calls("chatter")]
+        assert levels == ["info", "error"]
+    else:
+        # The level is that of the connection, so that it is the lowest that a call wanted.
+        assert played.recorded.sent("logging/setLevel")
+        assert played.recorded.sent("notifications/cancelled")
+
+
+def check_headers(client: Client, played: Scene, back: str) -> None:
+    placed = [each for each in played.behind.requests if each.get("mcp-name") == "place"]
+    named = [each for each in played.behind.requests if any(name.startswith("mcp-param-") for name in each)]
+    if back == MODERN:
+        assert [each["mcp-param-region"] for each in placed] == ["eu"]
+        assert placed[0]["mcp-method"] == "tools/call"
+        assert {each["mcp-protocol-version"] for each in played.behind.requests} == {MODERN}
+        assert not played.behind.sessions()
+    else:
+        assert not placed and not named
+        assert played.behind.sessions()
+    # A session of the server behind is nobody else's.
+    assert played.front.sessions().isdisjoint(played.behind.sessions())
+    assert bool(played.front.sessions()) == (not is_modern(client))
+
+
+def check_changes(report: Report) -> None:
+    assert report["updated"] == ["note://today"]
+    families = ("prompts", "resources", "tools")
+    assert sorted(report["changed"]) == [f"notifications/{family}/list_changed" for family in families]
+    assert report["sprout"]["text"] == "sprouted"
