@@ -125,9 +125,15 @@ class ClientConnection:
         self, client: t.Implementation, revision: str | None, *, probe: float, timeout: float | None
     ) -> None:
         begin = partial(negotiate, client, self.answers.capabilities, revision)
-        self.agreement: Agreement = await agree(
-            self.link, self.session, self._lifecycle, begin, probe=probe, timeout=timeout
-        )
+        agreement = await agree(self.link, self.session, self._lifecycle, begin, probe=probe, timeout=timeout)
+        self.agreed(client, agreement)
+        if not self.modern:
+            # 2024-11-05 to 2025-11-25 basic/lifecycle: the handshake ends with this.
+            self.session.notify("notifications/initialized", UNSET)
+
+    def agreed(self, client: t.Implementation, agreement: Agreement) -> None:
+        """Speak as both sides have agreed."""
+        self.agreement: Agreement = agreement
         self.revision: str = self.agreement.revision
         self._lifecycle.revision = self.revision
         self.modern: bool = is_modern(self.revision)
@@ -141,9 +147,6 @@ class ClientConnection:
         }
         self.set_log_level(None)
         self.link.channel.negotiated(self.revision)
-        if not self.modern:
-            # 2024-11-05 to 2025-11-25 basic/lifecycle: the handshake ends with this.
-            self.session.notify("notifications/initialized", UNSET)
 
     def _callable(self) -> frozenset[str]:
         """Return the methods whose capability the server declared. The client sends no others (1.3.2.6)."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -20,10 +22,11 @@ from toolwire.client.handlers import Answers
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Opener
 from toolwire.client.target import Target
+from toolwire.http.client.session import HttpSession
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle import Agreement, Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.shaping import shape
 from toolwire.wire.outlet import Outlet
@@ -41,8 +44,22 @@ OnClose: TypeAlias = Callable[[int | None], Awaitable[None]]
 #: How many seconds a question of the server may wait for the first call of its connection.
 FIRST_CALL_SECONDS: Final = 1.0
 
+# The ids of a process that uses the session of another one begin above this, and below 2**53.
+_FIRST_ID: Final = 1 << 32
+
 # These notifications belong to a call, or to the client behind the connection. The connection handles all others.
 _HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
+
+
+class Resumption(Struct, array_like=True):
+    """The place at which another process can go on with a request of a legacy server."""
+
+    session: str | None
+    revision: str
+    request: RequestId
+    method: str
+    position: str
+    """The last event id of the stream in which the answer comes."""
 
 
 class RelayedCall(Struct, eq=False):
@@ -114,11 +131,56 @@ class RelayConnection(ClientConnection):
             request = self.session.request(method, params, timeout, call.on_progress, identifier, headers)
             return await self._told(method, request)
         finally:
-            del self.calls[identifier]
-            for question in call.questions:
-                question.cancel()
-            if self._unused is not None and not self.calls:
-                self._unused.set()
+            self._end(identifier, call)
+
+    def _end(self, identifier: RequestId, call: RelayedCall) -> None:
+        del self.calls[identifier]
+        for question in call.questions:
+            question.cancel()
+        if self._unused is not None and not self.calls:
+            self._unused.set()
+
+    # --- requests that go on in another process ---
+
+    def resumption(self, identifier: RequestId, method: str) -> Resumption | None:
+        """Return where another process can go on with a request in flight; None where the server does not allow it."""
+        session = self.session
+        if not isinstance(session, HttpSession) or not (position := session.position(identifier)):
+            return None
+        return Resumption(session.channel.session_id, self.revision, identifier, method, position)
+
+    def take_up(self, client: t.Implementation, agreement: Agreement, session_id: str | None) -> None:
+        """Use a session that another process opened. Raise `Unreachable` where the server has no such sessions."""
+        session = self.session
+        if not isinstance(session, HttpSession):
+            raise Unreachable("its transport has no sessions that another process could use")
+        session.channel.begin(session_id)
+        # Another process counts from 1. RPC-2: ids differ within a session.
+        session.peer.next_id = count(int.from_bytes(os.urandom(6)) + _FIRST_ID).__next__
+        self.agreed(client, agreement)
+
+    async def resume(
+        self, resumption: Resumption, questions: Sequence[bytes], call: RelayedCall, *, timeout: float | None = None
+    ) -> Raw:
+        """Wait for the result of a request that another process sent. `questions` are those that are open."""
+        identifier, session = resumption.request, cast("HttpSession", self.session)
+        self.calls[identifier] = call
+        self._used.set()
+        try:
+            answer = session.follow(
+                identifier, resumption.method, resumption.position, questions, timeout, call.on_progress
+            )
+            return await self._told(resumption.method, answer)
+        finally:
+            self._end(identifier, call)
+
+    async def leave(self) -> None:
+        """Close the connection, and leave the session of the server to others."""
+        if isinstance(self.session, HttpSession):
+            self.session.channel.forget_session()
+        await self.close()
+
+    # --- the end of use ---
 
     async def unused(self) -> None:
         """Wait until no relayed request is in flight."""

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
+from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
-from toolwire.client.relay import RelayConnection, relay_opener
+from toolwire.client.relay import DeclaredCapabilities, RelayConnection, Resumption, relay_opener
 from toolwire.client.target import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
@@ -140,6 +141,21 @@ class BackConnections:
             lane.is_taken = False
             raise
         self._taken[connection] = lane
+        return connection
+
+    async def take_up(self, resumption: Resumption) -> RelayConnection:
+        """Return a connection on which a request of another process goes on. It belongs to the caller."""
+        shared = await self.shared_connection()
+        if shared.modern:
+            raise Unreachable("it speaks another revision now")
+        link = await self.target.open()
+        connection = RelayConnection(link, DeclaredCapabilities(EVERYTHING), None, _ignore, NotificationHandlers())
+        try:
+            agreement = msgspec.structs.replace(shared.agreement, revision=resumption.revision)
+            connection.take_up(self._identity, agreement, resumption.session)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     def free(self, connection: RelayConnection) -> None:

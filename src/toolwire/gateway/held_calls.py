@@ -3,185 +3,280 @@
 A legacy server asks in the middle of a call. A modern client can only be asked by ending its request. So the call to
 the server is held: the client's request ends with `input_required`, and its next request brings the answers to the call
 that is held. A call that asks nothing is never held, and waits for nothing.
+
+The next request may come to another process of the gateway (see `toolwire.gateway.replicas`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import Raw, Struct
 
-from toolwire.client.relay import RelayConnection
+from toolwire.client.relay import RelayConnection, RelayedCall, Resumption
+from toolwire.gateway.held_call import HeldCall, Listener, Outcome
+from toolwire.gateway.replicas import Answers, HolderGone, Replica, new_exchange
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolError
-from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.open_codec import replace_members, with_unknown
-from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.rounds import LIFETIME, Keys, checked_answer, digest
-from toolwire.protocol.shaping import shape
-from toolwire.server.call import Call
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError, TransportError
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.rounds import LIFETIME, invalid_state, used_state
+from toolwire.server.call import Host
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many seconds a call is held.
 HELD_SECONDS: Final = LIFETIME
-#: How many calls of one server may be held at a time, and how many of these for one principal.
+#: How many calls of one server one process may hold at a time, and how many of these for one principal.
 MAX_HELD: Final = 256
 MAX_HELD_FOR_ONE: Final = 32
-# Questions that a server asks together arrive within this many seconds.
-_SETTLE_SECONDS: Final = 0.01
 
-_RESULTS: Final[dict[str, type[t.Wire]]] = {
-    "elicitation/create": t.ElicitResult,
-    "sampling/createMessage": t.CreateMessageResult,
-    "roots/list": t.ListRootsResult,
-}
+#: Opens a connection on which a call of another process goes on.
+TakeUp = Callable[[Resumption], Coroutine[Any, Any, RelayConnection]]
 
 
-class _Question(NamedTuple):
-    """A question of the server, and the answer that it waits for."""
+class AnsweredRound(Struct, eq=False):
+    """A request of a client that brings answers to the questions of one round."""
 
-    request: Incoming
-    answer: asyncio.Future[Raw]
-
-
-class HeldCall:
-    """A call to a legacy server, which outlives the request of the client that it was made for."""
-
-    def __init__(self, call: Call, connection: RelayConnection) -> None:
-        self.id: str = os.urandom(16).hex()
-        self.call: Call | None = call
-        """The request of the client that waits now; None between two requests."""
-        self.connection = connection
-        self.principal: str = ""
-        self.round: int = 0
-        self.expiry: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[Raw] | None = None
-        self._keys = Keys()
-        self._pending: dict[str, _Question] = {}
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def begin(self, task: asyncio.Task[Raw]) -> None:
-        self._task = task
-        task.add_done_callback(self._wake)
-
-    def _wake(self, _: Any = None) -> None:
-        if not self._news.done():
-            self._news.set_result(None)
-
-    async def ask(self, request: Incoming) -> Raw:
-        """Keep a question of the server until the client answers it."""
-        asked = digest(request.method, None if request.raw is UNSET else request.raw)
-        key = self._keys.choose(request.method, asked, None)
-        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._pending[key] = _Question(request, answer)
-        self._wake()
-        try:
-            return await answer
-        finally:
-            self._pending.pop(key, None)
-
-    async def outcome(self) -> Raw | None:
-        """Wait for the result; return None when the server asks instead. If nobody waits any more, cancel the call."""
-        task = self._task
-        assert task is not None
-        try:
-            await self._news
-            if not task.done():
-                await asyncio.wait({task}, timeout=_SETTLE_SECONDS)
-        except asyncio.CancelledError:
-            await self.cancel()
-            raise
-        return task.result() if task.done() else None
-
-    def questions(self) -> dict[str, t.InputRequest]:
-        """Return the open questions as a modern client knows them."""
-        return {key: _modern(question.request) for key, question in self._pending.items()}
-
-    def answered(self, call: Call, responses: Mapping[str, Raw]) -> None:
-        """Go on for a new request of the client, with its answers. Those that are missing are asked for again."""
-        given = {
-            key: _legacy(key, question.request.method, responses[key], self.connection.revision)
-            for key, question in self._pending.items()
-            if key in responses
-        }
-        self.call = call
-        self._news = asyncio.get_running_loop().create_future()
-        for key, answer in given.items():
-            self._pending.pop(key).answer.set_result(answer)
-        if self._pending or (self._task is not None and self._task.done()):
-            self._wake()
-
-    async def cancel(self) -> None:
-        """Cancel the call at the server."""
-        task = self._task
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # Nobody waits for it any more.
+    held: str
+    round: int
+    principal: str
+    responses: Mapping[str, Raw]
+    listener: Listener
+    wants_progress: bool
+    wants_logs: bool
 
 
 class HeldCalls:
     """The calls of one server that wait for their clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, back: str, take_up: TakeUp, timeout: float | None) -> None:
+        """`timeout` limits a request to the server."""
+        self._back = back
+        self._take_up = take_up
+        self._timeout = timeout
         self._held: dict[str, HeldCall] = {}
+        self._replicas: dict[Host, Replica] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def check_room(self, principal: str) -> None:
-        """Raise `ToolError` when too many calls are held."""
+    def replica(self, host: Host) -> Replica:
+        """Return this process among those that share the stores of a server."""
+        replica = self._replicas.get(host)
+        if replica is None:
+            topic = f"toolwire:{host.server.name}:held:{self._back}"
+            replica = self._replicas[host] = Replica(host.stores, topic, self._go_on_for_another)
+        return replica
+
+    # --- holding ---
+
+    async def outcome(self, held: HeldCall, replica: Replica) -> Outcome:
+        """Wait for the result of a call. If the server asks instead, hold the call, and return the questions."""
+        try:
+            result = await held.news()
+        except BaseException:
+            await replica.forget(held)
+            raise
+        if result is not None:
+            await replica.forget(held)
+            return Outcome(result)
+        try:
+            self._check_room(held.principal)
+            asked = held.questions()
+            held.round += 1
+            await replica.note(held)
+        except (ToolwireError, ValueError):
+            await held.cancel()
+            await replica.forget(held)
+            raise
+        self._keep(held, replica)
+        return Outcome(None, t.InputRequiredResult(input_requests=asked), held.round)
+
+    def _check_room(self, principal: str) -> None:
         own = sum(held.principal == principal for held in self._held.values())
         if len(self._held) >= MAX_HELD or own >= MAX_HELD_FOR_ONE:
             raise ToolError("Too many calls wait for answers; answer these first, or try again later")
 
-    def keep(self, held: HeldCall, principal: str) -> None:
+    def _keep(self, held: HeldCall, replica: Replica) -> None:
         """Hold a call until its client comes back, or its time is over."""
-        held.call, held.principal = None, principal
-        held.round += 1
-        held.expiry = asyncio.get_running_loop().call_later(HELD_SECONDS, self._expire, held.id)
+        held.listener = None
+        held.expiry = asyncio.get_running_loop().call_later(HELD_SECONDS, self._expire, held, replica)
         self._held[held.id] = held
 
-    def take(self, identifier: str) -> HeldCall | None:
-        """Return a call to a client that came back; None if it is not held here."""
-        held = self._held.pop(identifier, None)
-        if held is not None and held.expiry is not None:
+    def _take(self, held: HeldCall) -> None:
+        del self._held[held.id]
+        if held.expiry is not None:
             held.expiry.cancel()
-        return held
 
-    def _expire(self, identifier: str) -> None:
-        held = self._held.pop(identifier, None)
-        if held is not None:
-            ending = asyncio.get_running_loop().create_task(held.cancel())
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+    def _expire(self, held: HeldCall, replica: Replica) -> None:
+        self._take(held)
+        ending = asyncio.get_running_loop().create_task(self._end(held, replica))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _end(self, held: HeldCall, replica: Replica) -> None:
+        """Cancel a call at the server, unless another process has gone on with it."""
+        try:
+            is_own = await replica.take(held, new_exchange())
+        except ToolwireError as error:
+            log.warning("the record of a held call cannot be read: %s", error)
+            is_own = True
+        if is_own:
+            await held.cancel()
+            await replica.forget(held)
+
+    # --- going on ---
+
+    async def go_on(self, host: Host, answered: AnsweredRound) -> Outcome:
+        """Go on with a call that the client answers, wherever it is held."""
+        replica, exchange = self.replica(host), new_exchange()
+        if answered.held in self._held:
+            return await self._go_on_here(replica, exchange, answered)
+        try:
+            record = await replica.record(answered.held)
+            if record is None:
+                raise ToolError(self._failure("the call that asked is not held any more"))
+            if record.round != answered.round or record.taken or record.holder == replica.name:
+                raise used_state()
+            answers = Answers(
+                answered.held,
+                answered.round,
+                answered.principal,
+                dict(answered.responses),
+                exchange,
+                replica.name,
+                answered.wants_progress,
+                answered.wants_logs,
+            )
+            return await replica.ask(answers, record, answered.listener)
+        except HolderGone as gone:
+            return await self._take_over(replica, exchange, answered, gone)
+
+    async def _go_on_for_another(self, replica: Replica, answers: Answers, listener: Listener) -> Outcome:
+        answered = AnsweredRound(
+            answers.held,
+            answers.round,
+            answers.principal,
+            answers.responses,
+            listener,
+            answers.wants_progress,
+            answers.wants_logs,
+        )
+        if answers.held not in self._held:
+            raise ToolError(self._failure("the call that asked is not held any more"))
+        return await self._go_on_here(replica, answers.exchange, answered)
+
+    async def _go_on_here(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
+        held = self._held[answered.held]
+        if held.principal != answered.principal:
+            raise invalid_state()
+        if held.round != answered.round:
+            raise used_state()
+        given = held.checked(answered.responses)  # The client may correct its answers.
+        self._take(held)
+        try:
+            is_own = await replica.take(held, exchange)
+        except BaseException as error:
+            self._keep(held, replica)
+            if isinstance(error, ToolwireError):
+                raise _not_now(error) from None
+            raise
+        if not is_own:
+            raise used_state()
+        held.answer(answered.listener, given)
+        return await self._awaited(held, replica)
+
+    async def _awaited(self, held: HeldCall, replica: Replica) -> Outcome:
+        try:
+            return await self.outcome(held, replica)
+        except TransportError as error:
+            # It has begun, so that it is not sent again.
+            raise ToolError(self._failure(str(error))) from None
+
+    async def _take_over(self, replica: Replica, exchange: str, answered: AnsweredRound, gone: HolderGone) -> Outcome:
+        """Go on with a call whose process has ended, on the stream of the server's events."""
+        record = gone.record
+        if record is None:
+            raise ToolError(self._failure(str(gone)))
+        if record.round != answered.round or record.taken not in ("", exchange):
+            raise used_state()
+        resumption = record.resumption
+        if resumption is None:
+            raise ToolError(self._failure(str(gone)))
+        try:
+            connection = await self._take_up(resumption)
+        except ToolwireError as error:
+            raise ToolError(self._failure(str(error))) from None
+        held = HeldCall(answered.listener, connection, resumption.method, answered.principal)
+        held.id, held.round, held.request = answered.held, answered.round, resumption.request
+        if not await replica.take_over(held, record, exchange):
+            await connection.leave()
+            raise used_state()
+        log.info("%s: a call goes on whose process has ended", self._back)
+        messages = [bytes(question.message) for question in record.questions]
+        held.restore({_id_of(question.message): question.name for question in record.questions})
+        relayed = relayed_for(held, answered.wants_progress)
+        work = connection.resume(resumption, messages, relayed, timeout=self._timeout)
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._leave(connection))
+        held.begin(task)
+        await held.restored()
+        try:
+            given = held.checked(answered.responses)
+        except ProtocolError:
+            given = {}  # They are asked for again.
+        held.answer(answered.listener, given)
+        return await self._awaited(held, replica)
+
+    def _leave(self, connection: RelayConnection) -> None:
+        ending = asyncio.get_running_loop().create_task(connection.leave())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    def _failure(self, text: str) -> str:
+        return f"The server {self._back!r} behind this one failed: {text}; the request may have been carried out"
+
+    # --- the end ---
 
     async def close(self) -> None:
         """Cancel all calls."""
-        for identifier in list(self._held):
-            held = self.take(identifier)
-            if held is not None:
-                await held.cancel()
+        for held in list(self._held.values()):
+            self._take(held)
+            await held.cancel()
+        for replica in self._replicas.values():
+            await replica.close()
+        self._replicas.clear()
+        if self._ending:
+            await asyncio.wait(self._ending)
 
 
-def _modern(request: Incoming) -> t.InputRequest:
-    if request.method == "roots/list":
-        return t.ListRootsRequest()
-    params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
-    shaped = shape(replace_members(params, meta=UNSET), MODERN)
-    return (
-        t.ElicitRequest(params=shaped)
-        if request.method == "elicitation/create"
-        else t.CreateMessageRequest(params=shaped)
-    )
+def relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:
+    """Return what hands on messages to the request of the client that waits for a held call, if there is one."""
+
+    def report(params: t.ProgressNotificationParams) -> None:
+        if held.listener is not None:
+            held.listener.report(params)
+
+    def hear(notice: Any) -> None:
+        if held.listener is not None:
+            held.listener.hear(notice)
+
+    return RelayedCall(held.ask, report if wants_progress else None, hear)
 
 
-def _legacy(key: str, method: str, response: Raw, revision: str) -> Raw:
-    """Return the answer of a modern client as the server knows it. Raise -32602 for one that the server cannot get."""
-    answer = t.decode(_RESULTS[method], checked_answer(key, method, response))
-    try:
-        return Raw(t.encode(shape(answer, revision)))
-    except ValueError as error:
-        raise ProtocolError(INVALID_PARAMS, f"The answer to {key[:100]!r} cannot be handed on: {error}") from None
+class _WithId(Struct):
+    id: RequestId
+
+
+_decode_id = msgspec.json.Decoder(_WithId).decode
+
+
+def _id_of(message: Raw) -> RequestId:
+    return _decode_id(message).id
+
+
+def _not_now(error: ToolwireError) -> ProtocolError:
+    log.error("a call could not go on with its answers: the store failed: %s", error)
+    return ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later")

@@ -24,7 +24,8 @@ from toolwire.client.errors import is_resource_not_found
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import BackConnections, conversation_of
-from toolwire.gateway.held_calls import HeldCall, HeldCalls
+from toolwire.gateway.held_call import HeldCall
+from toolwire.gateway.held_calls import AnsweredRound, HeldCalls, relayed_for
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
@@ -50,7 +51,7 @@ from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest, used_state
+from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal
 from toolwire.protocol.shaping import shape
 from toolwire.redaction import repr_without
@@ -149,7 +150,7 @@ class Relay:
         self.name = name
         self.connections = connections
         self.timeout = timeout
-        self.held: HeldCalls = HeldCalls()
+        self.held: HeldCalls = HeldCalls(name, connections.take_up, timeout)
         self._suspect = suspect
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
@@ -194,14 +195,15 @@ class Relay:
             shared = await self.connections.shared_connection()
         if shared.modern:
             return shared
+        if call.request.modern and self.owns_state(call):
+            return shared  # The call is held, on a connection that it has already.
         # A question of a modern client ends its request, so that only calls which may be held can be asked.
         can_ask = not call.request.modern or _may_be_held(call)
         capabilities = carried(call.request.capabilities) if can_ask else {}
         conversation = conversation_of("", _client_of(call), capabilities)
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
-        alone = call.request.modern and is_told and not self.owns_state(call)
-        return await self.connections.of(conversation, capabilities, alone=alone)
+        return await self.connections.of(conversation, capabilities, alone=call.request.modern and is_told)
 
     # --- one request, with its rounds ---
 
@@ -268,7 +270,8 @@ class Relay:
             connection.on_notice = _telling_client(call)
             connection.on_request = _answering(call)
         if held is not None:
-            relayed = _relayed_for(held, wants_progress)
+            held.request = identifier
+            relayed = relayed_for(held, wants_progress)
         else:
             report = _reporting(call) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
@@ -286,60 +289,44 @@ class Relay:
     # --- calls of a legacy server that are held for a modern client ---
 
     async def _holding(self, call: Call, connection: RelayConnection, method: str, sent: Sent, hops: int) -> Answer:
-        """Make a call, or go on with the one that the client answers. If the server asks, hold the call."""
+        """Make a call, or go on with the one that the client answers. If the server asks, the call is held."""
         params: t.RoundRequestParams = call.params
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
-            held = HeldCall(call, connection)
+            held = HeldCall(_WaitingHere(call), connection, method, principal)
             work = self._once(call, connection, method, sent.members, sent.meta, hops, None, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))
             held.begin(task)
-            raw = await held.outcome()
+            identifier = held.id
+            outcome = await self.held.outcome(held, self.held.replica(call.host))
         else:
-            held = await self._resumed(call, params, principal)
-            try:
-                raw = await held.outcome()
-            except TransportError as error:
-                raise self._failed(error) from None  # It has begun, so that it is not sent again.
-        if raw is not None:
-            return Answer(raw, None, held.connection)
-        try:
-            self.held.check_room(principal)
-            asked = held.questions()
-        except (ToolError, ValueError):
-            await held.cancel()
-            raise
-        self.held.keep(held, principal)
+            answered = await self._opened(call, params, principal)
+            identifier = answered.held
+            outcome = await self.held.go_on(call.host, answered)
+        if outcome.questions is None:
+            return Answer(cast("Raw", outcome.result), None, connection)
         digest = request_digest(call.method, params)
-        state = _State(self.name, digest, principal, None, held.id, held.round)
-        sealed = await call.host.seal_state(call, _encode(state), self._context)
-        questions = t.InputRequiredResult(input_requests=asked, request_state=sealed)
-        return Answer(Raw(b"{}"), None, held.connection, questions)
+        state = _State(self.name, digest, principal, None, identifier, outcome.round)
+        outcome.questions.request_state = await call.host.seal_state(call, _encode(state), self._context)
+        return Answer(Raw(b"{}"), None, connection, outcome.questions)
 
-    async def _resumed(self, call: Call, params: t.RoundRequestParams, principal: str) -> HeldCall:
-        """Return the call that the client's answers are for, which has got them."""
+    async def _opened(self, call: Call, params: t.RoundRequestParams, principal: str) -> AnsweredRound:
+        """Return the answers of a client, and the call that its state says they are for."""
         state = _decode_state(await call.host.open_state(cast("str", params.request_state), self._context))
         if state.held is None or state.principal != principal:
             raise invalid_state()
         if state.request != request_digest(call.method, params):
             raise invalid_state()
-        held = self.held.take(state.held)
-        if held is None:
-            text = "the call that asked is not held any more; the request may have been carried out"
-            raise ToolError(f"The server {self.name!r} behind this one failed: {text}")
-        if held.round != state.round:
-            self.held.keep(held, principal)
-            held.round -= 1
-            raise used_state()
-        try:
-            held.answered(call, {} if params.input_responses is UNSET else params.input_responses)
-        except ProtocolError:
-            # The client may correct its answers.
-            self.held.keep(held, principal)
-            held.round -= 1
-            raise
-        return held
+        return AnsweredRound(
+            state.held,
+            state.round,
+            principal,
+            {} if params.input_responses is UNSET else params.input_responses,
+            _WaitingHere(call),
+            call.progress_token is not None,
+            call.request.log_level is not UNSET,
+        )
 
     # --- the state of a modern server, which a modern client keeps ---
 
@@ -563,19 +550,19 @@ def _telling(call: Call) -> Callable[[Notice], None] | None:
     return tell
 
 
-def _relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:
-    """Return what hands on messages to the request of the client that waits for a held call, if there is one."""
+class _WaitingHere:
+    """A client that waits in this process for a call that may be held."""
 
-    def report(params: t.ProgressNotificationParams) -> None:
-        if held.call is not None:
-            _reporting(held.call)(params)
+    def __init__(self, call: Call) -> None:
+        self._call = call
 
-    def hear(notice: Notice) -> None:
-        tell = None if held.call is None else _telling(held.call)
+    def report(self, params: t.ProgressNotificationParams) -> None:
+        _reporting(self._call)(params)
+
+    def hear(self, notice: Notice) -> None:
+        tell = _telling(self._call)
         if tell is not None:
             tell(notice)
-
-    return RelayedCall(held.ask, report if wants_progress else None, hear)
 
 
 def _telling_client(call: Call) -> Callable[[Notice], None] | None:

@@ -25,6 +25,7 @@ from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Asking, sendable
+from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 
@@ -78,6 +79,9 @@ class Host(Protocol):
 
     @property
     def server(self) -> OwnServer: ...
+
+    @property
+    def stores(self) -> Stores: ...
 
     @property
     def workers(self) -> Workers: ...

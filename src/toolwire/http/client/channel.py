@@ -55,6 +55,8 @@ class HttpChannel(Channel):
         self._headers: dict[str, str] = {**_POST, VERSION: MODERN}
         self.revision: str | None = None
         self.modern: bool = False
+        self.listens: bool = True
+        """Whether the server's own stream is opened, before 2026-07-28."""
 
     # --- the headers of requests ---
 
@@ -67,6 +69,11 @@ class HttpChannel(Channel):
         if self._session_id is not None:
             headers[SESSION] = self._session_id
         return headers
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session; None where the server has none."""
+        return self._session_id
 
     def begin(self, session_id: str | None) -> None:
         """Keep the session id, if `initialize` gave one (2025-03-26 basic/transports, session management)."""
@@ -106,7 +113,8 @@ class HttpChannel(Channel):
                 await self._post(self._queue.popleft())
         finally:
             self._posting = None
-        if self.revision is not None and not self.modern and self._listening is None and not self._closed:
+        is_legacy = self.revision is not None and not self.modern
+        if is_legacy and self.listens and self._listening is None and not self._closed:
             # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
             self._opened = asyncio.Event()
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))

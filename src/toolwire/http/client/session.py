@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from asyncio import CancelledError
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -68,6 +68,7 @@ class Exchange:
         "method",
         "on_progress",
         "pauses",
+        "reader",
         "result",
         "seconds",
     )
@@ -91,6 +92,8 @@ class Exchange:
         self.ceiling: float = math.inf
         self.pauses: int = 0
         self.left: float = math.inf
+        self.reader: EventReader | None = None
+        """Reads the stream of the answer; None before it is there."""
         self._session = session
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
@@ -196,6 +199,47 @@ class HttpSession(Session):
             raise exchange.error
         return exchange.result
 
+    async def follow(
+        self,
+        identifier: RequestId,
+        method: str,
+        last_event_id: str,
+        messages: Sequence[bytes],
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Raw | None:
+        """Wait for the answer to a request that another process sent in this session, on the rest of its stream.
+
+        `messages` came before `last_event_id`. They are taken once more when the stream is there.
+        """
+        exchange = Exchange(self, identifier, method, timeout, on_progress)
+        if timeout is not None:
+            self.deadlines.start(exchange)
+        self.peer.outgoing[identifier] = exchange
+        self._idle.clear()
+        try:
+            with exchange:
+                response = await self._resume(exchange, last_event_id, None, Backoff(MAX_RESUMES))
+                for message in messages:
+                    self._accept(exchange, message)
+                await self._follow(exchange, response, last_event_id)
+        except CancelledError:
+            self._give_up(exchange, "The caller gave up")
+            raise
+        finally:
+            self.peer.forget(identifier)
+            if not self.peer.outgoing:
+                self._idle.set()
+        if exchange.error is not None:
+            raise exchange.error
+        return exchange.result
+
+    def position(self, identifier: RequestId) -> str:
+        """Return the last event id in the stream of a request; empty where the stream cannot be resumed."""
+        exchange: Exchange | None = self.peer.outgoing.get(identifier)
+        reader = None if exchange is None or self.channel.modern else exchange.reader
+        return "" if reader is None else reader.last_event_id
+
     def _give_up(self, exchange: Exchange, reason: str) -> None:
         # HTTP-12: on 2026-07-28 the closed connection cancels. Before, a disconnect cancels nothing (1.5.1).
         if not self.channel.modern and self.channel.revision is not None:
@@ -270,12 +314,12 @@ class HttpSession(Session):
 
     # --- streams ---
 
-    async def _follow(self, exchange: Exchange, response: HttpResponse) -> None:
+    async def _follow(self, exchange: Exchange, response: HttpResponse, last_event_id: str = "") -> None:
         """Read a stream up to the answer, and resume it when it breaks off, if that is possible."""
         backoff = Backoff(MAX_RESUMES)
-        last_event_id, retry = "", None
+        retry: int | None = None
         while True:
-            decoder = EventReader(self._endpoint.limit, last_event_id)
+            decoder = exchange.reader = EventReader(self._endpoint.limit, last_event_id)
             broken: TransportError | None = None
             try:
                 self._begin(exchange, response)
