@@ -262,7 +262,7 @@ class ClientConnection:
                 await self._may_repeat(error)
                 raw = await self._told(method, self._attempt(method, params, timeout, on_progress, meta, headers))
             if raw is None:
-                raise _cancelled(method)
+                raise cancelled(method)
             try:
                 result = decode(raw)
                 if result.result_type == "complete" or not self.modern:
@@ -296,7 +296,7 @@ class ClientConnection:
         except TransportError as error:
             raise await self.lost(error) from None
         if raw is None:
-            raise _cancelled(method)
+            raise cancelled(method)
         return raw
 
     def _attempt(
@@ -500,7 +500,8 @@ class ClientConnection:
         return
 
 
-def _cancelled(method: str) -> InvalidResponse:
+def cancelled(method: str) -> InvalidResponse:
+    """Return the error of a request that the server ended without a result."""
     return InvalidResponse(f"The server cancelled {method}, which only its caller may do")
 
 

@@ -17,14 +17,14 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from toolwire.client.connection import ClientConnection, OnProgress
+from toolwire.client.connection import ClientConnection, OnProgress, cancelled
 from toolwire.client.handlers import Answers
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Opener
 from toolwire.client.target import Target
 from toolwire.http.client.session import HttpSession
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Unreachable
+from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, Incoming
 from toolwire.protocol.peer import Notice
@@ -105,6 +105,8 @@ class RelayConnection(ClientConnection):
         self._used = asyncio.Event()
         self.level: t.LoggingLevel | None = None
         """The log level that was set on this connection."""
+        self.described: dict[bytes, Raw] = {}
+        """`_meta` of requests to a modern server, by `_meta` of the client's requests. Users of it keep it short."""
         self._unused: asyncio.Event | None = None
 
     def next_id(self) -> RequestId:
@@ -115,9 +117,8 @@ class RelayConnection(ClientConnection):
         self,
         identifier: RequestId,
         method: str,
-        params: Raw,
+        params: Raw | Mapping[str, Any],
         call: RelayedCall,
-        *,
         timeout: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Raw:
@@ -128,10 +129,14 @@ class RelayConnection(ClientConnection):
         self.calls[identifier] = call
         self._used.set()
         try:
-            request = self.session.request(method, params, timeout, call.on_progress, identifier, headers)
-            return await self._told(method, request)
+            raw = await self.session.request(method, params, timeout, call.on_progress, identifier, headers)
+        except TransportError as error:
+            raise await self.lost(error) from None
         finally:
             self._end(identifier, call)
+        if raw is None:
+            raise cancelled(method)
+        return raw
 
     def _end(self, identifier: RequestId, call: RelayedCall) -> None:
         del self.calls[identifier]

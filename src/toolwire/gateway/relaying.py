@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -48,6 +49,7 @@ from toolwire.protocol.errors import (
     UrlRequired,
 )
 from toolwire.protocol.http import PARAMETER
+from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
@@ -72,11 +74,13 @@ MAX_HOPS: Final = 8
 DOUBT_SECONDS: Final = 5.0
 #: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
 CLIENT_KEY: Final = "io.toolwire/client"
+#: How many different `_meta` of clients a connection keeps in the form that the server gets.
+MAX_DESCRIBED: Final = 64
 
 # These members of `_meta` describe one connection.
 OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
 # Members of params that the gateway writes itself.
-_WRITTEN_HERE: Final = frozenset({"_meta", "requestState", "inputResponses", "task"})
+_WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
 # The pause before asking again, where the server asks no question. It doubles each round.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -103,11 +107,17 @@ class _State(Struct, array_like=True):
 _decode_state = msgspec.json.Decoder(_State).decode
 
 
+# `_meta` is the same in nearly all requests of a client. It is read once while it is at most this long.
+_SHORT_META: Final = 2048
+_NO_META: Final[Mapping[str, Raw]] = {}
+
+
 class Sent(Struct, eq=False):
-    """The params of a client's request, member by member, and its `_meta`."""
+    """The params of a client's request, member by member, and its `_meta`, read and as it came."""
 
     members: dict[str, Any]
-    meta: dict[str, Raw]
+    meta: Mapping[str, Raw] = _NO_META
+    raw_meta: bytes = b"{}"
 
 
 def sent_with(call: Call, method: str) -> Sent:
@@ -115,13 +125,20 @@ def sent_with(call: Call, method: str) -> Sent:
     request = call.request
     raw = request.raw
     if raw is UNSET:
-        return Sent({}, {})
-    members = _members(raw)
-    meta = members.get("_meta")
-    own = _members(meta) if meta is not None else {}
+        return Sent({})
+    members: dict[str, Any] = _members(raw)
+    meta = members.pop("_meta", None)
+    raw_meta = b"{}" if meta is None else bytes(meta)
     if request.method != method or call.outer is not None:
-        return Sent({}, own)
-    return Sent({name: value for name, value in members.items() if name not in _WRITTEN_HERE}, own)
+        members = {}
+    elif not _WRITTEN_HERE.isdisjoint(members):
+        members = {name: value for name, value in members.items() if name not in _WRITTEN_HERE}
+    return Sent(members, _read_meta(raw_meta) if len(raw_meta) <= _SHORT_META else _members(raw_meta), raw_meta)
+
+
+@lru_cache(maxsize=256)
+def _read_meta(raw: bytes) -> Mapping[str, Raw]:
+    return _members(raw)
 
 
 class Answer(Struct, eq=False):
@@ -216,20 +233,22 @@ class Relay:
         hops: int,
         headers: Callable[[], Mapping[str, str]] | None,
     ) -> Answer:
-        if not connection.modern and _may_be_held(call):
-            return await self._holding(call, connection, method, sent, hops)
-        members = dict(sent.members)
-        if connection.modern and call.request.modern and call.request.row.rounds:
-            await self._take_up(call, members)
-        passes = connection.modern and call.request.modern and call.asking is None and call.outer is None
-        round = 0
-        while True:
+        if not connection.modern:
+            if _may_be_held(call):
+                return await self._holding(call, connection, method, sent, hops)
             try:
-                raw = await self._once(call, connection, method, members, sent.meta, hops, headers)
+                raw = await self._once(call, connection, method, sent.members, sent, hops, headers)
             finally:
                 self.connections.free(connection)
-            if not connection.modern:
-                return Answer(raw, None, connection)
+            return Answer(raw, None, connection)
+        members = sent.members
+        # Otherwise the questions of the server are asked here, or belong to those that were asked here.
+        passes = call.request.modern and call.asking is None and call.outer is None
+        if passes and call.request.row.rounds:
+            members = await self._taken_up(call, members)
+        round = 0
+        while True:
+            raw = await self._once(call, connection, method, members, sent, hops, headers)
             result = _read(raw)
             kind = result.get("resultType")
             if kind is None or kind == _COMPLETE:
@@ -250,22 +269,14 @@ class Relay:
         connection: RelayConnection,
         method: str,
         members: Mapping[str, Any],
-        given: Mapping[str, Raw],
+        sent: Sent,
         hops: int,
         headers: Callable[[], Mapping[str, str]] | None,
         held: HeldCall | None = None,
     ) -> Raw:
         identifier = connection.next_id()
-        meta = {key: value for key, value in given.items() if key not in OF_ONE_CONNECTION}
-        meta[HOPS_KEY] = Raw(b"%d" % (hops + 1))
         wants_progress = call.progress_token is not None
-        if wants_progress:
-            meta[t.PROGRESS_TOKEN_KEY] = cast("Raw", identifier)
-        if connection.modern:
-            _describe(call, connection, given, meta)
-        else:
-            if call.request.client is not UNSET:
-                meta[CLIENT_KEY] = cast("Raw", call.request.client)
+        if not connection.modern:
             await _set_level(call, connection)
             connection.on_notice = _telling_client(call)
             connection.on_request = _answering(call)
@@ -276,14 +287,14 @@ class Relay:
             report = _reporting(call) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
             relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream)
-        repeated = _parameter_headers(call, headers) if connection.repeats_arguments else None
+        meta = _meta_for(call, connection, sent, hops, identifier if wants_progress else None)
         return await connection.relay(
             identifier,
             method,
-            Raw(_encode({**members, "_meta": meta})),
+            {**members, "_meta": meta},
             relayed,
-            timeout=self.timeout,
-            headers=repeated or None,
+            self.timeout,
+            _parameter_headers(call, headers) if connection.repeats_arguments else None,
         )
 
     # --- calls of a legacy server that are held for a modern client ---
@@ -294,7 +305,7 @@ class Relay:
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
             held = HeldCall(_WaitingHere(call), connection, method, principal)
-            work = self._once(call, connection, method, sent.members, sent.meta, hops, None, held)
+            work = self._once(call, connection, method, sent.members, sent, hops, None, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))
             held.begin(task)
@@ -341,11 +352,12 @@ class Relay:
             return False
         return True
 
-    async def _take_up(self, call: Call, members: dict[str, Any]) -> None:
-        """Put the state and the answers of a client into the params, as the server wrote and expects them."""
+    async def _taken_up(self, call: Call, members: dict[str, Any]) -> dict[str, Any]:
+        """Return the params with the state and the answers of a client, as the server wrote and expects them."""
         params: t.RoundRequestParams = call.params
-        if call.asking is not None or call.outer is not None:
-            return  # They belong to questions that were asked here. The server begins from the top.
+        if params.request_state is UNSET and params.input_responses is UNSET:
+            return members
+        members = dict(members)
         if params.request_state is not UNSET:
             state = _decode_state(await call.host.open_state(params.request_state, self._context))
             digest = request_digest(call.method, params)
@@ -355,6 +367,7 @@ class Relay:
                 members["requestState"] = state.state
         if params.input_responses is not UNSET:
             members["inputResponses"] = params.input_responses
+        return members
 
     async def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
         state = result.get("requestState")
@@ -469,6 +482,33 @@ def _client_of(call: Call) -> Hashable:
     return principal_key(call.principal) or cast("Hashable", call.request.caller)
 
 
+def _meta_for(
+    call: Call, connection: RelayConnection, sent: Sent, hops: int, progress_token: RequestId | None
+) -> Raw | dict[str, Any]:
+    """Return `_meta` of the request to the server.
+
+    That of two modern connections follows from what the client sent, apart from the token. So it is made once.
+    """
+    is_same = connection.modern and call.request.modern and progress_token is None
+    if is_same:
+        known = connection.described.get(sent.raw_meta)
+        if known is not None:
+            return known
+    meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
+    meta[HOPS_KEY] = hops + 1
+    if progress_token is not None:
+        meta[t.PROGRESS_TOKEN_KEY] = progress_token
+    if connection.modern:
+        _describe(call, connection, sent.meta, meta)
+    elif call.request.client is not UNSET:
+        meta[CLIENT_KEY] = call.request.client
+    if is_same and len(sent.raw_meta) <= _SHORT_META:
+        if len(connection.described) >= MAX_DESCRIBED:
+            connection.described.clear()
+        connection.described[sent.raw_meta] = Raw(_encode(meta))
+    return meta
+
+
 def _describe(call: Call, connection: RelayConnection, given: Mapping[str, Raw], meta: dict[str, Any]) -> None:
     """Say in `_meta` who asks, and what the client can do, as every request of 2026-07-28 does (META-1)."""
     request = call.request
@@ -486,11 +526,14 @@ def _describe(call: Call, connection: RelayConnection, given: Mapping[str, Raw],
         meta[t.LOG_LEVEL_KEY] = level
 
 
-def _parameter_headers(call: Call, headers: Callable[[], Mapping[str, str]] | None) -> dict[str, str]:
+def _parameter_headers(call: Call, headers: Callable[[], Mapping[str, str]] | None) -> dict[str, str] | None:
     """Return the headers that repeat arguments: those of the server's own list, and those that the client sent."""
-    sent = call.request.headers
-    unknown = {name: value for name, value in sent.items() if name.startswith(PARAMETER)} if sent else {}
+    sent: Mapping[str, str] | None = call.request.headers
     known = headers() if headers is not None else {}
+    # One look at all names together, because nearly no request has such a header.
+    if not known and (not sent or PARAMETER not in " ".join(sent)):
+        return None
+    unknown = {name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER)}
     return {**unknown, **{name.lower(): value for name, value in known.items()}}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ R = TypeVar("R", bound=t.Result)
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 _PRIVATE: Final = Raw(b'"private"')
+# `_meta` of a result is signed once while it is at most this long.
+_SHORT_META: Final = 2048
 
 
 class Home(Protocol):
@@ -232,11 +235,19 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
 def _signed(call: Call, members: dict[str, Any]) -> Raw:
     """Return a modern result with the name of this server in place of the other's (META-8)."""
     meta = members.get("_meta")
-    own = {} if meta is None else _members(meta)
-    own.pop(t.SUBSCRIPTION_ID_KEY, None)
-    own[t.SERVER_INFO_KEY] = call.host.signature
-    members["_meta"] = own
+    given = b"{}" if meta is None else bytes(meta)
+    # Most results have nothing there but the name of the server.
+    sign = _signed_meta if len(given) <= _SHORT_META else _signed_meta.__wrapped__
+    members["_meta"] = sign(given, bytes(call.host.signature))
     return Raw(_encode(members))
+
+
+@lru_cache(maxsize=256)
+def _signed_meta(meta: bytes, signature: bytes) -> Raw:
+    own: dict[str, Any] = _members(meta)
+    own.pop(t.SUBSCRIPTION_ID_KEY, None)
+    own[t.SERVER_INFO_KEY] = Raw(signature)
+    return Raw(_encode(own))
 
 
 class _Kind(msgspec.Struct):

@@ -301,8 +301,10 @@ def standard_headers(method: str, params: Any) -> dict[str, str]:
     headers = {METHOD: method}
     member = _NAMES.get(method)
     if member is not None:
-        named = _part(_Named, params) if isinstance(params, Raw) else params
-        value = getattr(named, member, UNSET)
+        if type(params) is dict:
+            value = params.get("taskId" if member == "task_id" else member)
+        else:
+            value = getattr(_part(_Named, params) if isinstance(params, Raw) else params, member, UNSET)
         if isinstance(value, str):
             headers[NAME] = value if _is_plain(value) else encode_value(value)
     return headers

@@ -39,8 +39,6 @@ FAMILY: Final = {
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
 
-#: With more mounts than this, names are looked up in the merged list, which is kept until something changes.
-MANY_MOUNTS: Final = 8
 #: Permission sets whose lists are kept in order.
 MAX_ORDERS: Final = 1024
 
@@ -519,7 +517,9 @@ class Catalog:
         sees: Sees | None,
         way: Way,
     ) -> Found[C] | None:
-        if len(self.mounts) > MANY_MOUNTS and sees is None and not way:
+        if not self.mounts:
+            return None
+        if sees is None and not way:
             return self._order(kind)[2].get(name)
         for mount in self.mounts:
             inner = mount.inner(name)
