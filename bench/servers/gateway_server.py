@@ -2,7 +2,7 @@
 
 Usage: gateway_server.py toolwire|fastmcp URL [REVISION]
 
-The address is printed when connections are accepted. `REVISION` is the one that Toolwire's gateway speaks to the server.
+The address is printed when connections are accepted. Toolwire's gateway speaks `REVISION` to the server.
 """
 
 from __future__ import annotations

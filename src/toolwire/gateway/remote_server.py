@@ -135,6 +135,7 @@ class RemoteServer(Server):
         self.retires: bool = False
         """Whether calls in flight go on after the server was removed."""
         self._closing: asyncio.Future[None] | None = None
+        self.catalog.is_elsewhere = True
         self.catalog.notes = {MISSING_KEY: [name]}
 
     # --- beginning and end ---
@@ -375,7 +376,8 @@ class RemoteServer(Server):
             self._publish(lists)
 
     def _marks(self) -> list[str]:
-        return [catalog.mark for catalog in (self.catalog, *self.catalog.hosts())]
+        """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
+        return [catalog.mark for catalog in self.catalog.hosts() or [self.catalog]]
 
     async def _listed(self, connection: ClientConnection) -> _Lists:
         lists = _Lists()
@@ -463,10 +465,9 @@ class RemoteServer(Server):
         renamed = self._renamed & own
         for host in self.catalog.hosts():
             claims = host.addresses
-            local = [each for each in (host, *host.family()) if not isinstance(each.owner, RemoteServer)]
             for address in own - renamed:
                 holder = claims.setdefault(address, self)
-                if holder is not self or any(_has(each, address) for each in local):
+                if holder is not self or any(_has(each, address) for each in host.local()):
                     renamed.add(address)
         self._renamed = renamed
         self._give_up(keeping=own - renamed)

@@ -12,7 +12,8 @@ import os
 import select
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import httptools
@@ -244,7 +245,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if response is None or began is None:
             return
         status: int = self._parser.get_status_code()
-        self._check_size(headers)
+        if self._unfinished > HEADER_BYTES or len(headers) > HEADER_COUNT:
+            self._check_size(headers)
         if status < 200:
             # RFC 9110 section 15.2: another answer follows. How many there are is bounded with the size of headers.
             self._headers = []
@@ -269,8 +271,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             began.set_result(None)
 
     def _check_size(self, headers: list[tuple[bytes, bytes]]) -> None:
-        # They are no larger than what they came in, so that there is hardly ever something to add up.
-        if self._unfinished > HEADER_BYTES and sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES:
+        if sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES:
             raise ValueError(_TOO_LONG)
         if len(headers) > HEADER_COUNT:
             raise ValueError(f"there are more than {HEADER_COUNT} headers")
@@ -293,32 +294,20 @@ class HttpConnection(asyncio.BufferedProtocol):
 class StreamedResponse(HttpResponse):
     """An answer whose body is still arriving."""
 
-    __slots__ = (
-        "_by_name",
-        "_connection",
-        "_error",
-        "_headers",
-        "_held",
-        "_pieces",
-        "_unpacker",
-        "_wake",
-        "_whole",
-        "status",
-        "url",
-    )
+    # Defaults of the class, because most answers are one piece and touch few of them.
+    status: int = 0
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _by_name: Mapping[bytes, bytes] = {}
+    _held: int = 0
+    _whole: bool = False
+    _error: str | None = None
+    _wake: asyncio.Future[None] | None = None
+    _unpacker: Unpacker | None = None
 
     def __init__(self, connection: HttpConnection, url: str) -> None:
         self.url: str = url
-        self.status: int = 0
         self._connection = connection
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._by_name: Mapping[bytes, bytes] = {}
         self._pieces: list[bytes] = []
-        self._held = 0
-        self._whole = False
-        self._error: str | None = None
-        self._wake: asyncio.Future[None] | None = None
-        self._unpacker: Unpacker | None = None
 
     # --- what the connection tells ---
 
@@ -357,6 +346,10 @@ class StreamedResponse(HttpResponse):
     def header(self, name: str) -> str | None:
         value = self._by_name.get(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
+
+    @property
+    def media_type(self) -> str:
+        return media_type(self._by_name.get(b"content-type", b""))
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -416,6 +409,12 @@ class StreamedResponse(HttpResponse):
     def let_go(self) -> None:
         if not self._whole and self._error is None:
             self._connection.await_end()
+
+
+@lru_cache(maxsize=64)
+def media_type(content_type: bytes) -> str:
+    """Return a content type without its parameters, in lower case."""
+    return content_type.decode("latin-1").partition(";")[0].strip().lower()
 
 
 _TOO_LONG: Final = f"its headers are over the limit of {HEADER_BYTES} bytes"

@@ -35,6 +35,9 @@ CONNECTIONS: Final = 100
 CONNECT_SECONDS: Final = 10.0
 MAX_REDIRECTS: Final = 3
 _MANY_URLS: Final = 1_000
+# How many beginnings of requests are kept for each URL, and how long they may be.
+_MANY_HEADS: Final = 256
+_SHORT_HEAD: Final = 4_096
 _REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
 _REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
 # Where a message ends is ours to say.
@@ -73,20 +76,24 @@ class Pool(ABC):
         `timeout` is for everything up to the headers of the answer, and raises `Timeout`; how long the body may take
         is the reader's business.
         """
+        headers = headers or {}
         if timeout is None:
-            return await self._follow(method, url, headers or {}, body, redirects)
+            response = await self.send(method, url, headers, body)
+            if response.status < 300:
+                return response
+            return await self._follow(response, method, headers, body, redirects)
         try:
             async with asyncio.timeout(timeout):
-                return await self._follow(method, url, headers or {}, body, redirects)
+                response = await self.send(method, url, headers, body)
+                return await self._follow(response, method, headers, body, redirects)
         except TimeoutError as error:
             if isinstance(error, ToolwireError):
                 raise
             raise Timeout(f"{origin(url)} did not answer in {timeout:g} s") from None
 
     async def _follow(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, redirects: int
+        self, response: HttpResponse, method: str, headers: Mapping[str, str], body: bytes | None, redirects: int
     ) -> HttpResponse:
-        response = await self.send(method, url, headers, body)
         while redirects > 0 and (target := redirect_of(method, response)) is not None:
             response.close()
             redirects -= 1
@@ -124,9 +131,26 @@ class _Route(NamedTuple):
     destination: Destination
     target: str
     headers: dict[str, str]
+    heads: dict[tuple[str, tuple[tuple[str, str], ...]], bytes]
+    """The encoded beginnings of requests, by the method and the headers of the caller."""
 
     def __repr__(self) -> str:
-        return repr_without(self, "target", "headers")
+        return repr_without(self, "target", "headers", "heads")
+
+    def encoded(self, method: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        """Return the bytes of a request."""
+        key = (method, tuple(headers.items()))
+        head = self.heads.get(key)
+        if head is None:
+            head = _encoded_head(method, self, headers)
+            if len(head) <= _SHORT_HEAD:
+                if len(self.heads) >= _MANY_HEADS:
+                    self.heads.clear()
+                self.heads[key] = head
+        if body is None and method != "POST":
+            return head + b"\r\n"
+        body = body or b""
+        return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 class HttpPool(Pool):
@@ -167,7 +191,7 @@ class HttpPool(Pool):
             raise Unreachable("The HTTP connections are closed")
         connections = self._connections or self._open()
         route = self._routes.get(url) or self._route(url)
-        return await connections.exchange(route.destination, method, url, _encoded(method, route, headers, body))
+        return await connections.exchange(route.destination, method, url, route.encoded(method, headers, body))
 
     async def close(self) -> None:
         self._closed = True
@@ -205,25 +229,23 @@ class HttpPool(Pool):
                 headers["proxy-authorization"] = proxy.authorization
         if len(self._routes) >= _MANY_URLS:
             self._routes.clear()
-        route = self._routes[url] = _Route(Destination(to.secure, to.host, to.port, proxy), target, headers)
+        route = self._routes[url] = _Route(Destination(to.secure, to.host, to.port, proxy), target, headers, {})
         return route
 
 
-def _encoded(method: str, route: _Route, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """Encode a request. Text that could be taken for anything but a header is refused."""
+def _encoded_head(method: str, route: _Route, headers: Mapping[str, str]) -> bytes:
+    """Encode the first line and the headers of a request. Text that could be taken for anything else is refused."""
     sent = route.headers.copy()
     for name, value in headers.items():
         sent[_field(name)] = value
     sent.pop("", None)
-    if body is not None or method == "POST":
-        sent["content-length"] = str(len(body or b""))
     lines = [f"{name}: {value}\r\n" for name, value in sent.items()]
-    head = f"{method} {route.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
-    breaks = len(lines) + 2
+    head = f"{method} {route.target} HTTP/1.1\r\n{''.join(lines)}"
+    breaks = len(lines) + 1
     if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
         raise _unsendable()
     try:
-        return head.encode() + (body or b"")
+        return head.encode()
     except UnicodeEncodeError:
         raise _unsendable() from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -146,14 +146,18 @@ class Peer:
 
     def receive(self, data: bytes, about: RequestId | None = None) -> Sequence[Event]:
         """The events of one frame; `about` is the request of ours that it came back for, where that is known."""
-        message = decode(data, self._max_depth, self._max_batch, self._expected)
+        message: Any = decode(data, self._max_depth, self._max_batch, self._expected)
         kind = type(message)
+        if kind is PlainResponse and (about is None or message.id == about):
+            # Nearly everything that a client is sent.
+            waiter = self.outgoing.pop(message.id, None)
+            return () if waiter is None else (Answer(waiter, message.result),)
         if kind is Batch:
-            return self._batch(cast(Batch, message))
+            return self._batch(message)
         if about is not None and isinstance(message, Response | ErrorResponse) and not _concerns(message, about):
             return (Garbage("an answer to another request"),)
         event = _TAKEN[kind](self, message)
-        if kind is Malformed and type(event) is Garbage and cast(Malformed, message).code and not self._serves:
+        if kind is Malformed and type(event) is Garbage and message.code and not self._serves:
             # Most often a line that a server printed: its author has to know which.
             event.reason = f"{event.reason}: {_quoted(data)}"
         if about is not None and (type(event) is Incoming or type(event) is Notice):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -174,6 +174,10 @@ class Catalog:
         self.extensions: dict[str, Extension] = {}
         self.mounts: list[Mount] = []
         self._hosts: list[Catalog] = []
+        self._family: list[Catalog] | None = None
+        self._local: list[Catalog] | None = None
+        self.is_elsewhere: bool = False
+        """Whether the components live at another server."""
         self.listeners: list[Callable[[str], None]] = []
         self.version: int = 0
         self._mark: str | None = None
@@ -237,6 +241,7 @@ class Catalog:
                 host.check_claim(claim)
         self.mounts.append(Mount(prefix, catalog))
         catalog._hosts.append(self)
+        self._forget_families()
         self.guarded = self.guarded or catalog.guarded
         for kind in ("tools", "resources", "prompts"):
             self.changed(kind)
@@ -245,16 +250,17 @@ class Catalog:
         """Offer the components of another catalogue no longer."""
         self.mounts = [mount for mount in self.mounts if mount.catalog is not catalog]
         catalog._hosts = [host for host in catalog._hosts if host is not self]
+        self._forget_families()
         for kind in ("tools", "resources", "prompts"):
             self.changed(kind)
 
     def all_notes(self) -> dict[str, list[str]]:
         """Return what this server and those mounted in it say in `_meta` of their lists."""
-        found: dict[str, list[str]] = {}
+        found: dict[str, dict[str, None]] = {}
         for catalog in (self, *self.family()):
             for key, texts in catalog.notes.items():
-                found[key] = list(dict.fromkeys((*found.get(key, ()), *texts)))
-        return found
+                found.setdefault(key, {}).update(dict.fromkeys(texts))
+        return {key: list(texts) for key, texts in found.items()}
 
     @property
     def mark(self) -> str:
@@ -263,13 +269,33 @@ class Catalog:
             self._mark = os.urandom(8).hex()
         return self._mark
 
-    def family(self) -> list[Catalog]:
+    def family(self) -> Sequence[Catalog]:
         """Return the catalogues mounted here, at any depth; each once, however often it is mounted."""
-        return _reached(self, lambda each: [mount.catalog for mount in each.mounts])
+        known = self._family
+        if known is None:
+            found: dict[Catalog, None] = {}
+            for mount in self.mounts:
+                found.update(dict.fromkeys((mount.catalog, *mount.catalog.family())))
+            known = self._family = list(found)
+        return known
 
     def hosts(self) -> list[Catalog]:
         """Return the catalogues in which this one is mounted, at any depth; each once."""
-        return _reached(self, lambda each: each._hosts)
+        found: dict[Catalog, None] = {}
+        for host in self._hosts:
+            found.update(dict.fromkeys((host, *host.hosts())))
+        return list(found)
+
+    def local(self) -> Sequence[Catalog]:
+        """Return this catalogue and those mounted here, without those whose components live at another server."""
+        known = self._local
+        if known is None:
+            known = self._local = [each for each in (self, *self.family()) if not each.is_elsewhere]
+        return known
+
+    def _forget_families(self) -> None:
+        for catalog in (self, *self.hosts()):
+            catalog._family = catalog._local = None
 
     def set_skills(self, skills: SkillSet) -> None:
         """Replace all skills in one step."""
@@ -541,10 +567,3 @@ class Catalog:
 def changed_files(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """Return the files whose digest is another one now. Files that came or went change the list of skills."""
     return sorted(uri for uri, digest in after.items() if before.get(uri, digest) != digest)
-
-
-def _reached(start: Catalog, near: Callable[[Catalog], list[Catalog]]) -> list[Catalog]:
-    found: dict[Catalog, None] = {}
-    for each in near(start):
-        found.update(dict.fromkeys((each, *_reached(each, near))))
-    return list(found)

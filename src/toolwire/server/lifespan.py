@@ -192,7 +192,8 @@ class _Lifespans:
 
     async def follow(self, servers: list[Owner]) -> None:
         """Enter the lifespans of new servers, and leave those of servers that are gone. A failure is logged."""
-        for server in [each for each in self._stacks if each not in servers]:
+        staying = set(servers)
+        for server in [each for each in self._stacks if each not in staying]:
             try:
                 await self._stacks.pop(server).aclose()
             except Exception:

@@ -186,15 +186,17 @@ class Server(Registering, Serving):
     def mount_at(self, other: Server, prefix: str) -> None:
         """Offer another server's components, with exactly this text before the names of tools and prompts."""
         self.catalog.mount(prefix, other.catalog)
-        other._compose_hosts()
+        if other._brings_middleware():
+            other._compose_hosts()
         self._mounts_changed()
 
     def unmount(self, other: Server) -> None:
         """Offer the components of a mounted server no longer. Calls in flight end where they began."""
         hosts = [self.catalog, *self.catalog.hosts()]
         self.catalog.unmount(other.catalog)
-        for catalog in hosts:
-            catalog.owner.kernel.compose()
+        if other._brings_middleware():
+            for catalog in hosts:
+                catalog.owner.kernel.compose()
         self._mounts_changed()
 
     def _mounts_changed(self) -> None:
@@ -214,6 +216,10 @@ class Server(Registering, Serving):
     def _check_unmounted(self, what: str) -> None:
         if self.catalog.hosts():
             raise self._unmountable(what)
+
+    def _brings_middleware(self) -> bool:
+        """Return whether the servers that mount this one have to run middleware around its components."""
+        return any(catalog.owner.kernel.middleware for catalog in (self.catalog, *self.catalog.family()))
 
     def _compose_hosts(self) -> None:
         """Rebuild the chains of every server in which this server is mounted, so that they run its middleware."""

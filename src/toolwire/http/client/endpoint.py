@@ -77,10 +77,10 @@ class Endpoint:
         """
         auth = self._auth
         while True:
-            sent = {**self.headers, **headers}
+            sent = {**self.headers, **headers} if self.headers else headers
             if auth is not None:
                 with _stopped(clock):
-                    sent.update(await auth.headers(method, self.url))
+                    sent = {**sent, **await auth.headers(method, self.url)}
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
                 self.url = response.url  # The next request goes there directly, without the redirect.

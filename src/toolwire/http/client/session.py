@@ -10,11 +10,12 @@ import asyncio
 import logging
 import math
 from asyncio import CancelledError
+from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from toolwire.backoff import Backoff
 from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
@@ -48,59 +49,32 @@ _OPENING: Final = frozenset({"server/discover", "initialize"})
 _SPARE: Final = 2
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """A request of ours while its answer is read, in the task of the caller.
 
     Inside `with exchange:`, `interrupt` can stop that task.
     """
 
-    __slots__ = (
-        "_cancelling",
-        "_interruption",
-        "_session",
-        "_task",
-        "ceiling",
-        "done",
-        "error",
-        "expires",
-        "identifier",
-        "left",
-        "method",
-        "on_progress",
-        "pauses",
-        "reader",
-        "result",
-        "seconds",
-    )
-
-    def __init__(
-        self,
-        session: HttpSession,
-        identifier: RequestId,
-        method: str,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self.identifier: RequestId = identifier
-        self.method: str = method
-        self.done: bool = False
-        self.result: Raw | None = None
-        self.error: BaseException | None = None
-        self.on_progress: OnProgress | None = on_progress
-        self.seconds: float | None = timeout
-        self.expires: float = math.inf
-        self.ceiling: float = math.inf
-        self.pauses: int = 0
-        self.left: float = math.inf
-        self.reader: EventReader | None = None
-        """Reads the stream of the answer; None before it is there."""
-        self._session = session
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-        self._interruption: BaseException | None = None
+    _session: HttpSession
+    identifier: RequestId
+    method: str
+    seconds: float | None
+    on_progress: OnProgress | None
+    done: bool = False
+    result: Raw | None = None
+    error: BaseException | None = None
+    expires: float = math.inf
+    ceiling: float = math.inf
+    pauses: int = 0
+    left: float = math.inf
+    reader: EventReader | None = None
+    """Reads the stream of the answer; None before it is there."""
+    _task: asyncio.Task[Any] | None = None
+    _cancelling: int = 0
+    _interruption: BaseException | None = None
 
     def __enter__(self) -> None:
-        task = self._task = asyncio.current_task()
+        task = self._task = asyncio.current_task(self._session.loop)
         self._cancelling = 0 if task is None else task.cancelling()
 
     def __exit__(
@@ -133,6 +107,43 @@ class Exchange:
         self._session.deadlines.resume(self)
 
 
+class Turns:
+    """A number of requests at a time. Those that have to wait get their turn in their order."""
+
+    __slots__ = ("_left", "_waiting")
+
+    def __init__(self, at_once: float) -> None:
+        self._left = at_once
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take a turn; return False where `wait` has to be awaited for it."""
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for a turn, and take it."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except CancelledError:
+            if not turn.cancelled():
+                self.give_back()  # The turn came, and nobody takes it.
+            raise
+
+    def give_back(self) -> None:
+        """Let the next request have its turn."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._left += 1
+
+
 class HttpSession(Session):
     """A `Session` that sends each request as an `Exchange`, and everything else through its `HttpChannel`."""
 
@@ -145,7 +156,7 @@ class HttpSession(Session):
         self._idle = asyncio.Event()
         self._idle.set()
         at_once = endpoint.pool.at_once
-        self._turns = None if at_once is None else asyncio.Semaphore(max(1, at_once - _SPARE))
+        self._turns = Turns(math.inf if at_once is None else max(1, at_once - _SPARE))
 
     async def finished(self) -> None:
         """Wait until nothing is in flight."""
@@ -181,13 +192,15 @@ class HttpSession(Session):
             sent.update(headers)
         body = self.peer.request(identifier, method, params, exchange)
         self._idle.clear()
+        turns = self._turns
         try:
             with exchange:
-                if self._turns is None:
+                if not turns.take():
+                    await turns.wait()
+                try:
                     await self._exchange(exchange, sent, body)
-                else:
-                    async with self._turns:
-                        await self._exchange(exchange, sent, body)
+                finally:
+                    turns.give_back()
         except CancelledError:
             self._give_up(exchange, "The caller gave up")
             raise
