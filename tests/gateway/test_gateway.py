@@ -20,7 +20,7 @@ from tests.gateway.backs import (
 from toolwire import Client, Server, ToolResult, testing
 from toolwire.client.target import Link, Target
 from toolwire.gateway import Gateway, remote_server
-from toolwire.gateway.remote_server import MISSING_KEY
+from toolwire.gateway.remote_server import GATEWAYS_KEY, MISSING_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ServerError, Unreachable
 from toolwire.protocol.revisions import MODERN
@@ -399,6 +399,17 @@ async def test_endless_pages_end() -> None:
         assert len(await client.list_tools()) == 64
         listed = next(each["result"] for each in reversed(wire.received) if "tools" in each.get("result", {}))
         assert listed["_meta"][MISSING_KEY] == ["b"]
+
+
+async def test_a_list_has_the_mark_of_its_gateway_however_many_servers_are_behind_it() -> None:
+    """A gateway in a circle reads a bounded number of marks, and its own has to be among them."""
+    gateway = Gateway("front")
+    for number in range(3):
+        gateway.add(f"b{number}", everything())
+    async with testing.connect(gateway) as (client, wire):
+        await client.list_tools()
+        listed = next(each["result"] for each in reversed(wire.received) if "tools" in each.get("result", {}))
+        assert listed["_meta"][GATEWAYS_KEY] == [gateway.catalog.mark]
 
 
 async def test_three_servers_with_three_pages_each() -> None:

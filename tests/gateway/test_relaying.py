@@ -262,6 +262,15 @@ async def test_a_client_comes_back_later_if_the_server_wants_that(front: str, ba
         assert text_of(following.answer()) == "polled"
 
 
+async def test_members_that_are_null_count_as_absent() -> None:
+    """Several libraries write null for a member that is not there."""
+    async with gateway_before(everything(), "memory", None) as gateway, serving(gateway.http_app()) as [client]:
+        await client.initialize("2025-11-25")
+        call = client.start_call("b_add", {"a": 1, "b": 2}, id=3, _meta=None)
+        await call.finished()
+        assert text_of(call.answer()) == "3"
+
+
 async def test_a_circle_of_gateways_is_refused() -> None:
     async with (
         gateway_before(everything(), "memory", None) as gateway,

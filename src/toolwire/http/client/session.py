@@ -73,6 +73,9 @@ class Exchange(Struct, eq=False):
     _cancelling: int = 0
     _interruption: BaseException | None = None
 
+    # The result stays out of logs.
+    __repr__ = object.__repr__
+
     def __enter__(self) -> None:
         task = self._task = asyncio.current_task(self._session.loop)
         self._cancelling = 0 if task is None else task.cancelling()
