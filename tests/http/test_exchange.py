@@ -109,6 +109,18 @@ async def test_silence_is_filled_with_comments(
     assert text_of(call.answer()) == "silence"
 
 
+@pytest.mark.covers("SSE-1")
+async def test_an_answer_right_after_a_message_does_not_wait(client: ModernClient, stage: Stage) -> None:
+    call = client.start_call("hold", meta=modern_meta(log_level="info"))
+    await call.until(lambda: call.messages)
+    stage.opened.set()
+    await call.finished()
+    holding, going_on, result = call.messages
+    assert (holding["params"]["data"], going_on["params"]["data"]) == ("holding", "going on")
+    assert text_of(result) == "held"
+    assert b"keep-alive" not in call.body
+
+
 @pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError, KeyError])
 @pytest.mark.parametrize("way", ["modern", "stateless", "session"])
 async def test_whatever_is_raised_behind_http_ends_one_request_only(

@@ -172,13 +172,14 @@ class ExchangeOutlet:
         assert self._wake is not None
         await self._start_stream()
         while True:
+            # Before the looks, so that nothing that comes after them is missed: an event may come with the end.
+            self._wake.clear()
             if self._queue:
                 await self._flush()
             elif not self._open:
                 return
-            if not await in_time(KEEP_ALIVE, self._wake.wait()):
+            elif not await in_time(KEEP_ALIVE, self._wake.wait()):
                 await self._body(encode_comment("keep-alive"))
-            self._wake.clear()
 
     async def _start_stream(self) -> None:
         if not self._streaming:
