@@ -109,7 +109,6 @@ async def test_silence_is_filled_with_comments(
     assert text_of(call.answer()) == "silence"
 
 
-@pytest.mark.covers("SSE-1")
 async def test_an_answer_right_after_a_message_does_not_wait(client: ModernClient, stage: Stage) -> None:
     call = client.start_call("hold", meta=modern_meta(log_level="info"))
     await call.until(lambda: call.messages)
