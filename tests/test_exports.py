@@ -14,6 +14,7 @@ from toolwire.protocol import errors as protocol_errors
 NAMES = {
     "Server",
     "Client",
+    "Gateway",
     "Context",
     "SyncContext",
     "Depends",
@@ -75,7 +76,7 @@ def test_importing_the_server_loads_nothing_heavy() -> None:
     assert "toolwire.server" in loaded
     assert loaded & {"pydantic", "jsonschema_rs", "httptools", "uvicorn", "annotated_types"} == set()
     # The server does not know the client, so a server script does not pay for it.
-    assert "toolwire.client" not in loaded
+    assert loaded & {"toolwire.client", "toolwire.gateway"} == set()
     # Nor for what only validates, and for what starts processes.
     assert loaded & {"toolwire.schemas.engine", "toolwire.schemas.faults", "toolwire.wire.subprocess"} == set()
 

@@ -20,6 +20,7 @@ SUBMODULES = (
     "client",
     "client.skills",
     "errors",
+    "gateway",
     "logs",
     "messages",
     "stores",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from toolwire.content import ResourceLink as ResourceLink
     from toolwire.content import Text as Text
     from toolwire.content import ToolResult as ToolResult
+    from toolwire.gateway import Gateway as Gateway
     from toolwire.protocol.errors import ProtocolError as ProtocolError
     from toolwire.protocol.errors import ToolError as ToolError
     from toolwire.server.component_directory import scan as scan
@@ -44,6 +45,7 @@ _HOMES = {
     "Context": "toolwire.server.context",
     "Depends": "toolwire.server.dependencies",
     "File": "toolwire.content",
+    "Gateway": "toolwire.gateway",
     "Image": "toolwire.content",
     "Limits": "toolwire.server.limits",
     "Message": "toolwire.content",

@@ -15,7 +15,9 @@ from toolwire.client.target import Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.revisions import MODERN
+from toolwire.wire.channel import memory_pair
 from toolwire.wire.tapped_channel import Direction
 
 #: The two eras, and a revision before the last of the old one.
@@ -141,3 +143,47 @@ async def until(holds: Any) -> None:
 
 def listens(recorded: Recorded, revision: str) -> bool:
     return bool(recorded.sent("subscriptions/listen" if revision == MODERN else "ping"))
+
+
+def one(name: str, *tools: str) -> Server:
+    server = Server(name)
+    for each in tools:
+        server.add(tool_named(each, name))
+    return server
+
+
+def tool_named(name: str, says: str) -> Any:
+    async def answer() -> str:
+        return says
+
+    answer.__name__ = name
+    return answer
+
+
+async def told(changes: Any) -> str:
+    change = await anext(aiter(changes))
+    return str(change.kind)
+
+
+class Away(Target):
+    """A server that cannot be reached, until it is told to come."""
+
+    restartable = True
+
+    def __init__(self, server: Server | None = None, *, is_there: bool = False) -> None:
+        self.label = "a server that is away"
+        self.server = server
+        self.is_there = is_there
+        self.serving: asyncio.Task[None] | None = None
+
+    async def open(self) -> Link:
+        if not self.is_there or self.server is None:
+            raise Unreachable("nobody is at home")
+        ours, self.theirs = memory_pair()
+        self.serving = asyncio.ensure_future(self.server.serve(self.theirs))
+        return Link(ours, self.label)
+
+    async def leave(self) -> None:
+        """Break the connection, and let no other one begin."""
+        self.is_there = False
+        await self.theirs.close()

@@ -9,46 +9,30 @@ import pytest
 from tests.gateway.backs import (
     OVER,
     REVISIONS,
+    Away,
     Recorded,
     behind,
     everything,
     gateway_before,
     listens,
+    one,
+    told,
+    tool_named,
     until,
 )
 
 from toolwire import Client, Server, ToolResult, testing
-from toolwire.client.target import Link, Target
+from toolwire.client.target import Link
 from toolwire.gateway import Gateway, remote_server
-from toolwire.gateway.remote_server import GATEWAYS_KEY, MISSING_KEY
+from toolwire.gateway.remote_server import GATEWAYS_KEY
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError, ServerError, Unreachable
+from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
-from toolwire.wire.channel import memory_pair
+from toolwire.server.catalog import MISSING_KEY
 
 FRONT_AND_BACK = pytest.mark.parametrize(
     ("front", "back", "far"), [(front, back, far) for front in REVISIONS for back in REVISIONS for far in OVER]
 )
-
-
-def one(name: str, *tools: str) -> Server:
-    server = Server(name)
-    for each in tools:
-        server.add(_tool(each, name))
-    return server
-
-
-def _tool(name: str, says: str) -> Any:
-    async def answer() -> str:
-        return says
-
-    answer.__name__ = name
-    return answer
-
-
-async def told(changes: Any) -> str:
-    change = await anext(aiter(changes))
-    return str(change.kind)
 
 
 # --- names ---
@@ -112,7 +96,7 @@ def test_mistakes_are_named(wrong: Any, text: str) -> None:
 async def test_a_gateway_has_components_of_its_own_too() -> None:
     gateway = Gateway("front", instructions="Mine.")
     gateway.add("back", everything())
-    gateway.add(_tool("own", "here"))
+    gateway.add(tool_named("own", "here"))
     async with testing.connect(gateway) as (client, _):
         assert await client.call_tool("own", returns=str) == "here"
         assert client.instructions == "Mine.\n\nback: Ask the back."
@@ -225,7 +209,7 @@ async def test_changes_of_a_server_are_told_once(front: str, back: str, far: str
         assert [tool.name for tool in await client.list_tools()] == ["b_run"]
         async with client.listen(tools=True) as changes:
             await until(lambda: listens(recorded, back))
-            server.add(_tool("more", "b"))
+            server.add(tool_named("more", "b"))
             assert await told(changes) == "tools"
             assert {tool.name for tool in await client.list_tools()} == {"b_run", "b_more"}
             # The list is the same as before, so that nobody is told.
@@ -293,30 +277,6 @@ async def test_a_call_ends_where_it_began_when_its_server_is_removed() -> None:
 # --- servers that are away ---
 
 
-class Away(Target):
-    """A server that cannot be reached, until it is told to come."""
-
-    restartable = True
-
-    def __init__(self, server: Server | None = None) -> None:
-        self.label = "a server that is away"
-        self.server = server
-        self.is_there = False
-        self.serving: asyncio.Task[None] | None = None
-
-    async def open(self) -> Link:
-        if not self.is_there or self.server is None:
-            raise Unreachable("nobody is at home")
-        ours, self.theirs = memory_pair()
-        self.serving = asyncio.ensure_future(self.server.serve(self.theirs))
-        return Link(ours, self.label)
-
-    async def leave(self) -> None:
-        """Break the connection, and let no other one begin."""
-        self.is_there = False
-        await self.theirs.close()
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_server_that_is_away_is_named_and_the_others_are_served(revision: str) -> None:
     gateway = Gateway("front")
@@ -330,15 +290,15 @@ async def test_a_server_that_is_away_is_named_and_the_others_are_served(revision
         assert await client.call_tool("there_run", returns=str) == "b"
 
 
-async def test_a_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_hangs_holds_nobody_up() -> None:
     class Hanging(Away):
         async def open(self) -> Link:
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.01)
     gateway = Gateway("front")
-    gateway.add("hangs", Hanging()).add("hangs too", Hanging()).add("there", one("b", "run"))
+    gateway.add("hangs", Hanging(), list_timeout=0.01).add("hangs too", Hanging(), list_timeout=0.01)
+    gateway.add("there", one("b", "run"))
     async with testing.connect(gateway) as (client, _):
         await until(lambda: gateway.backs["there"].tools == 1)
         assert [tool.name for tool in await client.list_tools()] == ["there_run"]
@@ -392,7 +352,7 @@ async def test_a_server_that_was_upgraded_is_noticed(monkeypatch: pytest.MonkeyP
 async def test_endless_pages_end() -> None:
     server = Server("b", page_size=1)
     for number in range(70):
-        server.add(_tool(f"t{number:02}", "x"))
+        server.add(tool_named(f"t{number:02}", "x"))
     gateway = Gateway("front")
     gateway.add("b", server)
     async with testing.connect(gateway) as (client, wire):
@@ -417,7 +377,7 @@ async def test_three_servers_with_three_pages_each() -> None:
     for name in ("a", "b", "c"):
         server = Server(name, page_size=2)
         for number in range(6):
-            server.add(_tool(f"t{number}", name))
+            server.add(tool_named(f"t{number}", name))
         gateway.add(name, server)
     async with testing.connect(gateway) as (client, wire):
         assert len(await client.list_tools()) == 18

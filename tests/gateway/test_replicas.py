@@ -52,7 +52,7 @@ class Replica:
         self._queue = stores.queue
         self._reached = [Reached(each) for each in (stores.kv, stores.log, stores.bus, stores.queue)]
         self.server: Server = Server("front", stores=Stores(*cast("Any", self._reached)), secret=SECRET)
-        self.server.mount_at(remote, "b_")
+        self.server.mount(remote, prefix="b")
 
     async def die(self) -> None:
         """Reach no store and no other process any more, and say nothing to the server behind: the lease is gone."""

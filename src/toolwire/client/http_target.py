@@ -28,6 +28,7 @@ SILENCE_SECONDS: Final = 30.0
 
 
 class HttpTarget(Target):
+    transport = "http"
     restartable = True
     comes_back = True
 

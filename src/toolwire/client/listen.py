@@ -170,8 +170,12 @@ class Subscription:
         keeper: Connector,
         wanted: t.SubscriptionFilter,
         timeout: float | None,
+        *,
+        heals: bool = True,
     ) -> None:
+        """`heals`: a stream that broke is opened again. Otherwise the iteration raises `TransportError`."""
         self._connector = keeper
+        self._heals = heals
         self._wanted = wanted
         self._timeout = timeout
         self._open_on: ClientConnection | None = None
@@ -211,6 +215,8 @@ class Subscription:
                 try:
                     change = await stream.next()
                 except TransportError:
+                    if not self._heals:
+                        raise
                     if stream.age() >= SETTLED_SECONDS:
                         backoff.reset()
                     pause = backoff.next()

@@ -148,10 +148,12 @@ class Target(ABC):
     """The place of a server.
 
     `restartable`: opening it again may help. `comes_back`: somebody else restarts it, so that it is worth waiting for.
-    `verdict`: the kind of server that it turned out to be, unless it speaks 2026-07-28 (ERA-10).
+    `verdict`: the kind of server that it turned out to be, unless it speaks 2026-07-28 (ERA-10). `transport` is
+    `stdio`, `http`, or `memory` for a server in this process.
     """
 
     label: str
+    transport: str = "memory"
     restartable = False
     comes_back = False
     _verdict: Verdict | None = None

@@ -108,6 +108,7 @@ class _ProcessLink(Link):
 
 
 class CommandTarget(Target):
+    transport = "stdio"
     restartable = True
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from toolwire.gateway.config import gateway_of
 from toolwire.gateway.gateway import Back, Gateway
-from toolwire.gateway.remote_server import RemoteServer
 
-__all__ = ["Back", "Gateway", "RemoteServer"]
+__all__ = ["Back", "Gateway", "gateway_of"]

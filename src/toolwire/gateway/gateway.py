@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -10,7 +12,7 @@ from msgspec import Struct
 
 from toolwire.client.targets import TargetLike, TargetOptions, resolve
 from toolwire.gateway.names import MAX_NAME
-from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.server import Server
@@ -33,6 +35,10 @@ class Back(Struct, frozen=True):
     """Why it is away; None while it is there."""
     revision: str | None
     """The revision that is spoken with it; None before it was reached."""
+    transport: str
+    """`http`, `stdio`, or `memory` for a server in this process."""
+    last_change: float | None
+    """When its components changed last, in seconds since 1970; None before they were known."""
     tools: int
     prompts: int
     resources: int
@@ -41,14 +47,20 @@ class Back(Struct, frozen=True):
 
 
 class Gateway(Server):
-    """A server in front of other servers: one address, one list, one policy, one audit log."""
+    """A server in front of other servers: one address, one list, one policy, one audit log.
 
-    def __init__(self, name: str, **options: Any) -> None:
+    While a server behind it is away, its components are missing in lists. `stale=True` keeps the last ones that are
+    known in lists. `strict=True`: a list in which components are missing is an error. `options` are those of `Server`.
+    """
+
+    def __init__(self, name: str, *, strict: bool = False, stale: bool = False, **options: Any) -> None:
         self._own_instructions: str | None = options.get("instructions")
         self._backs: dict[str, tuple[RemoteServer, str]] = {}
         self._told: frozenset[str] = frozenset()
         self._looks = False
+        self._stale = stale
         super().__init__(name, **options)
+        self.catalog.is_strict = strict
 
     def add(
         self,
@@ -58,14 +70,25 @@ class Gateway(Server):
         prefix: str | None = None,
         timeout: float | None = TIMEOUT_SECONDS,
         revision: str | None = None,
-        options: TargetOptions | None = None,
+        list_timeout: float = LIST_SECONDS,
+        trust: bool = False,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        inherit_env: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Any = None,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
         `target` is what a `Client` connects to. The names of its tools and prompts start with `prefix`, which is
         `name_` unless another one is given, and "" for none. `timeout` is how many seconds a request to it may take.
-        `revision` is the one to speak with it, instead of the newest that both know. Without a target, `add` adds a
-        component of this server itself, as that of every server does.
+        `revision` is the one to speak with it, instead of the newest that both know. `list_timeout` is how many seconds
+        lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
+        may keep it. `env`, `cwd` and `inherit_env` are
+        for a command or a file, `headers`, `auth`, `tls` and `proxy` for a URL, as those of a `Client`. Without a
+        target, `add` adds a component of this server itself, as that of every server does.
         """
         if target is None:
             return super().add(name)
@@ -76,16 +99,29 @@ class Gateway(Server):
         if revision is not None and revision not in REVISIONS:
             raise ServerError(f"Unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
         try:
-            place = resolve(target, options or TargetOptions())
+            options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env)
+            place = resolve(target, options)
         except (TypeError, ValueError) as error:
             raise ServerError(f"The server {name!r} cannot be added: {error}") from None
         shown = f"{name}_" if prefix is None else prefix
         if len(shown) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
-        back = RemoteServer(name, place, timeout=timeout, revision=revision, room=MAX_NAME - len(shown))
+        for seconds in (timeout, list_timeout):
+            if seconds is not None and not seconds > 0:
+                raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
+        back = RemoteServer(
+            name,
+            place,
+            timeout=timeout,
+            revision=revision,
+            room=MAX_NAME - len(shown),
+            list_timeout=list_timeout,
+            keeps_stale_lists=self._stale,
+            trusts=trust,
+        )
         back.published.append(self._look_soon)
         self._backs[name] = (back, shown)
-        self.mount_at(back, shown)
+        self.catalog.mount(shown, back.catalog)
         return self
 
     def remove(self, name: Any) -> Self:
@@ -142,6 +178,9 @@ class Gateway(Server):
             if told:
                 blocks.append(f"{name}: {told[:MAX_INSTRUCTIONS]}")
         self.kernel.offer.tell_instructions("\n\n".join(blocks) or None)
+        if any(remote.last_change is None for remote, _ in self._backs.values()):
+            # Clients are told once what there is, and this server may have any of them.
+            self.kernel.offer.add_families(("tools", "resources", "prompts"))
 
 
 def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
@@ -152,6 +191,8 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
         remote.state,
         remote.error,
         None if connection is None else connection.revision,
+        remote.back_connections.target.transport,
+        remote.last_change,
         len(catalog.tools),
         len(catalog.prompts),
         len(catalog.resources) + len(catalog.templates),

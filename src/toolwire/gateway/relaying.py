@@ -192,11 +192,12 @@ class Relay:
                 return await self._asked(call, connection, method, sent, hops, headers)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and method != "resources/read":
-                    self._doubt()
+                    self.doubt()
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
             except TransportError as error:
                 if is_second or not _may_repeat(error, connection, method):
+                    self.doubt()
                     raise self._failed(error) from None
             except (ToolError, NotSupported):
                 raise
@@ -385,7 +386,7 @@ class Relay:
 
     # --- failures ---
 
-    def _doubt(self) -> None:
+    def doubt(self) -> None:
         """Read the lists again beside the call: the server may have no such tool or prompt any more."""
         now = asyncio.get_running_loop().time()
         if now >= self._next_doubt:

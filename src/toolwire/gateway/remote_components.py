@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
@@ -30,6 +31,9 @@ _encode = msgspec.json.encode
 _PRIVATE: Final = Raw(b'"private"')
 # `_meta` of a result is signed once while it is at most this long.
 _SHORT_META: Final = 2048
+# Results of unknown tools are short: one sentence.
+_SHORT: Final = 500
+_UNKNOWN: Final = re.compile(rb"unknown tool|not found", re.IGNORECASE)
 
 
 class Home(Protocol):
@@ -37,6 +41,8 @@ class Home(Protocol):
 
     relay: Relay
     uris: UriNames
+    trusts: bool
+    """Whether what the other server calls public is public."""
 
     def component(self, like: Component) -> Component | None:
         """Return the component that is listed under the key of another one now."""
@@ -91,6 +97,8 @@ class RemoteTool(ToolBase):
         else:
             sent.members.pop("arguments", None)
         answer = await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw))
+        if len(answer.raw) < _SHORT and _says_unknown(bytes(answer.raw), self.remote.name):
+            self._home.relay.doubt()
         result = handed_on(call, answer, OpenResult, self._home)
         is_wrapped = isinstance(result, t.CallToolResult) and not call.request.modern
         if is_wrapped and result.structured_content is not UNSET:
@@ -103,6 +111,11 @@ class RemoteTool(ToolBase):
         newest = self._home.component(self)
         paths = newest.headers if isinstance(newest, ToolBase) else self.headers
         return parameter_headers(paths, msgspec.json.decode(raw)) if paths and raw is not UNSET else {}
+
+
+def _says_unknown(result: bytes, name: str) -> bool:
+    """Return whether a short result looks like that of a server which answers unknown tools with `isError`."""
+    return b'"isError"' in result and name.encode() in result and bool(_UNKNOWN.search(result))
 
 
 class RemotePrompt(Prompt):
@@ -184,14 +197,16 @@ async def _read(home: Home, call: Call, uri: str) -> Any:
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
     answer = await home.relay.send(call, "resources/read", sent)
-    if answer.members is not None and "cacheScope" in answer.members:
-        # A server may call something public that it shows to nobody but the holder of its credential.
+    # A server may call something public that it shows to nobody but the holder of its credential.
+    is_shared = home.trusts and call.host.is_for_everybody(call)
+    if answer.members is not None and "cacheScope" in answer.members and not is_shared:
         answer.members["cacheScope"] = _PRIVATE
     result = handed_on(call, answer, t.ReadResourceResult, home)
     if isinstance(result, t.ReadResourceResult):
         if call.outer is not None:
             return result.contents
-        result.cache_scope = "private"
+        if not is_shared or result.cache_scope is UNSET:
+            result.cache_scope = "private"
     return result
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -41,27 +42,34 @@ from toolwire.protocol.errors import (
     ServerError,
     Timeout,
     ToolwireError,
+    TransportError,
     Unreachable,
 )
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import MISSING_KEY, Catalog
 from toolwire.server.components import Component
 from toolwire.server.server import Server
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many seconds a server that starts waits for the lists of the servers behind it. Late lists are told as changes.
+#: How many seconds a list waits for another server. Late parts are told as changes.
 LIST_SECONDS: Final = 5.0
 #: How many seconds a request to another server may take.
 TIMEOUT_SECONDS: Final = 60.0
 #: How many seconds pass before lists are read again whose changes the other server does not announce.
 FRESH_SECONDS: Final = 300.0
+#: Lists that a server lets nobody keep, and whose changes it does not announce, are read once in this many seconds.
+LEAST_SECONDS: Final = 1.0
+#: The components of a server that is away for this many seconds leave the lists.
+GRACE_SECONDS: Final = 5.0
+#: A server that is followed for this many seconds counts as one that works.
+WORKS_SECONDS: Final = 5.0
 #: How many seconds pass before a legacy server that is reached by HTTP is asked again whether it is modern now.
 ERA_SECONDS: Final = VERDICT_SECONDS
+#: Lists are read again after this many seconds, however long the other server lets others keep them.
+LONGEST_SECONDS: Final = 86_400.0
 #: A list is read up to this many pages and bytes.
 MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
-#: `_meta` of a list: the servers whose components are missing in it, or may be out of date.
-MISSING_KEY: Final = "io.toolwire/missing"
 #: `_meta` of a list: the marks of the gateways that its entries came through.
 GATEWAYS_KEY: Final = "io.toolwire/gateways"
 #: How many marks, and how many names of missing servers, are taken from another server.
@@ -85,12 +93,17 @@ class _Lists:
         """The servers behind the other server whose components are missing."""
         self.gateways: list[str] = []
         """The marks of the gateways that the lists came through."""
+        self.ttl: float | None = None
+        """For how many seconds the lists count as fresh; None where the server does not say it."""
+        self.is_public: bool = True
 
 
 class RemoteServer(Server):
     """A server whose components live at another server.
 
-    `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be.
+    `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be. `list_timeout` is
+    how many seconds lists wait for the other server. `keeps_stale_lists`: the components stay in lists while the other
+    server is away. `trusts`: what the other server calls public is public.
     """
 
     def __init__(
@@ -101,6 +114,9 @@ class RemoteServer(Server):
         timeout: float | None = TIMEOUT_SECONDS,
         revision: str | None = None,
         room: int = MAX_NAME,
+        list_timeout: float = LIST_SECONDS,
+        keeps_stale_lists: bool = False,
+        trusts: bool = False,
     ) -> None:
         super().__init__(name, lifespan=_running)
         identity = t.Implementation("toolwire-gateway", __version__)
@@ -108,12 +124,24 @@ class RemoteServer(Server):
             target, identity, changed=self._told, timeout=timeout, revision=revision
         )
         self.uris: UriNames = UriNames(name)
-        self.relay: Relay = Relay(name, self.back_connections, timeout=timeout, suspect=self.refresh)
+        self.relay: Relay = Relay(name, self.back_connections, timeout=timeout, suspect=self.suspect)
         self.state: State = "connecting"
         self.error: str | None = None
         """Why the other server is away; None while it is there."""
         self.published: list[Callable[[], None]] = []
         """Called when the components, or the state of the other server, have changed."""
+        self.last_change: float | None = None
+        """When the components changed last, in seconds since 1970; None before they were known."""
+        self.trusts = trusts
+        self._timeout = timeout
+        self._list_timeout = list_timeout
+        self._keeps_stale_lists = keeps_stale_lists
+        self._was_public = False
+        self._read_at = -inf
+        self._is_told = False
+        """Whether the other server announces all changes now."""
+        self._trouble: ToolwireError | None = None
+        self._unlisting: asyncio.TimerHandle | None = None
         self._room = room
         self._is_pinned = revision is not None
         self._lists: _Lists | None = None
@@ -135,8 +163,8 @@ class RemoteServer(Server):
         self.retires: bool = False
         """Whether calls in flight go on after the server was removed."""
         self._closing: asyncio.Future[None] | None = None
-        self.catalog.is_elsewhere = True
         self.catalog.notes = {MISSING_KEY: [name]}
+        self.catalog.follower = self
 
     # --- beginning and end ---
 
@@ -149,7 +177,7 @@ class RemoteServer(Server):
         if self._users > 1:
             return
         loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + LIST_SECONDS
+        self._deadline = loop.time() + self._list_timeout
         self._first, self._wanted = asyncio.Event(), asyncio.Event()
         self._is_settled = False
         for catalog in (self.catalog, *self.catalog.hosts()):
@@ -171,6 +199,7 @@ class RemoteServer(Server):
                 task.cancel()
                 await asyncio.wait({task})
         self._keeper = self._reading = None
+        self._cancel_unlisting()
         await self.relay.held.close()
         if self.retires:
             # The servers that mounted this one do not wait for it.
@@ -189,7 +218,7 @@ class RemoteServer(Server):
             async with asyncio.timeout_at(self._deadline):
                 await self._first.wait()
         except TimeoutError:
-            self._away(f"it did not list its components within {LIST_SECONDS:g} seconds")
+            self._away(f"it did not list its components within {self._list_timeout:g} seconds")
         self._is_settled = True
         if self._lists is not None:
             self._publish(self._lists)
@@ -199,20 +228,28 @@ class RemoteServer(Server):
     async def _keep(self) -> None:
         """Keep the lists up to date, whatever happens to the other server."""
         backoff = Backoff()
+        loop = asyncio.get_running_loop()
         while True:
+            begun, self._trouble = loop.time(), None
             try:
                 connection = await self.back_connections.shared_connection()
-                await self._follow(connection, backoff.reset)
+                await self._follow(connection)
             except ToolwireError as error:
-                self._away(str(error))
-                self._first.set()
+                if loop.time() - begun < WORKS_SECONDS or not isinstance(error, TransportError):
+                    self._away(str(error))
+                    self._first.set()
+                # Otherwise only a stream ended, as streams do. The server is away if it cannot be followed again.
             except Exception as error:
                 log.exception("following the server %r failed", self.name)
                 self._away(f"an error in this server: {type(error).__name__}")
                 self._first.set()
+            finally:
+                self._is_told = False
+            if loop.time() - begun >= WORKS_SECONDS:
+                backoff.reset()
             await asyncio.sleep(backoff.after(None))
 
-    async def _follow(self, connection: ClientConnection, succeeded: Callable[[], None]) -> None:
+    async def _follow(self, connection: ClientConnection) -> None:
         """Read the lists, and hear of changes until the connection ends or the lists have to be read again.
 
         The lists are read when the subscription is open, so that no change in between is missed.
@@ -240,8 +277,8 @@ class RemoteServer(Server):
                 self._release_subscribers(waiting)
                 if is_first:
                     await self.refresh()
-                    succeeded()
                     is_first = False
+                self._is_told = hearing is not None and _announces_everything(connection)
                 if not await self._wait(connection, hearing, ask_again - loop.time()):
                     return
                 if loop.time() >= ask_again:
@@ -279,7 +316,7 @@ class RemoteServer(Server):
         """Open a subscription; return None where there is nothing to listen for, or where the server refuses."""
         if wanted is None:
             return None
-        subscription = Subscription(self.back_connections.shared, wanted, LIST_SECONDS)
+        subscription = Subscription(self.back_connections.shared, wanted, LIST_SECONDS, heals=False)
         try:
             return await subscription.__aenter__()
         except (ProtocolError, Timeout, InvalidResponse) as error:
@@ -296,8 +333,7 @@ class RemoteServer(Server):
         waits: set[asyncio.Future[Any]] = {wanting, connection.reader}
         if hearing is not None:
             waits.add(hearing)
-        is_told = hearing is not None and _announces_everything(connection)
-        seconds = min(longest, inf if is_told else FRESH_SECONDS)
+        seconds = min(longest, inf if self._is_told else FRESH_SECONDS)
         try:
             done, _ = await asyncio.wait(
                 waits, timeout=None if seconds == inf else max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
@@ -307,6 +343,8 @@ class RemoteServer(Server):
         if hearing is not None and hearing in done:
             hearing.result()
             return False  # The server ended the stream. Everything is read again.
+        if self._trouble is not None:
+            raise self._trouble
         if not done:
             await self.refresh()
         return True
@@ -346,6 +384,40 @@ class RemoteServer(Server):
 
     # --- lists ---
 
+    @property
+    def is_public(self) -> bool:
+        """Return whether the lists are for everybody: the other server says so, and the operator trusts it."""
+        return self.trusts and self._lists is not None and self._lists.is_public
+
+    def freshen(self) -> Awaitable[None] | None:
+        """Read lists again that are older than the other server allows. Nobody waits where it announces changes."""
+        ttl = None if self._lists is None else self._lists.ttl
+        if ttl is None or self.state != "ready" or (self._reading is not None and not self._reading.done()):
+            return None
+        age = asyncio.get_running_loop().time() - self._read_at
+        if age < max(ttl, LEAST_SECONDS) or (self._is_told and not ttl):
+            return None
+        reading = asyncio.get_running_loop().create_task(self._reread())
+        return None if self._is_told else self._wait_for(reading)
+
+    async def _wait_for(self, reading: asyncio.Task[None]) -> None:
+        await asyncio.wait({reading}, timeout=self._list_timeout)
+
+    async def suspect(self) -> None:
+        """Read the lists again, because something went wrong that outdated lists, or a dead server, may explain."""
+        try:
+            await self.refresh()
+        except ToolwireError as error:
+            self._trouble = error
+            self._wanted.set()
+            raise
+
+    async def _reread(self) -> None:
+        try:
+            await self.suspect()
+        except ToolwireError as error:
+            log.debug("%s: the lists could not be read again: %s", self.name, error)
+
     async def refresh(self) -> None:
         """Read the lists again. Requests that come meanwhile are served together by one more reading."""
         if self._reading is not None and not self._reading.done():
@@ -370,6 +442,7 @@ class RemoteServer(Server):
                 self._publish(self._lists)
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
         self._lists = lists
+        self._read_at = asyncio.get_running_loop().time()
         self.state, self.error = "ready", None
         self._first.set()
         if self._is_settled:
@@ -383,8 +456,13 @@ class RemoteServer(Server):
         lists = _Lists()
 
         async def read(method: str, reader: Read[Any], entries: Callable[[Any], list[Item]]) -> list[Item]:
-            found, whole, meta = await _all_pages(connection, method, reader, entries)
+            found, whole, pages = await _all_pages(connection, method, reader, entries, self._timeout)
+            meta = pages[0].meta if isinstance(pages[0].meta, dict) else {}
             lists.is_partial = lists.is_partial or not whole
+            for page in pages if connection.modern else ():
+                ttl = 0.0 if page.ttl_ms is UNSET else min(page.ttl_ms / 1000, LONGEST_SECONDS)
+                lists.ttl = ttl if lists.ttl is None else min(lists.ttl, ttl)
+                lists.is_public = lists.is_public and page.cache_scope == "public"
             lists.missing = list(dict.fromkeys((*lists.missing, *_texts(meta.get(MISSING_KEY)))))
             lists.gateways = list(dict.fromkeys((*lists.gateways, *_texts(meta.get(GATEWAYS_KEY)))))
             return found
@@ -407,8 +485,12 @@ class RemoteServer(Server):
     def _publish(self, lists: _Lists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
         catalog = self.catalog
+        self._cancel_unlisting()
+        renamed = self._renamed
         self._rename(lists)
-        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools)
+        # Definitions of tools refer to addresses, so that all of them are new where addresses have other names now.
+        known = catalog.tools if self._renamed == renamed else {}
+        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), known)
         prompts = self._made(
             lists.prompts, lambda each: RemotePrompt(self, each, self._name(each.name)), catalog.prompts
         )
@@ -422,19 +504,22 @@ class RemoteServer(Server):
                 ("resources", catalog.resources, resources),
                 ("resources", catalog.templates, templates),
             )
-            if before != after
+            if before != after or (catalog.is_unlisted and after)
         ]
+        catalog.is_unlisted = False
         catalog.tools, catalog.prompts = tools, prompts
         catalog.resources, catalog.templates = resources, templates
         self._offer_completions()
         own = [self.name] if lists.is_partial else []
         self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
+        if changed or self.last_change is None:
+            self.last_change = time.time()
         for family in dict.fromkeys(changed):
-            catalog.changed(family)
+            catalog.changed(family, for_sure=False)
         self._tell_published()
 
     def _made(self, definitions: Iterable[Any], make: Callable[[Any], Any], before: dict[str, Any]) -> dict[str, Any]:
-        """Make components by their keys. One whose definition did not change stays the same object."""
+        """Make components by their keys. One whose definition is the one that stands in `before` stays that object."""
         made: dict[str, Any] = {}
         for definition in definitions:
             try:
@@ -516,15 +601,30 @@ class RemoteServer(Server):
             log.warning("the server %r is away: %s", self.name, why)
         self.state, self.error = "away", why
         self._note([self.name], ())
+        if self._unlisting is None and not self._keeps_stale_lists and not self.catalog.is_unlisted:
+            # A server that comes back soon is no change.
+            self._unlisting = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._unlist)
         self._tell_published()
+
+    def _unlist(self) -> None:
+        """Leave the components out of lists, because their server is away."""
+        self._unlisting = None
+        self.catalog.is_unlisted = True
+        for family in ("tools", "prompts", "resources"):
+            self.catalog.changed(family, for_sure=False)
+
+    def _cancel_unlisting(self) -> None:
+        if self._unlisting is not None:
+            self._unlisting.cancel()
+        self._unlisting = None
 
     def _note(self, missing: list[str], gateways: Iterable[str]) -> None:
         """Say in lists whose components are missing, or may be out of date, and which gateways they came through."""
         notes = {GATEWAYS_KEY: [*self._marks(), *gateways]}
         if missing:
             notes[MISSING_KEY] = missing
-        if notes != self.catalog.notes:
-            self.catalog.notes = notes
+        if notes != self.catalog.notes or self.is_public != self._was_public:
+            self.catalog.notes, self._was_public = notes, self.is_public
             # Clients are not told: the list is the same.
             self.catalog.changed("notes")
 
@@ -557,26 +657,29 @@ def _has(catalog: Catalog, address: _Address) -> bool:
 
 
 async def _all_pages(
-    connection: ClientConnection, method: str, read: Read[Any], entries: Callable[[Any], list[Item]]
-) -> tuple[list[Item], bool, dict[str, Any]]:
-    """Return the entries of a list, whether they are all of them, and `_meta` of its first page."""
+    connection: ClientConnection,
+    method: str,
+    read: Read[Any],
+    entries: Callable[[Any], list[Item]],
+    timeout: float | None,
+) -> tuple[list[Item], bool, list[Any]]:
+    """Return the entries of a list, whether they are all of them, and its pages."""
     bounds = ListBounds(method, max_bytes=MAX_BYTES)
     found: list[Item] = []
     cursor: Any = UNSET
-    meta: dict[str, Any] = {}
+    pages: list[Any] = []
     for _ in range(MAX_PAGES):
         params = t.PaginatedRequestParams(cursor=cursor)
-        page = await connection.ask(method, params, bounds.measuring(read), LIST_SECONDS * 2)
+        page = await connection.ask(method, params, bounds.measuring(read), timeout)
         listed = entries(page)
         bounds.count(len(listed))
         found.extend(listed)
-        if cursor is UNSET and isinstance(page.meta, dict):
-            meta = page.meta
+        pages.append(page)
         cursor = page.next_cursor
         if cursor is UNSET or bounds.is_repeated(cursor):
-            return found, True, meta
+            return found, True, pages
     log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
-    return found, False, meta
+    return found, False, pages
 
 
 def _texts(value: Any) -> list[str]:

@@ -114,6 +114,9 @@ class Host(Protocol):
 
     def find_target(self, call: Call) -> object | None: ...
 
+    def is_for_everybody(self, call: Call) -> bool:
+        """Return whether the component of a call is the same for every caller."""
+
     def log_threshold(self, call: Call) -> int | None: ...
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]: ...

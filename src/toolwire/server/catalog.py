@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -39,6 +39,8 @@ FAMILY: Final = {
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
 
+#: `_meta` of a list: the servers whose components are missing in it, or may be out of date.
+MISSING_KEY: Final = "io.toolwire/missing"
 #: Permission sets whose lists are kept in order.
 MAX_ORDERS: Final = 1024
 
@@ -98,11 +100,19 @@ class Owner(OwnServer, Protocol):
     @property
     def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
 
-    def mounts_changed(self) -> None:
-        """Take note that a server was mounted or removed, here or in a mounted server."""
+
+class Follower(Protocol):
+    """Keeps a catalogue up to date whose components live elsewhere."""
+
+    @property
+    def is_public(self) -> bool:
+        """Return whether the components are the same for everybody, and everybody may know them."""
 
     async def settle(self) -> None:
-        """Wait, for a short time, until the components of the server are known."""
+        """Wait, for a short time, until the components are known."""
+
+    def freshen(self) -> Awaitable[None] | None:
+        """Look again whether the components have changed; return None where nobody has to wait for that."""
 
 
 class Found(Struct, Generic[C], frozen=True):
@@ -176,9 +186,18 @@ class Catalog:
         self._hosts: list[Catalog] = []
         self._family: list[Catalog] | None = None
         self._local: list[Catalog] | None = None
-        self.is_elsewhere: bool = False
-        """Whether the components live at another server."""
         self.listeners: list[Callable[[str], None]] = []
+        self.mount_listeners: list[Callable[[], None]] = []
+        """Called when a catalogue was mounted or removed, here or in a catalogue that is mounted here."""
+        self.follower: Follower | None = None
+        """Keeps the components up to date; None where they do not live elsewhere."""
+        self._followers: list[Follower] | None = None
+        self.announce: Callable[[str, bool], None] | None = None
+        """Tells the clients of the server that a list changed, for sure or perhaps."""
+        self.is_unlisted: bool = False
+        """Whether the components are in no list. They can still be called: the error then says what is wrong."""
+        self.is_strict: bool = False
+        """Whether a list is an error while components of a mounted server are missing in it."""
         self.version: int = 0
         self._mark: str | None = None
         self.addresses: dict[tuple[str, str], Owner] = {}
@@ -241,18 +260,29 @@ class Catalog:
                 host.check_claim(claim)
         self.mounts.append(Mount(prefix, catalog))
         catalog._hosts.append(self)
-        self._forget_families()
         self.guarded = self.guarded or catalog.guarded
-        for kind in ("tools", "resources", "prompts"):
-            self.changed(kind)
+        self._mounts_changed(catalog)
 
     def unmount(self, catalog: Catalog) -> None:
         """Offer the components of another catalogue no longer."""
         self.mounts = [mount for mount in self.mounts if mount.catalog is not catalog]
         catalog._hosts = [host for host in catalog._hosts if host is not self]
-        self._forget_families()
+        self._mounts_changed(catalog)
+
+    def _mounts_changed(self, catalog: Catalog) -> None:
+        """Take note that a catalogue was mounted or removed here."""
+        hosts = (self, *self.hosts())
+        for host in hosts:
+            host._family = host._local = host._followers = None
+        if any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
+            for host in hosts:
+                host.owner.kernel.compose()
         for kind in ("tools", "resources", "prompts"):
-            self.changed(kind)
+            # The components of a server that lives elsewhere may not be known yet.
+            self.changed(kind, for_sure=not catalog.followers)
+        for host in hosts:
+            for listener in tuple(host.mount_listeners):
+                listener()
 
     def all_notes(self) -> dict[str, list[str]]:
         """Return what this server and those mounted in it say in `_meta` of their lists."""
@@ -261,6 +291,10 @@ class Catalog:
             for key, texts in catalog.notes.items():
                 found.setdefault(key, {}).update(dict.fromkeys(texts))
         return {key: list(texts) for key, texts in found.items()}
+
+    def missing(self) -> list[str]:
+        """Return the names of the servers whose components are missing in lists, or may be out of date."""
+        return self.all_notes().get(MISSING_KEY, [])
 
     @property
     def mark(self) -> str:
@@ -279,6 +313,15 @@ class Catalog:
             known = self._family = list(found)
         return known
 
+    @property
+    def followers(self) -> Sequence[Follower]:
+        """The followers of this catalogue and of those that are mounted here."""
+        known = self._followers
+        if known is None:
+            following = (each.follower for each in (self, *self.family()))
+            known = self._followers = [each for each in following if each is not None]
+        return known
+
     def hosts(self) -> list[Catalog]:
         """Return the catalogues in which this one is mounted, at any depth; each once."""
         found: dict[Catalog, None] = {}
@@ -290,12 +333,8 @@ class Catalog:
         """Return this catalogue and those mounted here, without those whose components live at another server."""
         known = self._local
         if known is None:
-            known = self._local = [each for each in (self, *self.family()) if not each.is_elsewhere]
+            known = self._local = [each for each in (self, *self.family()) if each.follower is None]
         return known
-
-    def _forget_families(self) -> None:
-        for catalog in (self, *self.hosts()):
-            catalog._family = catalog._local = None
 
     def set_skills(self, skills: SkillSet) -> None:
         """Replace all skills in one step."""
@@ -309,7 +348,8 @@ class Catalog:
             found.update(catalog.skill_set.digests)
         return found
 
-    def changed(self, kind: str) -> None:
+    def changed(self, kind: str, *, for_sure: bool = True) -> None:
+        """Take note that components changed. `for_sure`: clients are told, also where the lists look the same."""
         touched = [self, *self.hosts()]
         for catalog in touched:
             catalog.version += 1
@@ -320,6 +360,8 @@ class Catalog:
         for catalog in touched:
             for listener in tuple(catalog.listeners):
                 listener(family)
+            if catalog.announce is not None:
+                catalog.announce(family, for_sure)
 
     # --- extensions ---
 
@@ -486,6 +528,11 @@ class Catalog:
         """Return every component of a kind by its public name; the nearest one wins where names collide."""
         return self._order(kind, view)[2]
 
+    def listed(self, kind: str) -> dict[str, Component]:
+        """Return the components that a caller finds in lists who sees everything, by their public names."""
+        _, names, items = self._order(kind)
+        return {name: items[name].component for name in names}
+
     # --- pages ---
 
     def page(
@@ -512,7 +559,8 @@ class Catalog:
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
             # TOL-1: the same order in every call and every process.
-            known = self._ordered[key] = (version, sorted(items), items)
+            listed = sorted(name for name, found in items.items() if not found.owner.catalog.is_unlisted)
+            known = self._ordered[key] = (version, listed, items)
         return known
 
     def _merged(self, kind: str, view: Seen | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:

@@ -26,7 +26,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
-from toolwire.server.call_target import CallTarget, find_target, target_of_read
+from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
 from toolwire.server.catalog import Catalog, Owner
 from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.context import Progress
@@ -35,6 +35,7 @@ from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.input_requests import Asking
 from toolwire.server.lifespan import check_loop
 from toolwire.server.limits import Limits
+from toolwire.server.list_changes import ListChanges
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.methods import LISTEN, Methods
 from toolwire.server.middleware import (
@@ -95,6 +96,7 @@ class Kernel:
         self.runner: HandlerRunner = HandlerRunner(self.questions, self.failures, limits.tool)
         self.results: Results = Results(implementation)
         self.hub: Hub = Hub(limits)
+        self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
         self.methods: Methods = Methods(self, page_size, cache)
         self.workers: ThreadWorkers = self._new_workers()
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
@@ -169,6 +171,7 @@ class Kernel:
             warn_of_unknown_names(self.server)
         if self.offer.has_tasks():
             await self.tasks.ready()
+        self.list_changes.begin()
 
     def drain(self) -> None:
         """Begin nothing that takes long: the server is about to stop."""
@@ -178,6 +181,7 @@ class Kernel:
 
     async def stop(self) -> None:
         """Stop tasks, processes, streams and threads. The next call starts them again."""
+        self.list_changes.end()
         if self._tasks is not None:
             await self._tasks.stop()
         await self.processes.close()
@@ -195,6 +199,7 @@ class Kernel:
             self._tasks.forget_loop()
         self.processes.forget_loop(forked=forked)
         self.runner.forget_loop()
+        self.list_changes.end()
         self.hub.forget_everybody()
         workers, self.workers = self.workers, self._new_workers()
         if not forked:
@@ -340,6 +345,11 @@ class Kernel:
         enforcer = self.enforcer
         result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, target, _read))
         return cast("list[t.ResourceContents]", result.contents)
+
+    def is_for_everybody(self, call: Call) -> bool:
+        """Return whether the component of a call is the same for every caller."""
+        target = target_of(call)
+        return target is not None and target.found is not None and not self.methods.depends_on_caller(target.found)
 
     def log_threshold(self, call: Call) -> int | None:
         """Return the least severe level that the client wants; None for no messages at all."""

@@ -145,9 +145,9 @@ class Life(Held):
             async with lifespans:
                 for server in self._servers():
                     await lifespans.enter(server)
-                for server in self._servers():
+                for follower in self._server.catalog.followers:
                     # All have begun, so that waiting for one is waiting for all.
-                    await server.settle()
+                    await follower.settle()
                 await self._server.kernel.start()
                 span.entered.set()
                 try:
@@ -205,10 +205,11 @@ class _Lifespans:
                 log.exception("the lifespan of %r failed", server.name)
                 self._stacks[server] = AsyncExitStack()  # It is not tried again.
                 continue
-            # Nobody waits for a server that comes later.
-            settling = asyncio.get_running_loop().create_task(server.settle())
-            self._settling.add(settling)
-            settling.add_done_callback(self._settling.discard)
+            if server.catalog.follower is not None:
+                # Nobody waits for a server that comes later.
+                settling = asyncio.get_running_loop().create_task(server.catalog.follower.settle())
+                self._settling.add(settling)
+                settling.add_done_callback(self._settling.discard)
 
     async def __aexit__(self, *error: Any) -> bool | None:
         for settling in tuple(self._settling):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -13,7 +14,14 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import logs
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ResourceNotFound, counted
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ProtocolError,
+    ResourceNotFound,
+    counted,
+)
 from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View
@@ -129,16 +137,22 @@ class Methods:
                 return await self._failures.answer(call, error, "the list of tools")
             result = t.ListToolsResult(tools=tools)
             return self._cached(result, self._private(self._cache) if self._lowlevel.looks_at_caller else None)
+        if self._catalog.followers:
+            await self._follow()
         return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
     # --- resources ---
 
     async def _list_resources(self, call: Call) -> Any:
+        if self._catalog.followers:
+            await self._follow()
         return self._listed(
             call, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
         )
 
     async def _list_templates(self, call: Call) -> Any:
+        if self._catalog.followers:
+            await self._follow()
         return self._listed(
             call,
             "templates",
@@ -195,6 +209,8 @@ class Methods:
     # --- prompts and completions ---
 
     async def _list_prompts(self, call: Call) -> Any:
+        if self._catalog.followers:
+            await self._follow()
         return self._listed(
             call, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
         )
@@ -295,12 +311,27 @@ class Methods:
         view = self.view(call)
         return None if view is None else view.sees
 
+    async def _follow(self) -> None:
+        """Wait, for a short time, for components of other servers that may have changed without a word.
+
+        Raise an error where the server is strict, and components of another server are missing.
+        """
+        catalog = self._catalog
+        waits = [wait for each in catalog.followers if (wait := each.freshen()) is not None]
+        if waits:
+            await asyncio.gather(*waits)
+        if catalog.is_strict and (missing := catalog.missing()):
+            text = f"The list is not complete: {', '.join(missing)} cannot be reached. Try again later"
+            raise ProtocolError(INTERNAL_ERROR, text)
+
     def _listed(self, call: Call, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
         revision = call.revision
         # The server never gives out "" as a cursor. Some clients send "" when they have no cursor.
         cursor = call.params.cursor or None
         view = self.view(call)
-        cache = None if view is None else self._private(self._cache)
+        # What another server calls public is not, unless the operator trusts it.
+        is_shared = view is None and all(each.is_public for each in self._catalog.followers)
+        cache = None if is_shared else self._private(self._cache)
 
         def answer(items: list[Any], following: str | None) -> Any:
             listed = result(items, UNSET if following is None else following)

@@ -16,7 +16,7 @@ from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
 from toolwire.lazy_parts import load_part
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import LIST_CHANGED, Change, FrozenParams
+from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
@@ -156,7 +156,7 @@ class Server(Registering, Serving):
         self.lifespan = lifespan
         life = Life(self)
         self._life = life
-        self._follow_mounts: Callable[[], None] = life.mounts_changed
+        self.catalog.mount_listeners.append(life.mounts_changed)
         self._direct = Direct()
         super().__init__()
         for each in all_of(middleware):
@@ -180,35 +180,12 @@ class Server(Registering, Serving):
             other = cast("Server", load_part("server.mount")(other, prefix))
         if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
             raise other._unmountable("low-level handlers")
-        self.mount_at(other, f"{prefix}_" if prefix else "")
+        self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
         return self
-
-    def mount_at(self, other: Server, prefix: str) -> None:
-        """Offer another server's components, with exactly this text before the names of tools and prompts."""
-        self.catalog.mount(prefix, other.catalog)
-        if other._brings_middleware():
-            other._compose_hosts()
-        self._mounts_changed()
 
     def unmount(self, other: Server) -> None:
         """Offer the components of a mounted server no longer. Calls in flight end where they began."""
-        hosts = [self.catalog, *self.catalog.hosts()]
         self.catalog.unmount(other.catalog)
-        if other._brings_middleware():
-            for catalog in hosts:
-                catalog.owner.kernel.compose()
-        self._mounts_changed()
-
-    def _mounts_changed(self) -> None:
-        for catalog in (self.catalog, *self.catalog.hosts()):
-            catalog.owner.mounts_changed()
-
-    def mounts_changed(self) -> None:
-        """Take note that a server was mounted or removed, here or in a mounted server."""
-        self._follow_mounts()
-
-    async def settle(self) -> None:
-        """Wait until the components are known. They are, where they do not live elsewhere."""
 
     def _unmountable(self, what: str) -> ServerError:
         return ServerError(f"{self.name!r} cannot have {what} and be mounted: give them to the server that mounts it")
@@ -216,10 +193,6 @@ class Server(Registering, Serving):
     def _check_unmounted(self, what: str) -> None:
         if self.catalog.hosts():
             raise self._unmountable(what)
-
-    def _brings_middleware(self) -> bool:
-        """Return whether the servers that mount this one have to run middleware around its components."""
-        return any(catalog.owner.kernel.middleware for catalog in (self.catalog, *self.catalog.family()))
 
     def _compose_hosts(self) -> None:
         """Rebuild the chains of every server in which this server is mounted, so that they run its middleware."""
@@ -350,8 +323,6 @@ class Server(Registering, Serving):
     def _changed(self, family: str) -> None:
         if self.catalog.guarded:
             self._enforce()
-        if family in LIST_CHANGED:
-            self.kernel.hub.tell(Change(family))
 
     def _enforce(self) -> None:
         """Apply policies from now on, because the first policy was given."""

@@ -1,0 +1,76 @@
+"""Tells the clients of a server that its lists changed.
+
+A change of the server itself is told at once. The lists of servers that live elsewhere are read again whenever they may
+have changed. Then clients are told once for all that comes together, and only if the merged list differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from toolwire.protocol.changes import LIST_CHANGED, Change
+from toolwire.server.catalog import FAMILY, Catalog
+from toolwire.server.components import Component
+from toolwire.server.subscriptions import Hub
+from toolwire.wire.threads import call_on
+
+#: Changes within this time are told as one.
+TOGETHER_SECONDS: Final = 0.05
+
+
+class ListChanges:
+    """The lists that clients were told of last, and the changes since then."""
+
+    def __init__(self, catalog: Catalog, hub: Callable[[], Hub]) -> None:
+        """`hub` returns the hub of the server, which a successor of the server takes over."""
+        self._catalog = catalog
+        self._hub = hub
+        self._told: dict[str, dict[str, Component]] = {}
+        self._changed: dict[str, bool] = {}
+        """The families that changed since then; True where clients have to be told if the list differs."""
+        self._timer: asyncio.TimerHandle | None = None
+        catalog.announce = self.announce
+
+    def begin(self) -> None:
+        """Remember the lists with which the server starts, if components of it live elsewhere."""
+        if self._catalog.followers:
+            self._told = {family: self._listed(family) for family in LIST_CHANGED}
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._changed.clear()
+        self._told.clear()
+
+    def announce(self, family: str, for_sure: bool) -> None:
+        """Tell clients that a list changed: at once if that is sure, otherwise if the list is another one soon."""
+        if family not in LIST_CHANGED:
+            return
+        if for_sure:
+            self._hub().tell(Change(family))
+        loop = self._catalog.owner.loop
+        # While the server does not run, nobody has read a list.
+        if loop is not None and (self._told or not for_sure):
+            call_on(loop, self._compare_soon, family, for_sure)
+
+    def _compare_soon(self, family: str, is_told: bool) -> None:
+        self._changed[family] = self._changed.get(family, False) or not is_told
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._compare)
+
+    def _compare(self) -> None:
+        self._timer = None
+        changed, self._changed = self._changed, {}
+        for family, is_suspected in changed.items():
+            listed = self._listed(family)
+            differs = listed != self._told.get(family)
+            self._told[family] = listed
+            if is_suspected and differs:
+                self._hub().tell(Change(family))
+
+    def _listed(self, family: str) -> dict[str, Component]:
+        kinds = [kind for kind, of in FAMILY.items() if of == family]
+        return {f"{kind} {name}": each for kind in kinds for name, each in self._catalog.listed(kind).items()}
