@@ -150,6 +150,25 @@ async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplo
     assert "is left out" in caplog.text
 
 
+async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert remote_server.SUBSCRIBE_SECONDS < remote_server.LIST_SECONDS / 2
+    monkeypatch.setattr(remote_server, "SUBSCRIBE_SECONDS", 0.01)
+
+    async def silent(request: Any, outlet: Any) -> Any:
+        await asyncio.Event().wait()
+
+    server = fake(raw(b'{"content":[]}'))
+    server.declared, server.handlers["subscriptions/listen"] = {"tools": {"listChanged": True}}, silent
+    gateway = pair(server, revision=MODERN)
+    async with testing.connect(gateway) as (client, _):
+        assert {tool.name for tool in await client.list_tools()} == {"bad_run", "good_fine"}
+        assert gateway.backs["bad"].state == "ready"
+    assert "bad does not tell of its changes" in caplog.text
+    assert "is away" not in caplog.text
+
+
 async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each begins only when it has waited for the other.
     monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.05)

@@ -53,6 +53,8 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many seconds a list waits for another server. Late parts are told as changes.
 LIST_SECONDS: Final = 5.0
+#: How many seconds another server may take to acknowledge a subscription. Its lists follow, within `LIST_SECONDS`.
+SUBSCRIBE_SECONDS: Final = 2.0
 #: How many seconds a request to another server may take.
 TIMEOUT_SECONDS: Final = 60.0
 #: How many seconds pass before lists are read again whose changes the other server does not announce.
@@ -316,7 +318,7 @@ class RemoteServer(Server):
         """Open a subscription; return None where there is nothing to listen for, or where the server refuses."""
         if wanted is None:
             return None
-        subscription = Subscription(self.back_connections.shared, wanted, LIST_SECONDS, heals=False)
+        subscription = Subscription(self.back_connections.shared, wanted, SUBSCRIBE_SECONDS, heals=False)
         try:
             return await subscription.__aenter__()
         except (ProtocolError, Timeout, InvalidResponse) as error:
