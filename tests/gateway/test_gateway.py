@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer, text
 from tests.gateway.backs import (
     OVER,
     REVISIONS,
@@ -219,6 +222,31 @@ async def test_changes_of_a_server_are_told_once(front: str, back: str, far: str
             await client.call_tool("b_more")
         announced = [each for each in wire.received if each.get("method") == "notifications/tools/list_changed"]
         assert len(announced) == 1
+
+
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+async def test_a_change_that_is_told_in_one_conversation_only_is_followed(front: str) -> None:
+    """Legacy servers in Python announce changes in the session whose call made them, and in no other."""
+    names = ["grow"]
+
+    def listed(request: Any, outlet: Any) -> Raw:
+        return Raw(
+            msgspec.json.encode({"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in names]})
+        )
+
+    def called(request: Any, outlet: Any) -> Any:
+        if "sprout" not in names:
+            names.append("sprout")
+            outlet.connection.notify("notifications/tools/list_changed", t.NotificationParams())
+        return text(request.params.name)
+
+    server = FakeServer({"tools/list": listed, "tools/call": called}, capabilities={"tools": {"listChanged": True}})
+    gateway = Gateway("front")
+    gateway.add("b", server, revision="2025-11-25")
+    async with testing.connect(gateway, revision=front) as (client, _), client.listen(tools=True) as changes:
+        await client.call_tool("b_grow")
+        assert await told(changes) == "tools"
+        assert (await client.call_tool("b_sprout")).text == "sprout"
 
 
 @FRONT_AND_BACK

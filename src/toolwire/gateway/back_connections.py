@@ -80,12 +80,14 @@ class BackConnections:
         timeout: float | None,
         revision: str | None,
     ) -> None:
+        """`changed` is called with the announcements of legacy servers in conversations."""
         self.target = target
         self._identity = identity
         self._changed = changed
         self._timeout = timeout
         self._revision = revision
-        self.shared: Connector = self._connector(EVERYTHING, changed)
+        # Its subscription tells of changes.
+        self.shared: Connector = self._connector(EVERYTHING, _ignore)
         self._lanes: dict[Conversation, _Lane] = {}
         self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -125,8 +127,8 @@ class BackConnections:
         lane = self._lanes.pop(conversation, None)
         if lane is None:
             self._make_room()
-            # Changes of the lists are told on the shared connection, too.
-            lane = _Lane(self._connector(capabilities, _ignore), loop.time())
+            # Some servers tell of a change only in the conversation that made it.
+            lane = _Lane(self._connector(capabilities, self._changed), loop.time())
         # At the end: the first one is the one that was used longest ago.
         self._lanes[conversation] = lane
         lane.used = loop.time()
@@ -149,7 +151,9 @@ class BackConnections:
         if shared.modern:
             raise Unreachable("it speaks another revision now")
         link = await self.target.open()
-        connection = RelayConnection(link, DeclaredCapabilities(EVERYTHING), None, _ignore, NotificationHandlers())
+        connection = RelayConnection(
+            link, DeclaredCapabilities(EVERYTHING), None, self._changed, NotificationHandlers()
+        )
         try:
             agreement = msgspec.structs.replace(shared.agreement, revision=resumption.revision)
             connection.take_up(self._identity, agreement, resumption.session)

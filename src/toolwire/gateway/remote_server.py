@@ -36,6 +36,7 @@ from toolwire.gateway.remote_components import (
 )
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.errors import (
     InvalidResponse,
     ProtocolError,
@@ -123,7 +124,7 @@ class RemoteServer(Server):
         super().__init__(name, lifespan=_running)
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = BackConnections(
-            target, identity, changed=self._told, timeout=timeout, revision=revision
+            target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision
         )
         self.uris: UriNames = UriNames(name)
         self.relay: Relay = Relay(name, self.back_connections, timeout=timeout, suspect=self.suspect)
@@ -381,9 +382,6 @@ class RemoteServer(Server):
             else:
                 await self.refresh()
 
-    def _told(self, method: str | None, uri: str | None) -> None:
-        """Take note of an announcement on the shared connection. `_hear` acts on it."""
-
     # --- lists ---
 
     @property
@@ -422,14 +420,29 @@ class RemoteServer(Server):
 
     async def refresh(self) -> None:
         """Read the lists again. Requests that come meanwhile are served together by one more reading."""
+        reading = self._begin_reading()
+        await asyncio.wait({reading})
+        if not reading.cancelled():
+            reading.result()
+
+    def _begin_reading(self) -> asyncio.Task[None]:
         if self._reading is not None and not self._reading.done():
             self._is_outdated = True
         else:
             self._reading = asyncio.ensure_future(self._read_lists())
-        reading = self._reading
-        await asyncio.wait({reading})
-        if not reading.cancelled():
-            reading.result()
+        return self._reading
+
+    def _changed_in_conversation(self, method: str | None, uri: str | None) -> None:
+        """Read the lists again, because a legacy server said in a conversation that one of them changed.
+
+        Updates of resources come on the shared connection, which alone subscribes to them.
+        """
+        if method != UPDATED and self._keeper is not None:
+            self._begin_reading().add_done_callback(self._heed)
+
+    def _heed(self, reading: asyncio.Future[None]) -> None:
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            log.debug("%s: the lists could not be read again: %s", self.name, error)
 
     async def _read_lists(self) -> None:
         while True:
