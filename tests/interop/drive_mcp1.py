@@ -18,7 +18,7 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
-from scenario import Reporting, call_every_tool, cross, filled_in, summary
+from scenario import Reporting, be_asked, call_every_tool, cross, filled_in, summary
 
 # The types of the first releases have no place for a cursor where the protocol has it.
 TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
@@ -180,6 +180,9 @@ async def changes(driver: Driver) -> None:
     driver.report["sprout"] = await driver.call("sprout")
     await session.send_roots_list_changed()
     await session.send_ping()
+
+
+questions = be_asked
 
 
 async def crossing(driver: Driver) -> None:

@@ -17,7 +17,7 @@ import anyio
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
-from scenario import Reporting, call_every_tool, cross, filled_in, summary
+from scenario import Reporting, be_asked, call_every_tool, cross, filled_in, summary
 
 # Much of what we drive is deprecated on 2026-07-28, and still has to work.
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -184,6 +184,9 @@ async def subscribing(driver: Driver) -> None:
     await driver.call("touch", {"uri": "note://today"})
     await driver.call("grow")
     await driver.until("changed", 3)
+
+
+questions = be_asked
 
 
 async def crossing(driver: Driver) -> None:

@@ -43,6 +43,7 @@ function elicited(params) {
   }
   (report.asked_user ??= []).push(params.message);
   const properties = params.requestedSchema.properties;
+  if (Object.keys(properties).join() === "ok") return { action: "accept", content: { ok: true } };
   const single = Object.keys(properties).join() === "value";
   const content = single
     ? { value: properties.value.type === "string" ? "Ada" : true }
@@ -244,6 +245,13 @@ scenarios.crossing = async () => {
   }
   report.pong = await outcome(async () => (await client.ping()) && "answered");
   report.missing = await outcome(() => client.readResource({ uri: "nothing://here" }));
+};
+
+// The tools of serve_behind.mjs that ask.
+scenarios.questions = async () => {
+  for (const name of ["confirm", "visit", "think", "roots"]) {
+    report[name] = await attempt(() => call(name));
+  }
 };
 
 const transport = await makeTransport();

@@ -61,7 +61,7 @@ def filled_in(properties: dict[str, Any]) -> dict[str, Any]:
     """What the user enters into a form."""
     if list(properties) == ["value"]:
         return {"value": "Ada" if properties["value"]["type"] == "string" else True}
-    return {"size": "large", "count": 2, "gift": True}
+    return {"ok": True} if list(properties) == ["ok"] else {"size": "large", "count": 2, "gift": True}
 
 
 #: The errors that a server answers with, as the names of its tools.
@@ -79,6 +79,12 @@ async def cross(driver: Any, listed: Any, odd: Any, read: Any) -> None:
         report[name] = await outcome(driver.call(f"raw_{name}"))
     report["pong"] = await outcome(driver.ping())
     report["missing"] = await outcome(read("nothing://here"))
+
+
+async def be_asked(driver: Any) -> None:
+    """Call the tools of serve_behind.py that ask."""
+    for name in ("confirm", "visit", "think", "roots"):
+        driver.report[name] = await outcome(driver.call(name))
 
 
 async def outcome(action: Any) -> Any:

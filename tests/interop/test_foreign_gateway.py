@@ -7,8 +7,12 @@ behind is ours, so that every message and header is seen. In the second half it 
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +21,7 @@ from msgspec import Raw
 from tests.client.fake import FakeServer
 from tests.gateway.backs import Recorded
 from tests.golden.fixture import make_server
+from tests.interop import peers
 from tests.interop.serve_http import Waits
 from tests.interop.test_foreign_clients import (
     AUTO,
@@ -30,15 +35,18 @@ from tests.interop.test_foreign_clients import (
     check_reports,
     since,
 )
+from tests.interop.test_foreign_http_servers import free_port, package, running
 
+from toolwire import Client as Ours
 from toolwire import Context, Server
+from toolwire.client import Accept, Elicitation, Sampling
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
 from toolwire.gateway.relaying import CLIENT_KEY
 from toolwire.http import serving
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import ProtocolError, ResourceNotFound
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.binding import Header
 
@@ -343,3 +351,260 @@ def check_changes(report: Report) -> None:
     families = ("prompts", "resources", "tools")
     assert sorted(report["changed"]) == [f"notifications/{family}/list_changed" for family in families]
     assert report["sprout"]["text"] == "sprouted"
+
+
+# --- Servers behind ---------------------------------------------------------------------------------------------------
+
+ASKING = ("confirm", "visit", "think", "roots")
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A server that we did not write, the revision that is spoken with it, and what its library can do there."""
+
+    library: str
+    revision: str
+    asks: tuple[str, ...] = ASKING
+    """Its tools that ask. Not every library can ask everything on 2026-07-28."""
+    logs: bool = True
+    over: str = "http"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Any]:
+        """Yield what a gateway connects to."""
+        port = free_port()
+        if self.library.startswith("node"):
+            command = [str(peers.needed_node()), str(peers.node_script("serve_behind.mjs")), self.over, str(port)]
+        else:
+            script = peers.SCRIPTS / "serve_behind.py"
+            command = [str(peers.needed(self.library).python), str(script), str(port)]
+        if self.over == "stdio":
+            yield command
+            return
+        async with running(command, port):
+            yield f"http://127.0.0.1:{port}/mcp"
+
+
+BEHIND = (
+    # Without a session, this package cannot ask clients of the older revisions over HTTP.
+    Behind("node-server-2", MODERN, over="stdio"),
+    Behind("node-server-2", LEGACY, over="stdio"),
+    Behind("node-server-2", MODERN),
+    Behind("mcp-2.3.0", MODERN, ("confirm", "think", "roots"), logs=False),
+    Behind("mcp-2.3.0", LEGACY),
+    Behind("mcp-1.30.0", LEGACY),
+    Behind("fastmcp-4.1.2", MODERN, ()),
+    Behind("fastmcp-4.1.2", LEGACY),
+)
+
+
+class Person:
+    """A client of ours in front of a gateway, and what it was asked and told."""
+
+    def __init__(self, gateway: Gateway, revision: str) -> None:
+        self.asked: list[Any] = []
+        self.logs: list[Any] = []
+        self.client = Ours(
+            gateway,
+            revision=revision,
+            elicit=Elicitation(self._form, url=self._page),
+            sample=Sampling(self._model, tools=True),
+            roots=["file:///work"],
+            on_log=lambda message: self.logs.append(message.data),
+        )
+
+    async def _form(self, message: str, params: t.ElicitRequestParams) -> dict[str, Any]:
+        self.asked.append(message)
+        return {"ok": True}
+
+    async def _page(self, message: str, params: t.ElicitRequestParams) -> Accept:
+        self.asked.append((message, params.url))
+        return Accept()
+
+    async def _model(self, params: t.CreateMessageRequestParams) -> str:
+        choice = params.tool_choice
+        assert isinstance(choice, t.ToolChoice)
+        self.asked.append(([tool.name for tool in params.tools or []], choice.mode))
+        return "It is."
+
+
+QUESTIONS = {
+    "confirm": ("sure?", "accept True"),
+    "visit": (("Sign in", "https://example.com/in"), "accept"),
+    "think": ((["weather"], "required"), "It is."),
+    "roots": (None, "file:///work"),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND, ids=[f"{each.library}-{each.over}-{each.revision}" for each in BEHIND])
+async def test_a_server_behind(behind: Behind) -> None:
+    async with behind.running() as target:
+        gateway = Gateway("front")
+        gateway.add("b", target, prefix="", revision=behind.revision)
+        for front in (MODERN, LEGACY):
+            person = Person(gateway, front)
+            async with person.client as client:
+                assert (gateway.backs["b"].revision, client.revision) == (behind.revision, front)
+                await check_questions(person, behind)
+                await check_what_is_said_meanwhile(person, behind)
+                await check_results(client, behind, front)
+            async with Ours(gateway, revision=front) as bare:
+                await check_that_a_bare_client_is_not_asked(bare, behind, front)
+
+
+async def check_questions(person: Person, behind: Behind) -> None:
+    for name in behind.asks:
+        question, answer = QUESTIONS[name]
+        assert (await person.client.call_tool(name)).text == answer
+        if question is not None:
+            assert person.asked.pop() == question
+    if behind.library.startswith("node"):
+        # Two questions in one round, and a state that has to come back as it was.
+        assert (await person.client.call_tool("both")).text == "accept True, file:///work"
+    assert not person.asked or person.asked == ["sure?"]
+
+
+async def check_what_is_said_meanwhile(person: Person, behind: Behind) -> None:
+    progress: list[float] = []
+    await person.client.call_tool("slow", on_progress=lambda report: progress.append(report.progress))
+    assert progress == [1, 2, 3]
+    assert (await person.client.call_tool("talk")).text == "talked"
+    if behind.logs:
+        assert "hello from the server" in str(person.logs)
+    if behind.library.startswith("node"):
+        return
+    begun = asyncio.Event()
+    waiting = asyncio.create_task(person.client.call_tool("wait", on_progress=lambda report: begun.set()))
+    await begun.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+
+async def check_results(client: Ours, behind: Behind, front: str) -> None:
+    names = (await client.call_tool("names")).structured
+    # Python servers wrap what is no object on every revision.
+    bare = behind.library.startswith("node") and front == behind.revision == MODERN
+    assert names == (["Oslo", "Paris"] if bare else {"result": ["Oslo", "Paris"]})
+    assert (await client.read_resource("memo://text"))[0].text == "words"
+    with pytest.raises(ResourceNotFound) as missing:
+        await client.read_resource("nothing://here")
+    assert missing.value.code == (-32602 if front == MODERN else -32002)
+    if behind.library.startswith("node"):
+        assert client.instructions == "b: Ask away."
+        mirrored = "eu" if behind.over == "http" else "undefined"
+        assert (await client.call_tool("place", {"region": "eu"})).text == f"eu {mirrored}"
+        await check_a_page_to_pay(client, behind, front)
+        return
+    assert (await client.call_tool("point", {"x": 3})).structured == {"x": 3, "y": 0}
+    assert (await client.call_tool("fail")).is_error
+    assert (await client.get_prompt("greet", {"who": "Ada"})).messages[0].content == t.TextContent("hello Ada")
+    told = json.loads((await client.call_tool("client")).text)
+    assert told["capabilities"].keys() == {"roots", "sampling", "elicitation"}
+    assert told["clientInfo"]["name"] == ("toolwire" if behind.revision == MODERN else "toolwire-gateway")
+
+
+async def check_a_page_to_pay(client: Ours, behind: Behind, front: str) -> None:
+    """-32042 is an error of 2025-11-25 only; a modern client is asked to open the page."""
+    try:
+        result = await client.call_tool("pay")
+    except ProtocolError as error:
+        # On 2026-07-28 this package takes it for a mistake in the server.
+        assert behind.revision == MODERN or (front, error.code) == (LEGACY, -32042)
+    else:
+        assert (front, behind.revision) == (MODERN, LEGACY)
+        assert "https://example.com/pay" in result.text
+
+
+async def check_that_a_bare_client_is_not_asked(client: Ours, behind: Behind, front: str) -> None:
+    """What the client did not declare is not asked: an error of its revision, or a text about it."""
+    for name in behind.asks:
+        try:
+            result = await client.call_tool(name)
+        except ProtocolError as error:
+            assert front == MODERN or error.code != -32021
+        else:
+            assert result.is_error
+
+
+@pytest.mark.parametrize("library", ["mcp-2.3.0", "mcp-1.30.0", "fastmcp-4.1.2"])
+@pytest.mark.parametrize("front", [MODERN, LEGACY])
+async def test_conversations_and_changes_of_a_legacy_server(library: str, front: str) -> None:
+    """Each conversation has a session of its own, and what changes in one of them is told to everybody."""
+    async with Behind(library, LEGACY).running() as target:
+        gateway = Gateway("front")
+        gateway.add("b", target, prefix="", revision=LEGACY)
+        async with Ours(gateway, revision=front) as one, Ours(gateway, revision=front) as two:
+            assert [await one.call_tool("visits", returns=int) for _ in range(2)] == [1, 2]
+            assert await two.call_tool("visits", returns=int) == 1
+            async with two.listen(tools=True) as changes:
+                assert not (await one.call_tool("grow")).is_error
+                assert (await anext(aiter(changes))).kind == "tools"
+            assert (await two.call_tool("sprout")).text == "sprouted"
+
+
+@pytest.mark.parametrize("front", [MODERN, LEGACY])
+async def test_the_everything_server_behind(front: str) -> None:
+    """It lists a tool only if its client can do what the tool needs, and asks for roots before the first call."""
+    entered = {"name": "Ada", "check": True}
+    urls: list[Any] = []
+
+    async def page(message: str, params: t.ElicitRequestParams) -> Accept:
+        urls.append(params.url)
+        return Accept()
+
+    gateway = Gateway("front")
+    gateway.add("b", [str(peers.needed_node()), package("server-everything"), "stdio"], prefix="")
+    client = Ours(
+        gateway,
+        revision=front,
+        elicit=Elicitation(lambda message, params: entered, url=page),
+        sample=lambda params: "It is.",
+        roots=["file:///work"],
+    )
+    async with client:
+        assert (await client.call_tool("get-sum", {"a": 1, "b": 2})).text.endswith("3.")
+        assert "Ada" in (await client.call_tool("trigger-elicitation-request")).text
+        assert "It is." in (await client.call_tool("trigger-sampling-request", {"prompt": "x"})).text
+        assert "file:///work" in (await client.call_tool("get-roots-list")).text
+        visit = {"url": "https://example.com/in"}
+        assert not (await client.call_tool("trigger-url-elicitation", visit)).is_error
+        assert urls == ["https://example.com/in"]
+        structured = (await client.call_tool("get-structured-content", {"location": "Chicago"})).structured
+        assert structured.keys() == {"temperature", "conditions", "humidity"}
+        steps: list[Any] = []
+        long = {"duration": 0.2, "steps": 2}
+        await client.call_tool("trigger-long-running-operation", long, on_progress=steps.append)
+        assert len(steps) == 2
+
+
+# --- Both ends --------------------------------------------------------------------------------------------------------
+
+PAIRS = (
+    (Client("mcp-2.3.0", MODERN, "stdio", environment=AUTO), Behind("mcp-1.30.0", LEGACY)),
+    (Client("node-client-2", MODERN, "http", environment=CLIENT | AUTO), Behind("fastmcp-4.1.2", LEGACY)),
+    (Client("mcp-1.30.0", LEGACY, "http"), Behind("node-server-2", MODERN, over="stdio")),
+    (Client("node-sdk-1", LEGACY, "stdio", environment=SDK), Behind("mcp-2.3.0", MODERN, BEHIND[3].asks)),
+)
+
+
+@pytest.mark.parametrize(
+    ("client", "behind"), PAIRS, ids=[f"{client.name}-{behind.library}" for client, behind in PAIRS]
+)
+async def test_nothing_of_ours_at_either_end(client: Client, behind: Behind, tmp_path: Path) -> None:
+    """`toolwire gateway FILE` as a process, over stdio and HTTP."""
+    async with behind.running() as target:
+        entry = {"url": target} if isinstance(target, str) else {"command": target[0], "args": target[1:]}
+        servers = {"back": {**entry, "prefix": "", "revision": behind.revision}}
+        file = tmp_path / "gateway.json"
+        file.write_text(json.dumps({"mcpServers": servers, "gateway": {"name": "front"}}), encoding="utf-8")
+        command = [sys.executable, "-m", "toolwire", "gateway", str(file)]
+        if client.over == "stdio":
+            report = await asyncio.to_thread(client.play_with, [*command, "--transport", "stdio"], "questions")
+        else:
+            port = free_port()
+            async with running([*command, "--port", str(port)], port):
+                address = f"http://127.0.0.1:{port}/mcp"
+                report = await asyncio.to_thread(client.play_with, [address], "questions")
+    assert (report["revision"], report["server"]) == (client.revision, "front")
+    for name in behind.asks:
+        assert report[name]["text"] == QUESTIONS[name][1]
