@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -58,6 +58,7 @@ from toolwire.protocol.sealing import BadSeal
 from toolwire.protocol.shaping import shape
 from toolwire.redaction import repr_without
 from toolwire.server.call import Call
+from toolwire.server.hops import Hop
 from toolwire.server.input_requests import Refused
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.server.subscriptions import LegacyClient
@@ -172,17 +173,45 @@ class Relay:
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
 
-    async def send(
+    def send(
         self,
         call: Call,
         method: str,
         sent: Sent,
         headers: Callable[[], Mapping[str, str]] | None = None,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """Send a request for the client of a call, and return the result.
 
         `headers` returns the headers that repeat arguments, as the server's list has them now.
         """
+        # No coroutine around the other one where nobody watches.
+        return (self._watched if call.host.hop_observers else self._send)(call, method, sent, headers)
+
+    async def _watched(
+        self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
+    ) -> Answer:
+        hop = Hop(self.name, method, sent.members)
+        endings = [observe(call, hop) for observe in call.host.hop_observers]
+        if hop.trace:
+            meta = {**sent.meta, **{name: Raw(_encode(value)) for name, value in hop.trace.items()}}
+            sent = Sent(sent.members, meta, _encode(meta))
+        try:
+            answer = await self._send(call, method, sent, headers)
+            is_question = answer.questions is not None or (
+                answer.members is not None and answer.members.get("resultType") == _INPUT_REQUIRED
+            )
+            hop.answered(answer.raw, answer.connection.revision, is_question=is_question)
+            return answer
+        except BaseException as error:
+            hop.failed(error)
+            raise
+        finally:
+            for end in endings:
+                end()
+
+    async def _send(
+        self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
+    ) -> Answer:
         hops = _hops(sent.meta)
         is_second = False
         while True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -29,7 +29,7 @@ from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HttpRefusal, Page, res
 from toolwire.http.uvicorn_end import Uvicorn, UvicornWatch, find_uvicorn
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import DIRECT, Direct, HeaderList, Receive, Scope, SendMessage
-from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError, counted
 from toolwire.protocol.http import (
     DUPLICATE,
     SESSION,
@@ -56,6 +56,13 @@ class AppHost(SessionHost, SseHost, Protocol):
 
     def header_paths_for(self, principal: Any) -> Callable[[str], Mapping[str, tuple[str, ...]]]:
         """Return a function that says which parameters of a tool travel as headers, for one principal."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether the server is not ready while components of servers behind it are missing."""
+
+    def missing(self) -> Sequence[str]:
+        """Return the servers behind this one whose components are missing."""
 
     def offer_alone_to(self, principal: Any) -> Offer:
         """Return what is offered to a caller whose requests have no session."""
@@ -339,8 +346,8 @@ class HttpApp:
         path = path_of(scope)
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
-            trouble = b"" if path == "/livez" else await self._trouble()
-            await respond(send, 503 if trouble else 200, trouble or b"ok", TEXT_TYPE)
+            trouble, detail = ("", "ok") if path == "/livez" else await self._condition()
+            await respond(send, 503 if trouble else 200, (trouble or detail).encode(), TEXT_TYPE)
             return None
         if path in self._pages and method in ("GET", "HEAD"):
             self._check_source(scope, headers)
@@ -375,11 +382,22 @@ class HttpApp:
         finally:
             upload.release()
 
-    async def _trouble(self) -> bytes:
-        """Return why this process is not ready; empty when it is."""
+    async def _condition(self) -> tuple[str, str]:
+        """Return why this process is not ready, which is empty when it is, and what else is worth knowing."""
         if self._draining:
-            return b"stopping"
-        return b"" if await self._readiness.is_ready() else b"the store cannot be used"
+            return "stopping", ""
+        if not await self._readiness.is_ready():
+            return "the store cannot be used", ""
+        missing = self._endpoint.missing()
+        if missing:
+            # They are reached when the application has started.
+            await self._ensure_started()
+            missing = self._endpoint.missing()
+        if not missing:
+            return "", "ok"
+        # Anybody may ask, but not everybody may know the names.
+        names = ", ".join(missing) if self._gate is None else counted(len(missing), "server")
+        return (f"{names} missing", "") if self._endpoint.is_strict else ("", f"ok, {names} missing")
 
     async def _other_method(
         self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList

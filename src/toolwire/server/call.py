@@ -6,7 +6,7 @@ The server works on calls. A `Context` is the view of a call that handlers and m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from copy import copy
@@ -103,6 +103,10 @@ class Host(Protocol):
     @property
     def results_are_read(self) -> bool:
         """Return whether an observer, a policy or a middleware may look at results."""
+
+    @property
+    def hop_observers(self) -> Sequence[Callable[[Call, Any], Callable[[], None]]]:
+        """Return what watches the requests to servers behind this one."""
 
     async def open_asking(self, call: Call) -> Asking: ...
 

@@ -33,6 +33,12 @@ class CallTarget:
         self._plain: dict[str, Any] | None = None
 
     @property
+    def back(self) -> str | None:
+        """The name of the server behind this one that has the component; None for one of this server itself."""
+        owner = None if self.found is None else self.found.owner
+        return None if owner is None or owner.catalog.follower is None else owner.name
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the request. Raise `CallRefused` if they cannot be read, so that no rule is skipped."""
         if self._plain is None:

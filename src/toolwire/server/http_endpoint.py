@@ -90,6 +90,15 @@ class Endpoint:
         self.sealer: Sealer = server.kernel.questions.sealer
         self.link: BusLink = server._bus_link()
 
+    @property
+    def is_strict(self) -> bool:
+        return self._server.catalog.is_strict
+
+    def missing(self) -> list[str]:
+        """Return the servers behind this one whose components are missing."""
+        catalog = self._server.catalog
+        return catalog.missing() if catalog.followers else []
+
     def header_paths_for(self, principal: Principal | None) -> HeaderPaths:
         """Return a function that finds the header parameters of those tools that a principal sees."""
         access = self._server.kernel.access

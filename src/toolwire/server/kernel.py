@@ -32,6 +32,7 @@ from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.context import Progress
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
+from toolwire.server.hops import HopObserver
 from toolwire.server.input_requests import Asking
 from toolwire.server.lifespan import check_loop
 from toolwire.server.limits import Limits
@@ -110,6 +111,8 @@ class Kernel:
         self.enforcer: Enforcer | None = None
         """The observer that applies policies to calls; None while there is no policy."""
         self._observers: list[Observer] = []
+        self.hop_observers: list[HopObserver] = []
+        """Called around every request of a call to a server behind this one."""
         self._names_are_checked = False
         self._chain: Operation | None = None
         self._entry: Operation | None = None

@@ -46,17 +46,31 @@ class _Measure(NamedTuple):
     per_process: bool
 
 
-class _Series:
-    """Requests of one method, about one component."""
+class Series:
+    """Requests of one kind: how often they ended in which way, and how long they took."""
 
-    __slots__ = ("buckets", "outcomes", "seconds")
+    __slots__ = ("bounds", "buckets", "outcomes", "seconds")
 
-    def __init__(self, buckets: int) -> None:
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds: tuple[float, ...] = bounds
         self.outcomes: dict[str, int] = {}
-        self.buckets = [0] * (buckets + 1)
-        self.seconds = 0.0
+        self.buckets: list[int] = [0] * (len(bounds) + 1)
+        self.seconds: float = 0.0
 
-    def add(self, other: _Series) -> None:
+    def count(self, outcome: str, seconds: float) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self.buckets[bisect_left(self.bounds, seconds)] += 1
+        self.seconds += seconds
+
+    def histogram(self, name: str, labels: dict[str, str]) -> Iterator[str]:
+        total = 0
+        for bound, count in zip((*(f"{each:g}" for each in self.bounds), "+Inf"), self.buckets, strict=True):
+            total += count
+            yield sample(f"{name}_bucket", labels | {"le": bound}, total)
+        yield sample(f"{name}_sum", labels, self.seconds)
+        yield sample(f"{name}_count", labels, total)
+
+    def add(self, other: Series) -> None:
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
         self.buckets = [sum(both) for both in zip(self.buckets, other.buckets, strict=True)]
@@ -76,9 +90,10 @@ class Metrics:
     def __init__(self, *, token: str | None = None, buckets: Sequence[float] = BUCKETS) -> None:
         self._token = None if token is None else f"Bearer {token}".encode()
         self._bounds = tuple(sorted(buckets))
-        self._series: dict[tuple[str, str], _Series] = {}
+        self._series: dict[tuple[str, str], Series] = {}
         self._refusals: dict[str, int] = {}
         self._measures: dict[str, _Measure] = {}
+        self._further: list[Callable[[Mapping[str, str]], Iterator[str]]] = []
         self._readers: list[Callable[[], Awaitable[None]]] = []
         self._fresh_until = -inf
         self._public: Callable[[], IsPublic] | None = None
@@ -101,6 +116,13 @@ class Metrics:
     def read_before(self, read: Callable[[], Awaitable[None]]) -> None:
         """Await `read` before the page is made, at most once in a second."""
         self._readers.append(read)
+
+    def new_series(self) -> Series:
+        return Series(self._bounds)
+
+    def add_lines(self, lines: Callable[[Mapping[str, str]], Iterator[str]]) -> None:
+        """Add lines that are made when the page is asked for. `lines` gets the labels of the process."""
+        self._further.append(lines)
 
     async def refresh(self) -> None:
         """Read what has to be waited for, such as the numbers of a store. The page does so by itself."""
@@ -127,10 +149,7 @@ class Metrics:
 
     def _count(self, call: Call, seconds: float, outcome: Outcome) -> None:
         self.in_flight -= 1
-        series = self._of(call.method, self._name(call))
-        series.outcomes[outcome.word] = series.outcomes.get(outcome.word, 0) + 1
-        series.buckets[bisect_left(self._bounds, seconds)] += 1
-        series.seconds += seconds
+        self._of(call.method, self._name(call)).count(outcome.word, seconds)
         if call.refusal is not None:
             self._refusals[call.refusal] = self._refusals.get(call.refusal, 0) + 1
 
@@ -142,13 +161,13 @@ class Metrics:
         # A template has one name, however many addresses it answers to.
         return target.name if component.kind in ("tools", "prompts") else component.key
 
-    def _of(self, method: str, name: str) -> _Series:
+    def _of(self, method: str, name: str) -> Series:
         key = (method, name)
         if key not in self._series and len(self._series) >= _MAX_SERIES:
             key = (method, _OTHER)
         found = self._series.get(key)
         if found is None:
-            found = self._series[key] = _Series(len(self._bounds))
+            found = self._series[key] = self.new_series()
         return found
 
     # --- showing ---
@@ -173,46 +192,40 @@ class Metrics:
         is_public = None if everything or self._public is None else self._public()
         return "".join(f"{line}\n" for line in self._lines(is_public))
 
-    def _shown_series(self, is_public: IsPublic | None) -> Mapping[tuple[str, str], _Series]:
+    def _shown_series(self, is_public: IsPublic | None) -> Mapping[tuple[str, str], Series]:
         if is_public is None:
             return self._series
-        shown: dict[tuple[str, str], _Series] = {}
+        shown: dict[tuple[str, str], Series] = {}
         for (method, name), series in self._series.items():
             if name in ("", _OTHER) or is_public(method, name):
                 shown[method, name] = series
             else:
-                shown.setdefault((method, _RESTRICTED), _Series(len(self._bounds))).add(series)
+                shown.setdefault((method, _RESTRICTED), self.new_series()).add(series)
         return shown
 
     def _lines(self, is_public: IsPublic | None) -> Iterator[str]:
         counted = self._shown_series(is_public)
         process = {"process": str(os.getpid())}
-        yield from _head("toolwire_requests_total", "counter", "Requests, by how they ended.")
+        yield from head("toolwire_requests_total", "counter", "Requests, by how they ended.")
         for (method, name), series in counted.items():
             for outcome, count in series.outcomes.items():
                 labels = {"method": method, "name": name, "outcome": outcome} | process
-                yield _sample("toolwire_requests_total", labels, count)
-        yield from _head("toolwire_request_seconds", "histogram", "How long requests took.")
+                yield sample("toolwire_requests_total", labels, count)
+        yield from head("toolwire_request_seconds", "histogram", "How long requests took.")
         for (method, name), series in counted.items():
-            yield from self._histogram(series, {"method": method, "name": name} | process)
-        yield from _head("toolwire_refusals_total", "counter", "Calls that were refused, by the reason.")
+            yield from series.histogram("toolwire_request_seconds", {"method": method, "name": name} | process)
+        yield from head("toolwire_refusals_total", "counter", "Calls that were refused, by the reason.")
         for reason, count in self._refusals.items():
-            yield _sample("toolwire_refusals_total", {"reason": reason} | process, count)
-        yield from _head("toolwire_requests_in_flight", "gauge", "Requests that are being handled.")
-        yield _sample("toolwire_requests_in_flight", process, self.in_flight)
+            yield sample("toolwire_refusals_total", {"reason": reason} | process, count)
+        yield from head("toolwire_requests_in_flight", "gauge", "Requests that are being handled.")
+        yield sample("toolwire_requests_in_flight", process, self.in_flight)
         for name, measure in self._measures.items():
-            yield from _head(f"toolwire_{name}", measure.type, measure.text)
+            yield from head(f"toolwire_{name}", measure.type, measure.text)
             for label, value in _shown_values(measure, is_public).items():
                 labels = ({measure.label: label} if label else {}) | (process if measure.per_process else {})
-                yield _sample(f"toolwire_{name}", labels, value)
-
-    def _histogram(self, series: _Series, labels: dict[str, str]) -> Iterator[str]:
-        total = 0
-        for bound, count in zip((*(f"{each:g}" for each in self._bounds), "+Inf"), series.buckets, strict=True):
-            total += count
-            yield _sample("toolwire_request_seconds_bucket", labels | {"le": bound}, total)
-        yield _sample("toolwire_request_seconds_sum", labels, series.seconds)
-        yield _sample("toolwire_request_seconds_count", labels, total)
+                yield sample(f"toolwire_{name}", labels, value)
+        for lines in self._further:
+            yield from lines(process)
 
 
 def _shown_values(measure: _Measure, is_public: IsPublic | None) -> Mapping[str, float]:
@@ -231,7 +244,7 @@ def _same(authorization: str | None, expected: bytes) -> bool:
     return hmac.compare_digest((authorization or "").encode("utf-8", "replace"), expected)
 
 
-def _head(name: str, kind: str, text: str) -> Iterator[str]:
+def head(name: str, kind: str, text: str) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
 
@@ -239,7 +252,7 @@ def _head(name: str, kind: str, text: str) -> Iterator[str]:
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+def sample(name: str, labels: Mapping[str, str], value: float) -> str:
     shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items() if text)
     labelled = f"{name}{{{shown}}}" if shown else name
     return f"{labelled} {value:.9g}" if isinstance(value, float) else f"{labelled} {value}"

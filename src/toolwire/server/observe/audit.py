@@ -117,6 +117,8 @@ class AuditObserver:
             "revision": request.revision,
             "request": request.id if isinstance(request.id, int) else request.id[:_MAX_TEXT],
         }
+        if (back := target.back) is not None:
+            entry["back"] = back
         if request.client is not UNSET:
             entry["client"] = redaction.text(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
         if (session := call.session_id) is not None:

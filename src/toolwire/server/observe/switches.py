@@ -9,6 +9,7 @@ from toolwire.audit import AuditLog
 from toolwire.protocol.errors import ServerError
 from toolwire.server.metrics import Metrics
 from toolwire.server.observe.audit import ObservedServer, observe_calls
+from toolwire.server.observe.back_metrics import BackMetrics
 from toolwire.server.observe.fleet_metrics import FleetMetrics
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ def observe(server: ObservedServer, *, tracing: Any, metrics: Metrics | bool | N
     if tracing:
         from toolwire.server.observe.tracing import Tracing
 
-        server.kernel.observe(Tracing(tracing))
+        observer = Tracing(tracing)
+        server.kernel.observe(observer)
+        server.kernel.hop_observers.append(observer.hop)
     if metrics:
         server.metrics = Metrics() if metrics is True else metrics
         if not isinstance(server.metrics, Metrics):
@@ -39,6 +42,9 @@ def _measure(server: ObservedServer, metrics: Metrics) -> None:
     metrics.gauge("tasks", "Tasks that run in this process.", lambda: {"": kernel.tasks_running})
     metrics.gauge("waiting", "Calls that wait for a thread or for a slot.", lambda: _waiting(server))
     FleetMetrics(server).add_to(metrics)
+    backs = BackMetrics(server)
+    backs.add_to(metrics)
+    kernel.hop_observers.append(backs.observe)
 
 
 def _public(server: ObservedServer) -> Callable[[str, str], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -11,6 +12,7 @@ from toolwire.extras import require
 from toolwire.protocol.trace import trace_in
 from toolwire.server.call import Call
 from toolwire.server.call_target import target_of
+from toolwire.server.hops import Hop
 from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
@@ -24,7 +26,8 @@ class Tracing:
         """`provider` is a `TracerProvider`, or True for the one that the process has set."""
         self._trace = require("opentelemetry.trace", extra="otel", what="Tracing")
         self._context = require("opentelemetry.context", extra="otel", what="Tracing")
-        self._extract = require("opentelemetry.propagate", extra="otel", what="Tracing").extract
+        propagate = require("opentelemetry.propagate", extra="otel", what="Tracing")
+        self._extract, self._inject = propagate.extract, propagate.inject
         self._tracer = self._trace.get_tracer(
             "toolwire", __version__, tracer_provider=None if provider is True else provider
         )
@@ -48,6 +51,30 @@ class Tracing:
             self._context.detach(before)
             span.end()
 
+    def hop(self, call: Call, hop: Hop) -> Callable[[], None]:
+        """Make a span for a request to a server behind this one, whose own spans become part of the trace."""
+        attributes = {"mcp.method.name": hop.method, "toolwire.back": hop.back}
+        if hop.method in _TARGET and hop.name is not None:
+            attributes[_TARGET[hop.method]] = hop.name
+        span = self._tracer.start_span(
+            f"{hop.method} {hop.back}", kind=self._trace.SpanKind.CLIENT, attributes=attributes
+        )
+        carried: dict[str, str] = {}
+        self._inject(carried, context=self._trace.set_span_in_context(span))
+        # SEP-414: only the W3C names, whatever else a propagator writes.
+        hop.trace.update(trace_in(carried))
+
+        def ended() -> None:
+            if hop.revision is not None:
+                span.set_attribute("mcp.protocol.version", hop.revision)
+            if hop.ending not in ("ok", "asked"):
+                span.set_attribute("error.type", hop.ending if hop.code is None else str(hop.code))
+            if hop.ending in ("error", "failed"):
+                span.set_status(self._trace.StatusCode.ERROR)
+            span.end()
+
+        return ended
+
     def _parent(self, call: Call) -> Any:
         """SEP-414: return the trace context of `_meta`, or else of the headers: HTTP may end at a proxy on the way."""
         request = call.request
@@ -66,6 +93,9 @@ class Tracing:
         }
         target = target_of(call)
         # Only names of existing components are used: otherwise a caller could create any number of span names.
+        back = None if target is None else target.back
+        if back is not None:
+            attributes["toolwire.back"] = back
         if target is None or target.found is None or method not in _TARGET:
             return method, attributes
         attributes[_TARGET[method]] = target.name

@@ -1,0 +1,169 @@
+"""Servers behind a gateway in metrics, traces, the audit log and `/readyz`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.gateway.backs import Away, Recorded, everything, gateway_before, one, until
+from tests.http.httpclient import HttpClient
+
+from toolwire import Gateway, Server, testing
+from toolwire.audit import AuditLog
+from toolwire.auth import Principal
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+
+ERAS = (MODERN, "2025-11-25")
+FRONT_AND_BACK = pytest.mark.parametrize(("front", "back"), [(front, back) for front in ERAS for back in ERAS])
+
+
+def yes(message: str, params: Any) -> dict[str, Any]:
+    return {"value": True}
+
+
+def numbers(gateway: Server, name: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of a metric, by the values of their labels without that of the process."""
+    assert gateway.metrics is not None
+    found: dict[tuple[str, ...], float] = {}
+    for line in gateway.metrics.render().splitlines():
+        if line.startswith(f"{name}{{"):
+            labels, _, value = line.removeprefix(f"{name}{{").partition("} ")
+            texts = [each.partition("=")[2].strip('"') for each in labels.split(",") if "process=" not in each]
+            found[tuple(texts)] = float(value)
+    return found
+
+
+@FRONT_AND_BACK
+async def test_requests_are_counted_by_server(front: str, back: str) -> None:
+    server = everything()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        begun.set()
+        await go_on.wait()
+        return "x"
+
+    @server.tool
+    async def refuse() -> str:
+        raise ProtocolError(-32001, "no")
+
+    async with (
+        gateway_before(server, "memory", back, metrics=True) as gateway,
+        testing.connect(gateway, revision=front, elicit=yes) as (client, _),
+    ):
+        await client.call_tool("b_add", {"a": 1, "b": 2})
+        await client.read_resource("note://today")
+        with pytest.raises(ProtocolError):
+            await client.call_tool("b_refuse")
+        assert await client.call_tool("b_book", returns=str) == "True True"
+        waiting = asyncio.ensure_future(client.call_tool("b_wait"))
+        await begun.wait()
+        assert numbers(gateway, "toolwire_back_requests_in_flight") == {("b",): 1}
+        go_on.set()
+        await waiting
+        counted = numbers(gateway, "toolwire_back_requests_total")
+        # A modern client asks again with its answers; a legacy client is asked meanwhile.
+        rounds = {("b", "tools/call", "asked"): 1.0} if front == MODERN else {}
+        assert counted == {
+            ("b", "tools/call", "ok"): 3,
+            ("b", "resources/read", "ok"): 1,
+            ("b", "tools/call", "error"): 1,
+            **rounds,
+        }
+        times = numbers(gateway, "toolwire_back_request_seconds_count")
+        assert times == {("b", "tools/call"): 4 + len(rounds), ("b", "resources/read"): 1}
+        assert numbers(gateway, "toolwire_back_requests_in_flight") == {("b",): 0}
+        assert numbers(gateway, "toolwire_back_missing") == {("b",): 0}
+
+
+async def test_a_server_that_is_missing_is_in_the_metrics() -> None:
+    target = Away(one("b", "run"), is_there=True)
+    gateway = Gateway("front", metrics=True).add("fragile", target).add("there", one("t", "run"))
+    async with testing.connect(gateway) as (client, _):
+        assert numbers(gateway, "toolwire_back_missing") == {("fragile",): 0, ("there",): 0}
+        await target.leave()
+        await until(lambda: gateway.backs["fragile"].state == "away")
+        await client.call_tool("fragile_run")
+        assert numbers(gateway, "toolwire_back_missing") == {("fragile",): 1, ("there",): 0}
+        assert numbers(gateway, "toolwire_back_requests_total") == {("fragile", "tools/call", "failed"): 1}
+
+
+async def test_a_server_with_nothing_behind_it_has_no_such_metrics() -> None:
+    server = Server("plain", metrics=True)
+    async with testing.connect(server) as (client, _):
+        await client.list_tools()
+        assert server.metrics is not None and "toolwire_back" not in server.metrics.render()
+
+
+@FRONT_AND_BACK
+async def test_each_hop_has_a_span_that_the_server_continues(front: str, back: str) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    recorded = Recorded()
+    async with (
+        gateway_before(everything(), "memory", back, recorded, tracing=provider) as gateway,
+        testing.connect(gateway, revision=front) as (client, _),
+    ):
+        await client.call_tool("b_add", {"a": 1, "b": 2})
+        hop = next(span for span in exporter.get_finished_spans() if span.name == "tools/call b")
+        own = next(span for span in exporter.get_finished_spans() if span.name == "tools/call b_add")
+        assert hop.parent.span_id == own.context.span_id and hop.kind.name == "CLIENT"
+        assert hop.attributes["toolwire.back"] == own.attributes["toolwire.back"] == "b"
+        assert hop.attributes["gen_ai.tool.name"] == "add"
+        assert hop.attributes["mcp.protocol.version"] == back
+        (sent,) = recorded.sent("tools/call")
+        assert sent["params"]["_meta"]["traceparent"].split("-")[1:3] == [
+            f"{hop.context.trace_id:032x}",
+            f"{hop.context.span_id:016x}",
+        ]
+
+
+@FRONT_AND_BACK
+async def test_the_audit_log_names_the_server(front: str, back: str) -> None:
+    lines: list[Any] = []
+    audit = AuditLog(lambda line: lines.append(msgspec.json.decode(line)), key="k" * 32)
+    async with gateway_before(everything(), "memory", back, audit=audit) as gateway:
+
+        @gateway.tool
+        async def own() -> str:
+            return "here"
+
+        async with testing.connect(gateway, revision=front) as (client, _):
+            await client.call_tool("b_add", {"a": 1, "b": 2})
+            await client.read_resource("note://today")
+            await client.call_tool("own")
+    assert [each.get("back") for each in lines if "method" in each] == ["b", "b", None]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "text"),
+    [
+        ({}, 200, b"ok, gone missing"),
+        ({"strict": True}, 503, b"gone missing"),
+        ({"auth": lambda headers: Principal("ann", "test")}, 200, b"ok, 1 server missing"),
+    ],
+)
+async def test_readiness_tells_of_servers_that_are_missing(options: Any, status: int, text: bytes) -> None:
+    target = Away(one("b", "run"))
+    gateway = Gateway("front", **options).add("gone", target)
+    app = gateway.http_app()
+
+    async def probe(path: str) -> tuple[int | None, bytes]:
+        answer = await HttpClient(app, path=path).start("GET").finished()
+        return answer.status, answer.body
+
+    # Nothing else starts the application here. A probe does, so that it can become ready.
+    assert await probe("/readyz") == (status, text)
+    assert await probe("/livez") == (200, b"ok")
+    target.is_there = True
+    await until(lambda: gateway.backs["gone"].state == "ready")
+    assert await probe("/readyz") == (200, b"ok")
+    await app.stop()
