@@ -121,7 +121,9 @@ async def test_arguments_are_repeated_in_headers_from_the_first_call_on(over: An
     assert len(recorded.sent("tools/call")) == 2
 
 
-async def test_no_credential_of_a_client_reaches_the_server_behind() -> None:
+@pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+async def test_no_credential_of_a_client_reaches_the_server_behind(front: str, back: str) -> None:
     server = Server("back")
     seen: list[dict[str, str]] = []
 
@@ -131,8 +133,8 @@ async def test_no_credential_of_a_client_reaches_the_server_behind() -> None:
         return "seen"
 
     async with (
-        gateway_before(server, "http", MODERN) as gateway,
-        testing.connect(gateway, over="http", auth="secret") as (client, _),
+        gateway_before(server, "http", back) as gateway,
+        testing.connect(gateway, revision=front, over="http", auth="secret") as (client, _),
     ):
         await client.call_tool("b_headers", headers={"cookie": "secret", "x-other": "secret"})
     assert "secret" not in str(seen)
