@@ -1,0 +1,212 @@
+"""What a gateway says in the words of its client's revision: errors, pings, results, sessions, headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer
+from tests.gateway.backs import Recorded, gateway_before
+
+from toolwire import Context, Server, testing
+from toolwire.client import Accept, Elicitation
+from toolwire.gateway import Gateway
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+
+LEGACY = "2025-11-25"
+FRONT_AND_BACK = pytest.mark.parametrize(
+    ("front", "back"), [(front, back) for front in (MODERN, LEGACY) for back in (MODERN, LEGACY)]
+)
+PAGE = {"mode": "url", "elicitationId": "7", "url": "https://example.com/pay", "message": "Pay"}
+ERRORS: dict[int, Any] = {
+    -32021: {"requiredCapabilities": {"sampling": {}}},
+    -32042: {"elicitations": [PAGE]},
+    -32077: {"detail": 1},
+}
+
+
+def failing(code: int) -> FakeServer:
+    """Make a server whose tool answers with an error."""
+    tool = {"name": "run", "inputSchema": {"type": "object"}}
+
+    def listed(request: Any, outlet: Any) -> Raw:
+        return Raw(
+            msgspec.json.encode({"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
+        )
+
+    def called(request: Any, outlet: Any) -> Raw:
+        raise ProtocolError(code, "wrong", ERRORS[code])
+
+    return FakeServer({"tools/list": listed, "tools/call": called}, capabilities={"tools": {}})
+
+
+@FRONT_AND_BACK
+async def test_a_missing_capability_is_an_error_of_modern_clients_and_a_text_for_others(front: str, back: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("b", failing(-32021), revision=back)
+    async with testing.connect(gateway, revision=front) as (client, _):
+        if front == MODERN:
+            with pytest.raises(ProtocolError) as refused:
+                await client.call_tool("b_run")
+            assert (refused.value.code, refused.value.data) == (-32021, ERRORS[-32021])
+        else:
+            result = await client.call_tool("b_run")
+            assert result.is_error and "'b'" in result.text
+
+
+@pytest.mark.parametrize("front", [MODERN, LEGACY, "2025-06-18"])
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_page_that_is_required_is_asked_for_in_the_way_of_the_client(front: str, asks: bool) -> None:
+    """-32042 belongs to 2025-11-25. A modern client is asked, and nobody else gets a code that it does not know."""
+    gateway = Gateway("front")
+    gateway.add("b", failing(-32042), revision=LEGACY)
+    opened: list[Any] = []
+
+    async def page(message: str, params: t.ElicitRequestParams) -> Accept:
+        opened.append((message, params.url))
+        return Accept()
+
+    elicit = Elicitation(url=page) if asks else None
+    async with testing.connect(gateway, revision=front, elicit=elicit) as (client, wire):
+        if front == LEGACY:
+            with pytest.raises(ProtocolError) as required:
+                await client.call_tool("b_run")
+            assert (required.value.code, required.value.data) == (-32042, ERRORS[-32042])
+        elif front == MODERN and not asks:
+            with pytest.raises(ProtocolError) as required:
+                await client.call_tool("b_run")
+            assert required.value.data == {"requiredCapabilities": {"elicitation": {"url": {}}}}
+        else:
+            assert PAGE["url"] in (await client.call_tool("b_run")).text
+            assert "-32042" not in str(wire.received)
+    if asks and front != "2025-06-18":
+        assert opened == [("Pay", PAGE["url"])]
+
+
+@FRONT_AND_BACK
+async def test_a_code_of_the_servers_own_crosses_with_its_data(front: str, back: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("b", failing(-32077), revision=back)
+    async with testing.connect(gateway, revision=front) as (client, _):
+        with pytest.raises(ProtocolError) as raised:
+            await client.call_tool("b_run")
+    assert (raised.value.code, raised.value.message, raised.value.data) == (-32077, "wrong", {"detail": 1})
+
+
+@FRONT_AND_BACK
+async def test_a_ping_is_answered_here_where_there_are_pings(front: str, back: str) -> None:
+    recorded = Recorded()
+    async with (
+        gateway_before(Server("back"), "memory", back, recorded) as gateway,
+        testing.connect(gateway, revision=front) as (client, wire),
+    ):
+        before = len(recorded.sent("ping"))
+        if front == MODERN:
+            with pytest.raises(ProtocolError) as unknown:
+                await client.request("ping", {})
+            assert unknown.value.code == -32601
+        else:
+            await client.ping()
+            assert [each["method"] for each in wire.sent][-1] == "ping"
+        assert len(recorded.sent("ping")) == before
+
+
+@FRONT_AND_BACK
+async def test_members_of_one_era_stay_in_it(front: str, back: str) -> None:
+    """`resultType`, `ttlMs` and `cacheScope` are for modern clients, who get them from legacy servers, too."""
+    server = Server("back")
+
+    @server.tool
+    async def names() -> list[str]:
+        return ["Oslo"]
+
+    @server.resource("note://today")
+    def today() -> str:
+        return "sunny"
+
+    async with (
+        gateway_before(server, "memory", back) as gateway,
+        testing.connect(gateway, revision=front) as (client, wire),
+    ):
+        await client.list_tools()
+        await client.read_resource("note://today")
+        called = await client.call_tool("b_names")
+        results = [each["result"] for each in wire.received if "result" in each][1:]
+    modern = {"resultType", "ttlMs", "cacheScope"}
+    if front == MODERN:
+        listed, read, result = results
+        for each in (listed, read):
+            assert (each["resultType"], each["cacheScope"]) == ("complete", "private")
+        assert listed["ttlMs"] == 0
+        assert result["resultType"] == "complete"
+    else:
+        assert all(modern.isdisjoint(each) for each in results)
+    # A list is an object for clients and servers of the older revisions.
+    assert called.structured == (["Oslo"] if front == back == MODERN else {"result": ["Oslo"]})
+
+
+@FRONT_AND_BACK
+async def test_the_session_of_a_server_is_shown_to_nobody_else(front: str, back: str) -> None:
+    server = Server("back")
+
+    @server.tool
+    async def session(ctx: Context) -> str:
+        return str(ctx.session_id)
+
+    async with gateway_before(server, "http", back) as gateway:
+        app = gateway.http_app()
+        heads: list[Any] = []
+
+        async def noting(scope: Any, receive: Any, send: Any) -> None:
+            async def told(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    heads.extend(message["headers"])
+                await send(message)
+
+            await app(scope, receive, told)
+
+        async with testing.connect(_Noting(app, noting), revision=front, over="http") as (client, _):
+            behind = await client.call_tool("b_session", returns=str)
+    shown = {value.decode() for name, value in heads if name == b"mcp-session-id"}
+    assert behind not in shown
+    assert bool(shown) == (front != MODERN)
+    assert (behind == "None") == (back == MODERN)
+
+
+class _Noting:
+    """A server whose application another one stands before."""
+
+    def __init__(self, app: Any, before: Any) -> None:
+        self._app = app
+        self._before = before
+
+    def http_app(self, **options: Any) -> Any:
+        return self
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._before(scope, receive, send)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+    async def serve(self, channel: Any, *, principal: Any = None) -> None:
+        raise NotImplementedError
+
+
+async def test_headers_of_arguments_that_nobody_declared_are_handed_on() -> None:
+    server = Server("back")
+
+    @server.tool
+    async def headers(ctx: Context) -> str:
+        return str(ctx.headers.get("mcp-param-future"))
+
+    async with (
+        gateway_before(server, "http", MODERN) as gateway,
+        testing.connect(gateway, over="http") as (client, _),
+    ):
+        result = await client.call_tool("b_headers", headers={"Mcp-Param-Future": "1", "X-Other": "2"})
+        assert result.text == "1"
