@@ -17,6 +17,7 @@ from toolwire.protocol.revisions import MODERN
 COMMAND = (sys.executable, "-m", "toolwire", "gateway")
 
 
+@pytest.mark.covers("GW-1.5")
 @pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
 async def test_the_servers_of_a_file_are_served_at_one_address(back: str, tmp_path: Path) -> None:
     async with testing.connect(everything(), over="port") as (direct, _):

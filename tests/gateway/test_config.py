@@ -30,6 +30,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.covers("GW-1.5")
 @pytest.mark.parametrize("form", ["json", "toml"])
 async def test_a_file_describes_a_gateway(form: str, tmp_path: Path) -> None:
     (tmp_path / "back.py").write_text(SERVER)
@@ -66,6 +67,7 @@ async def test_a_server_by_url(front: str, back: str) -> None:
             assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
 
 
+@pytest.mark.covers("GW-1.5")
 @pytest.mark.parametrize(
     ("content", "text"),
     [

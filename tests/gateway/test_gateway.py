@@ -41,6 +41,7 @@ FRONT_AND_BACK = pytest.mark.parametrize(
 # --- names ---
 
 
+@pytest.mark.covers("GW-4.1")
 async def test_two_servers_with_the_same_tools_stay_apart() -> None:
     gateway = Gateway("front")
     gateway.add("one", one("first", "run")).add("two", one("second", "run"))
@@ -49,6 +50,7 @@ async def test_two_servers_with_the_same_tools_stay_apart() -> None:
         assert await client.call_tool("two_run", returns=str) == "second"
 
 
+@pytest.mark.covers("GW-4.1", "GW-4.3")
 async def test_names_are_looked_up_and_never_taken_apart(caplog: pytest.LogCaptureFixture) -> None:
     gateway = Gateway("front")
     gateway.add("a_b", one("long", "c", "x")).add("a", one("short", "b_c", "b_y"))
@@ -60,6 +62,7 @@ async def test_names_are_looked_up_and_never_taken_apart(caplog: pytest.LogCaptu
     assert "two servers have 'a_b_c'" in caplog.text
 
 
+@pytest.mark.covers("GW-4.2")
 async def test_long_names_are_cut_and_found_again() -> None:
     long = "n" * 100 + "_search"
     gateway = Gateway("front")
@@ -134,6 +137,7 @@ def notes(name: str) -> Server:
     return server
 
 
+@pytest.mark.covers("GW-4.5")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_the_second_server_with_an_address_carries_its_name_everywhere(revision: str) -> None:
     gateway = Gateway("front")
@@ -158,6 +162,7 @@ async def test_the_second_server_with_an_address_carries_its_name_everywhere(rev
         assert plain.to_wire().content[0].uri == "note://today"
 
 
+@pytest.mark.covers("GW-4.4")
 async def test_adding_a_server_renames_nothing() -> None:
     gateway = Gateway("front")
     gateway.add("two", notes("second"))
@@ -171,6 +176,7 @@ async def test_adding_a_server_renames_nothing() -> None:
         assert (await client.read_resource("note://one/today"))[0].text == "first"
 
 
+@pytest.mark.covers("GW-4.4")
 async def test_an_address_that_becomes_free_renames_nothing_that_is_there() -> None:
     first, second = notes("first"), notes("second")
     gateway = Gateway("front")
@@ -201,6 +207,7 @@ async def test_an_address_of_the_gateway_itself_stays_its_own() -> None:
 # --- changes ---
 
 
+@pytest.mark.covers("GW-3.9", "GW-7.2", "GW-11.10")
 @FRONT_AND_BACK
 async def test_changes_of_a_server_are_told_once(front: str, back: str, far: str) -> None:
     server = one("b", "run")
@@ -224,6 +231,7 @@ async def test_changes_of_a_server_are_told_once(front: str, back: str, far: str
         assert len(announced) == 1
 
 
+@pytest.mark.covers("GW-11.10")
 @pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
 async def test_a_change_that_is_told_in_one_conversation_only_is_followed(front: str) -> None:
     """Legacy servers in Python announce changes in the session whose call made them, and in no other."""
@@ -249,6 +257,7 @@ async def test_a_change_that_is_told_in_one_conversation_only_is_followed(front:
         assert (await client.call_tool("b_sprout")).text == "sprout"
 
 
+@pytest.mark.covers("GW-3.10")
 @FRONT_AND_BACK
 async def test_updates_of_a_resource_reach_its_subscribers(front: str, back: str, far: str) -> None:
     server = everything()
@@ -263,6 +272,7 @@ async def test_updates_of_a_resource_reach_its_subscribers(front: str, back: str
         assert (change.kind, change.uri) == ("resource", "note://today")
 
 
+@pytest.mark.covers("GW-1.2")
 async def test_servers_come_and_go_while_a_client_is_connected() -> None:
     gateway = Gateway("front")
     gateway.add("one", one("first", "run"))
@@ -281,6 +291,7 @@ async def test_servers_come_and_go_while_a_client_is_connected() -> None:
         assert await client.call_tool("two_run", returns=str) == "third"
 
 
+@pytest.mark.covers("GW-1.2")
 async def test_a_call_ends_where_it_began_when_its_server_is_removed() -> None:
     server = Server("b")
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -305,6 +316,7 @@ async def test_a_call_ends_where_it_began_when_its_server_is_removed() -> None:
 # --- servers that are away ---
 
 
+@pytest.mark.covers("GW-7.4", "GW-11.9")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_server_that_is_away_is_named_and_the_others_are_served(revision: str) -> None:
     gateway = Gateway("front")
@@ -318,6 +330,7 @@ async def test_a_server_that_is_away_is_named_and_the_others_are_served(revision
         assert await client.call_tool("there_run", returns=str) == "b"
 
 
+@pytest.mark.covers("GW-7.7")
 async def test_a_server_that_hangs_holds_nobody_up() -> None:
     class Hanging(Away):
         async def open(self) -> Link:
@@ -348,6 +361,7 @@ async def test_a_server_that_comes_late_is_told_as_a_change() -> None:
         assert MISSING_KEY not in listed["_meta"]
 
 
+@pytest.mark.covers("GW-12.1")
 async def test_a_call_to_a_server_that_went_away_names_it() -> None:
     target = Away(one("b", "run"))
     target.is_there = True
@@ -365,6 +379,7 @@ async def test_a_call_to_a_server_that_went_away_names_it() -> None:
         assert await client.call_tool("fragile_run", returns=str) == "b"
 
 
+@pytest.mark.covers("GW-11.11")
 async def test_a_server_that_was_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_server, "ERA_SECONDS", 0.02)
     monkeypatch.setattr("toolwire.client.target.VERDICT_SECONDS", 0.01)
@@ -377,6 +392,7 @@ async def test_a_server_that_was_upgraded_is_noticed(monkeypatch: pytest.MonkeyP
             assert await client.call_tool("b_run", returns=str) == "b"
 
 
+@pytest.mark.covers("GW-4.6")
 async def test_endless_pages_end() -> None:
     server = Server("b", page_size=1)
     for number in range(70):
@@ -400,6 +416,7 @@ async def test_a_list_has_the_mark_of_its_gateway_however_many_servers_are_behin
         assert listed["_meta"][GATEWAYS_KEY] == [gateway.catalog.mark]
 
 
+@pytest.mark.covers("GW-4.6", "GW-11.7")
 async def test_three_servers_with_three_pages_each() -> None:
     gateway = Gateway("front")
     for name in ("a", "b", "c"):
@@ -415,6 +432,7 @@ async def test_three_servers_with_three_pages_each() -> None:
 # --- any server ---
 
 
+@pytest.mark.covers("GW-1.3")
 @pytest.mark.parametrize("over", ["stdio", "port"])
 async def test_any_server_mounts_what_a_client_connects_to(over: str, tmp_path: Any) -> None:
     file = tmp_path / "back.py"

@@ -22,6 +22,7 @@ def yes(message: str, params: Any) -> dict[str, Any]:
     return {"value": True}
 
 
+@pytest.mark.covers("GW-1.1")
 @FRONT_AND_BACK
 async def test_policies_judge_and_mask(front: str, back: str) -> None:
     server = Server("back")
@@ -59,6 +60,7 @@ async def test_rates_and_questions_go_together(front: str, back: str) -> None:
         assert await client.call_tool("b_book", returns=str) == "True True"
 
 
+@pytest.mark.covers("GW-1.1")
 @FRONT_AND_BACK
 async def test_calls_are_recorded_with_their_outcome(front: str, back: str) -> None:
     lines: list[bytes] = []
@@ -97,6 +99,7 @@ async def test_a_middleware_may_ask_before_the_server_does(front: str, back: str
     assert asked == ["Shall it run?", "Really?"]
 
 
+@pytest.mark.covers("GW-1.1")
 @pytest.mark.parametrize("over", OVER)
 @FRONT_AND_BACK
 async def test_a_gateway_behind_a_gateway(front: str, back: str, over: str) -> None:
@@ -125,6 +128,7 @@ async def test_handlers_of_the_gateway_use_what_is_behind_it(back: str) -> None:
             assert (await gateway.read_resource("note://today"))[0].text == "sunny"
 
 
+@pytest.mark.covers("GW-3.9")
 @FRONT_AND_BACK
 async def test_changes_reach_clients_over_http(front: str, back: str) -> None:
     server = everything()
@@ -141,6 +145,7 @@ async def test_changes_reach_clients_over_http(front: str, back: str) -> None:
         assert (await anext(following)).kind == "tools"
 
 
+@pytest.mark.covers("GW-1.1")
 async def test_a_gateway_can_be_mounted() -> None:
     gateway = Gateway("front")
     gateway.add("b", everything())

@@ -64,6 +64,7 @@ def accept(asked: Any, value: Any = True) -> dict[str, Any]:
     return {key: {"action": "accept", "content": {"value": value}} for key in asked["inputRequests"]}
 
 
+@pytest.mark.covers("GW-3.5")
 @CELLS
 async def test_questions_one_after_the_other_run_the_call_once(back: str, near: Any, far: str) -> None:
     asking = Asking()
@@ -80,6 +81,7 @@ async def test_questions_one_after_the_other_run_the_call_once(back: str, near: 
         assert told == ["booked"]
 
 
+@pytest.mark.covers("GW-3.5")
 @CELLS
 async def test_questions_that_are_asked_together_arrive_together(back: str, near: Any, far: str) -> None:
     asking = Asking()
@@ -110,6 +112,7 @@ async def test_answers_may_come_in_parts_and_be_corrected() -> None:
         assert asking.begun == 1
 
 
+@pytest.mark.covers("GW-6.4")
 async def test_a_state_is_good_for_one_request_of_one_client() -> None:
     asking = Asking()
     async with (
@@ -132,6 +135,7 @@ async def test_a_state_is_good_for_one_request_of_one_client() -> None:
         assert asking.begun == 1
 
 
+@pytest.mark.covers("GW-6.3")
 @pytest.mark.parametrize("far", OVER)
 async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_calls, "HELD_SECONDS", 0.01)
@@ -156,6 +160,7 @@ async def test_a_removed_server_lets_go_of_its_held_calls() -> None:
         await until(asking.cancelled.is_set)
 
 
+@pytest.mark.covers("GW-6.3")
 async def test_held_calls_are_bounded_for_each_principal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_calls, "MAX_HELD_FOR_ONE", 2)
     asking = Asking()

@@ -51,6 +51,7 @@ def raw(text: bytes) -> Callable[..., Any]:
     return lambda request, outlet: Raw(text)
 
 
+@pytest.mark.covers("GW-12.2")
 @BOTH_ERAS
 @pytest.mark.parametrize(
     "answer",
@@ -78,6 +79,7 @@ async def test_answers_that_are_none(revision: str, answer: bytes) -> None:
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
+@pytest.mark.covers("GW-12.1")
 @BOTH_ERAS
 async def test_a_call_that_is_not_answered_in_time_names_the_server(revision: str) -> None:
     async def hang(request: Any, outlet: Any) -> Any:
@@ -92,6 +94,7 @@ async def test_a_call_that_is_not_answered_in_time_names_the_server(revision: st
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
+@pytest.mark.covers("GW-12.1")
 @BOTH_ERAS
 async def test_a_server_that_dies_in_a_call_is_not_called_twice(revision: str) -> None:
     calls = 0
@@ -110,6 +113,7 @@ async def test_a_server_that_dies_in_a_call_is_not_called_twice(revision: str) -
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
+@pytest.mark.covers("GW-3.4")
 async def test_rounds_without_end_end() -> None:
     state = b'{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"requestState":"s"}'
     gateway = pair(fake(raw(state)), revision=MODERN)
@@ -118,6 +122,7 @@ async def test_rounds_without_end_end() -> None:
         assert failed.is_error and "more than 10 rounds" in failed.text
 
 
+@pytest.mark.covers("GW-3.17")
 @pytest.mark.parametrize("code", [-32020, -32022])
 @pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
 async def test_errors_between_gateway_and_server_are_none_of_the_clients(code: int, front: str) -> None:
@@ -130,6 +135,7 @@ async def test_errors_between_gateway_and_server_are_none_of_the_clients(code: i
         assert failed.is_error and "'bad'" in failed.text and "about the connection" in failed.text
 
 
+@pytest.mark.covers("GW-12.2")
 @BOTH_ERAS
 async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     plain = {"type": "object"}
@@ -169,6 +175,7 @@ async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
     assert "is away" not in caplog.text
 
 
+@pytest.mark.covers("GW-11.15")
 async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each begins only when it has waited for the other.
     monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.05)

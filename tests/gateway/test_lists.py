@@ -50,6 +50,7 @@ def announced(wire: Any, family: str = "tools") -> int:
 # --- servers that are away ---
 
 
+@pytest.mark.covers("GW-7.4")
 @FRONT_AND_BACK
 async def test_the_part_of_a_server_that_went_away_is_missing_until_it_is_back(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +73,7 @@ async def test_the_part_of_a_server_that_went_away_is_missing_until_it_is_back(
         assert announced(wire) == 2
 
 
+@pytest.mark.covers("GW-7.6")
 @FRONT_AND_BACK
 async def test_a_stale_list_is_served_where_that_is_wanted(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +89,7 @@ async def test_a_stale_list_is_served_where_that_is_wanted(
         assert announced(wire) == 0
 
 
+@pytest.mark.covers("GW-7.5")
 @FRONT_AND_BACK
 async def test_a_strict_gateway_refuses_a_list_that_is_not_complete(front: str, back: str) -> None:
     async with fragile(front, back, strict=True, capabilities={"resources": {}, "prompts": {}}) as (
@@ -160,6 +163,7 @@ async def test_a_client_that_connects_while_a_server_is_away_uses_all_of_it_late
 # --- servers that are slow ---
 
 
+@pytest.mark.covers("GW-7.7")
 @FRONT_AND_BACK
 async def test_a_list_that_comes_late_is_told_as_a_change(front: str, back: str) -> None:
     server = Server("slow")
@@ -189,6 +193,7 @@ async def test_a_list_that_comes_late_is_told_as_a_change(front: str, back: str)
 # --- changes ---
 
 
+@pytest.mark.covers("GW-7.2")
 @FRONT
 async def test_a_change_that_does_not_show_in_the_merged_list_is_not_told(front: str) -> None:
     first, second = one("first", "run"), one("second", "run")
@@ -208,6 +213,7 @@ async def test_a_change_that_does_not_show_in_the_merged_list_is_not_told(front:
             assert announced(wire) == 1
 
 
+@pytest.mark.covers("GW-7.2")
 @pytest.mark.parametrize(("front", "back"), [ERAS, ERAS[::-1]])
 async def test_changes_of_several_servers_are_told_once(front: str, back: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_changes, "TOGETHER_SECONDS", 0.3)
@@ -223,6 +229,7 @@ async def test_changes_of_several_servers_are_told_once(front: str, back: str, m
         assert announced(wire) == 1
 
 
+@pytest.mark.covers("GW-3.10")
 @pytest.mark.parametrize("back", ERAS)
 async def test_all_clients_share_one_subscription_at_the_server(back: str) -> None:
     server = one("b", "run")
@@ -248,6 +255,7 @@ def quiet(cache: Cache | None = None) -> Server:
     return server
 
 
+@pytest.mark.covers("GW-7.3")
 @FRONT
 @pytest.mark.parametrize(("ttl", "is_read_again"), [(0, True), (60_000, False)])
 async def test_lists_are_kept_as_long_as_the_server_allows(
@@ -264,6 +272,7 @@ async def test_lists_are_kept_as_long_as_the_server_allows(
         assert await names(client) == (["b_more", "b_run"] if is_read_again else ["b_run"])
 
 
+@pytest.mark.covers("GW-7.3")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("answers", ["error", "result"])
 async def test_a_tool_that_the_server_does_not_know_any_more_leaves_the_list(back: str, answers: str) -> None:
@@ -298,6 +307,7 @@ async def test_a_tool_that_the_server_does_not_know_any_more_leaves_the_list(bac
 # --- who may keep them ---
 
 
+@pytest.mark.covers("GW-7.1")
 @pytest.mark.parametrize(("trust", "scope"), [(False, "private"), (True, "public")])
 async def test_what_a_server_calls_public_is_private_unless_the_operator_trusts_it(trust: bool, scope: str) -> None:
     public = Cache(60_000, "public")
@@ -318,6 +328,7 @@ async def test_what_a_server_calls_public_is_private_unless_the_operator_trusts_
         assert (read["cacheScope"], read["ttlMs"]) == (scope, 60_000)
 
 
+@pytest.mark.covers("GW-7.1")
 async def test_what_depends_on_the_caller_stays_private_whoever_is_trusted() -> None:
     server = Server("b", cache=Cache(60_000, "public"))
 

@@ -11,6 +11,7 @@ def test_a_name_that_fits_stays_as_it_is() -> None:
     assert bounded_name("a" * MAX_NAME, MAX_NAME) == "a" * MAX_NAME
 
 
+@pytest.mark.covers("GW-4.2")
 @pytest.mark.parametrize("room", [64, 40, 12, 11])
 def test_a_long_name_is_cut_the_same_way_every_time(room: int) -> None:
     long, other = "x" * 500 + "_search_issues", "y" * 500 + "_search_issues"
@@ -21,6 +22,7 @@ def test_a_long_name_is_cut_the_same_way_every_time(room: int) -> None:
         assert cut.endswith("_search_issues")
 
 
+@pytest.mark.covers("GW-4.5")
 @pytest.mark.parametrize(
     ("uri", "named"),
     [

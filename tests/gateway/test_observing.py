@@ -83,6 +83,7 @@ async def test_requests_are_counted_by_server(front: str, back: str) -> None:
         assert numbers(gateway, "toolwire_back_missing") == {("b",): 0}
 
 
+@pytest.mark.covers("GW-7.8", "GW-11.9")
 async def test_a_server_that_is_missing_is_in_the_metrics() -> None:
     target = Away(one("b", "run"), is_there=True)
     gateway = Gateway("front", metrics=True).add("fragile", target).add("there", one("t", "run"))
@@ -143,6 +144,7 @@ async def test_the_audit_log_names_the_server(front: str, back: str) -> None:
     assert [each.get("back") for each in lines if "method" in each] == ["b", "b", None]
 
 
+@pytest.mark.covers("GW-7.8")
 @pytest.mark.parametrize(
     ("options", "status", "text"),
     [

@@ -31,6 +31,7 @@ def visiting() -> Server:
     return server
 
 
+@pytest.mark.covers("GW-3.6")
 @pytest.mark.parametrize("far", OVER)
 @pytest.mark.parametrize(
     ("front", "back"), [(MODERN, MODERN), (MODERN, "2025-11-25"), ("2025-11-25", MODERN), ("2025-11-25", "2025-11-25")]
@@ -52,6 +53,7 @@ async def test_pages_to_open_cross_with_their_address(front: str, back: str, far
     assert (shown[0].elicitation_id is not t.UNSET) == (front == "2025-11-25")
 
 
+@pytest.mark.covers("GW-3.6", "GW-11.2")
 @pytest.mark.parametrize("far", OVER)
 @pytest.mark.parametrize("back", REVISIONS)
 async def test_a_client_that_cannot_be_shown_a_page_gets_an_error_and_never_an_empty_form(back: str, far: str) -> None:
@@ -65,6 +67,7 @@ async def test_a_client_that_cannot_be_shown_a_page_gets_an_error_and_never_an_e
     assert not asked
 
 
+@pytest.mark.covers("GW-3.8")
 @pytest.mark.parametrize("far", OVER)
 @pytest.mark.parametrize(
     ("front", "back"),
@@ -78,6 +81,7 @@ async def test_roots_cross(front: str, back: str, far: str) -> None:
         assert await client.call_tool("b_folders", returns=list[str]) == ["file:///work"]
 
 
+@pytest.mark.covers("GW-3.2")
 @pytest.mark.parametrize("back", REVISIONS)
 @pytest.mark.parametrize("front", REVISIONS)
 async def test_a_client_that_declared_nothing_is_asked_nothing(front: str, back: str) -> None:
@@ -94,6 +98,7 @@ async def test_a_client_that_declared_nothing_is_asked_nothing(front: str, back:
         assert not [each for each in wire.received if each.get("method") == "elicitation/create"]
 
 
+@pytest.mark.covers("GW-3.18", "GW-11.6")
 @pytest.mark.parametrize("over", ["memory", "http"])
 async def test_arguments_are_repeated_in_headers_from_the_first_call_on(over: Any) -> None:
     server = Server("back")
@@ -121,6 +126,7 @@ async def test_arguments_are_repeated_in_headers_from_the_first_call_on(over: An
     assert len(recorded.sent("tools/call")) == 2
 
 
+@pytest.mark.covers("GW-11.8")
 @pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
 @pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
 async def test_no_credential_of_a_client_reaches_the_server_behind(front: str, back: str) -> None:

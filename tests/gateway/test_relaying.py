@@ -35,6 +35,7 @@ def yes(message: str, params: Any) -> dict[str, Any]:
     return {"value": True}
 
 
+@pytest.mark.covers("GW-3.1", "GW-4.9")
 @CELLS
 async def test_everything_a_client_does_with_a_server(front: str, back: str, near: Any, far: str) -> None:
     async with (
@@ -57,6 +58,7 @@ async def test_everything_a_client_does_with_a_server(front: str, back: str, nea
         assert gateway.backs["b"].revision == back
 
 
+@pytest.mark.covers("GW-3.11", "GW-3.12")
 @CELLS
 async def test_progress_and_log_messages_reach_the_client_of_the_call(
     front: str, back: str, near: Any, far: str
@@ -78,6 +80,7 @@ async def test_progress_and_log_messages_reach_the_client_of_the_call(
         assert logged == ["loud"]
 
 
+@pytest.mark.covers("GW-3.17")
 @CELLS
 async def test_failures_of_the_server_cross_as_they_are(front: str, back: str, near: Any, far: str) -> None:
     async with (
@@ -96,6 +99,7 @@ async def test_failures_of_the_server_cross_as_they_are(front: str, back: str, n
             await client.get_prompt("b_brief", {})
 
 
+@pytest.mark.covers("GW-3.4")
 @CELLS
 async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
     async with (
@@ -105,6 +109,7 @@ async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
         assert await client.call_tool("b_book", returns=str) == "True True"
 
 
+@pytest.mark.covers("GW-3.7", "GW-11.1")
 @CELLS
 async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str, near: Any, far: str) -> None:
     if "2025-06-18" in (front, back):
@@ -132,6 +137,7 @@ async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str,
     assert asked[0].tool_choice == t.ToolChoice(mode="required")
 
 
+@pytest.mark.covers("GW-3.4")
 @CELLS
 async def test_two_questions_at_once_are_asked_together(front: str, back: str, near: Any, far: str) -> None:
     server = Server("back")
@@ -159,6 +165,7 @@ async def test_two_questions_at_once_are_asked_together(front: str, back: str, n
         assert await client.call_tool("b_both", returns=str) == "True True"
 
 
+@pytest.mark.covers("GW-3.13")
 @CELLS
 async def test_a_cancelled_call_is_cancelled_at_the_server(front: str, back: str, near: Any, far: str) -> None:
     server = Server("back")
@@ -184,6 +191,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(front: str, back: str
         await cancelled.wait()
 
 
+@pytest.mark.covers("GW-3.3", "GW-3.12", "GW-3.22")
 @pytest.mark.parametrize("far", OVER)
 @pytest.mark.parametrize("back", REVISIONS)
 @pytest.mark.parametrize("front", REVISIONS)
@@ -207,6 +215,7 @@ async def test_meta_of_a_request_crosses_but_for_what_describes_the_connection(f
         assert meta[CLIENT_KEY]["name"] == "toolwire"
 
 
+@pytest.mark.covers("GW-1.4")
 @pytest.mark.parametrize("back", REVISIONS)
 @pytest.mark.parametrize("front", REVISIONS)
 async def test_a_steady_call_is_one_request_to_the_server(front: str, back: str) -> None:
@@ -222,6 +231,7 @@ async def test_a_steady_call_is_one_request_to_the_server(front: str, back: str)
         assert len(recorded.sent()) - before == 5
 
 
+@pytest.mark.covers("GW-3.21")
 @pytest.mark.parametrize("back", REVISIONS)
 async def test_conversations_with_a_legacy_server_are_kept_apart(back: str) -> None:
     server = Server("back")
@@ -271,6 +281,7 @@ async def test_members_that_are_null_count_as_absent() -> None:
         assert text_of(call.answer()) == "3"
 
 
+@pytest.mark.covers("GW-11.15")
 async def test_a_circle_of_gateways_is_refused() -> None:
     async with (
         gateway_before(everything(), "memory", None) as gateway,
@@ -281,6 +292,7 @@ async def test_a_circle_of_gateways_is_refused() -> None:
             await client.call_tool("b_add", {"a": 1, "b": 2}, meta={HOPS_KEY: 8})
 
 
+@pytest.mark.covers("GW-4.8")
 async def test_the_state_of_a_server_crosses_byte_for_byte_and_is_bound_to_its_request() -> None:
     recorded = Recorded()
     async with (
@@ -303,6 +315,7 @@ async def test_the_state_of_a_server_crosses_byte_for_byte_and_is_bound_to_its_r
             await client.request("tools/call", {"name": "b_book", "arguments": {}, "requestState": wrapped + "x"})
 
 
+@pytest.mark.covers("GW-4.8")
 @pytest.mark.parametrize("size", [10, 40_000, 200_000])
 async def test_a_long_state_of_a_server_crosses_byte_for_byte(size: int) -> None:
     states: list[Any] = []
@@ -335,6 +348,7 @@ async def test_a_long_state_of_a_server_crosses_byte_for_byte(size: int) -> None
 FORM = {"type": "object", "properties": {"value": {"type": "boolean"}}}
 
 
+@pytest.mark.covers("GW-3.22")
 @pytest.mark.parametrize("reads", [False, True], ids=["raw", "read"])
 @pytest.mark.parametrize("front", REVISIONS)
 async def test_members_that_nobody_knows_cross_in_results(front: str, reads: bool) -> None:
@@ -367,6 +381,7 @@ async def test_members_that_nobody_knows_cross_in_results(front: str, reads: boo
         assert b'"back"' not in answer
 
 
+@pytest.mark.covers("GW-3.11")
 @CELLS
 async def test_questions_progress_and_logs_of_many_clients_never_cross(
     front: str, back: str, near: Any, far: str

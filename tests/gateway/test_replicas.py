@@ -106,6 +106,7 @@ CELLS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.covers("GW-6.1")
 @CELLS
 async def test_every_request_of_a_call_may_come_to_another_replica(back: str, near: Any, far: str) -> None:
     asking = Asking()
@@ -163,6 +164,7 @@ async def test_progress_and_logs_reach_the_replica_that_waits(back: str, far: st
         assert told == ["half", "loud"]
 
 
+@pytest.mark.covers("GW-6.4")
 async def test_a_state_is_good_for_one_request_of_one_client_on_all_replicas() -> None:
     asking = Asking()
     anna, ben = Principal("anna"), Principal("ben")
@@ -191,6 +193,7 @@ async def test_a_state_is_good_for_one_request_of_one_client_on_all_replicas() -
         assert asking.begun == 1
 
 
+@pytest.mark.covers("GW-6.1")
 async def test_two_replicas_that_get_the_same_answers_run_the_call_once() -> None:
     asking = Asking()
     async with fleet(asking.server, "http", "2025-11-25") as running:
@@ -229,6 +232,7 @@ async def test_cancelling_at_another_replica_cancels_the_call_at_the_server(far:
 # --- the replica that holds a call ends -------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("GW-6.2")
 @pytest.mark.parametrize("back", LEGACY)
 async def test_a_call_goes_on_where_the_server_keeps_its_events(back: str) -> None:
     asking = Asking()
@@ -261,6 +265,7 @@ async def test_questions_of_a_call_that_goes_on_are_asked_again_where_an_answer_
         assert asking.begun == 1
 
 
+@pytest.mark.covers("GW-6.2")
 async def test_elsewhere_the_error_names_the_server_and_says_that_the_call_may_have_run() -> None:
     asking = Asking()
     async with fleet(asking.server, "memory", "2025-11-25") as running:

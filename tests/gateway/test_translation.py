@@ -44,6 +44,7 @@ def failing(code: int) -> FakeServer:
     return FakeServer({"tools/list": listed, "tools/call": called}, capabilities={"tools": {}})
 
 
+@pytest.mark.covers("GW-3.2", "GW-3.17")
 @FRONT_AND_BACK
 async def test_a_missing_capability_is_an_error_of_modern_clients_and_a_text_for_others(front: str, back: str) -> None:
     gateway = Gateway("front")
@@ -58,6 +59,7 @@ async def test_a_missing_capability_is_an_error_of_modern_clients_and_a_text_for
             assert result.is_error and "'b'" in result.text
 
 
+@pytest.mark.covers("GW-3.17")
 @pytest.mark.parametrize("front", [MODERN, LEGACY, "2025-06-18"])
 @pytest.mark.parametrize("asks", [True, False])
 async def test_a_page_that_is_required_is_asked_for_in_the_way_of_the_client(front: str, asks: bool) -> None:
@@ -87,6 +89,7 @@ async def test_a_page_that_is_required_is_asked_for_in_the_way_of_the_client(fro
         assert opened == [("Pay", PAGE["url"])]
 
 
+@pytest.mark.covers("GW-3.17")
 @FRONT_AND_BACK
 async def test_a_code_of_the_servers_own_crosses_with_its_data(front: str, back: str) -> None:
     gateway = Gateway("front")
@@ -97,6 +100,7 @@ async def test_a_code_of_the_servers_own_crosses_with_its_data(front: str, back:
     assert (raised.value.code, raised.value.message, raised.value.data) == (-32077, "wrong", {"detail": 1})
 
 
+@pytest.mark.covers("GW-3.14")
 @FRONT_AND_BACK
 async def test_a_ping_is_answered_here_where_there_are_pings(front: str, back: str) -> None:
     recorded = Recorded()
@@ -115,6 +119,7 @@ async def test_a_ping_is_answered_here_where_there_are_pings(front: str, back: s
         assert len(recorded.sent("ping")) == before
 
 
+@pytest.mark.covers("GW-3.16", "GW-3.20")
 @FRONT_AND_BACK
 async def test_members_of_one_era_stay_in_it(front: str, back: str) -> None:
     """`resultType`, `ttlMs` and `cacheScope` are for modern clients, who get them from legacy servers, too."""
@@ -149,6 +154,7 @@ async def test_members_of_one_era_stay_in_it(front: str, back: str) -> None:
     assert called.structured == (["Oslo"] if front == back == MODERN else {"result": ["Oslo"]})
 
 
+@pytest.mark.covers("GW-3.19")
 @FRONT_AND_BACK
 async def test_the_session_of_a_server_is_shown_to_nobody_else(front: str, back: str) -> None:
     server = Server("back")
@@ -197,6 +203,7 @@ class _Noting:
         raise NotImplementedError
 
 
+@pytest.mark.covers("GW-3.18")
 async def test_headers_of_arguments_that_nobody_declared_are_handed_on() -> None:
     server = Server("back")
 

@@ -79,6 +79,7 @@ async def looks(ctx: Any, call_next: Any) -> Any:
     return await call_next(ctx)
 
 
+@pytest.mark.covers("GW-3.23", "GW-11.4")
 @pytest.mark.parametrize("reads", [False, True], ids=["raw", "read"])
 @FRONT_AND_BACK
 async def test_members_of_answers_and_definitions_are_not_dropped(front: str, back: str, reads: bool) -> None:
@@ -115,6 +116,7 @@ async def test_members_of_answers_and_definitions_are_not_dropped(front: str, ba
         assert b'"com.example/a":1.10' in got and b'"future":1.0' in got
 
 
+@pytest.mark.covers("GW-11.5")
 @pytest.mark.parametrize("reads", [False, True], ids=["raw", "read"])
 @FRONT_AND_BACK
 async def test_an_output_schema_is_not_policed_in_the_middle(front: str, back: str, reads: bool) -> None:
@@ -127,6 +129,7 @@ async def test_an_output_schema_is_not_policed_in_the_middle(front: str, back: s
         assert msgspec.json.decode(msgspec.json.encode(result))["structuredContent"] == {"n": "not a number", "m": 1.5}
 
 
+@pytest.mark.covers("GW-11.2")
 async def test_a_page_to_open_keeps_its_id_and_its_end_is_told() -> None:
     server = Server("back")
     opened: list[str | None] = []
@@ -154,6 +157,7 @@ async def test_a_page_to_open_keeps_its_id_and_its_end_is_told() -> None:
         assert [await done.get()] == shown == opened
 
 
+@pytest.mark.covers("GW-11.13")
 @pytest.mark.parametrize("front", [MODERN, LEGACY])
 async def test_what_one_credential_sees_is_not_shown_to_another(front: str) -> None:
     """The same server twice, with two tokens: lists and sessions are those of each."""
@@ -181,6 +185,7 @@ async def test_what_one_credential_sees_is_not_shown_to_another(front: str) -> N
                 assert await client.call_tool(f"{name}_whose", returns=str) == f"Bearer token-{name}"
 
 
+@pytest.mark.covers("GW-11.14")
 async def test_a_server_that_takes_the_name_of_another_gets_none_of_its_sessions() -> None:
     def back(says: str) -> Server:
         server = Server(says)
@@ -208,6 +213,7 @@ async def test_a_server_that_takes_the_name_of_another_gets_none_of_its_sessions
             assert said == "new" and other != session
 
 
+@pytest.mark.covers("GW-11.12")
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_credential_says_nothing_about_the_era(status: int) -> None:
     server = Server("back")
