@@ -7,7 +7,6 @@ protocol's own. A `tools/call` that is sent this way passes the same checks as `
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
@@ -26,7 +25,7 @@ from toolwire.client.target import MEMBER_KEY
 from toolwire.client.tools import RawResult, adapter_of, type_name
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
-from toolwire.protocol.methods import METHODS
+from toolwire.protocol.methods import METHODS, is_method_name, liberally_read
 
 if TYPE_CHECKING:
     from toolwire.adapters import Adapter
@@ -50,11 +49,7 @@ _OF_THE_CONNECTION: Final = {
     "notifications/progress": "a client reports progress on nothing that it does",
 }
 _KINDS: Final = {row.name: row.kind for row in METHODS}
-_SPELLED: Final = {name.casefold(): name for name in _KINDS}
 _FROM_SERVERS: Final = frozenset(row.name for row in METHODS if row.sender == "server")
-# 2026-07-28 basic/transports/streamable-http: the header Mcp-Method repeats the name.
-_NAME: Final = re.compile(r"[!-~]{1,200}")
-_SLASHES: Final = re.compile("/+")
 _OF_EVERY_RESULT: Final = frozenset({"resultType", "_meta"})
 _CALL_KINDS: Final = frozenset({"task"})
 
@@ -215,11 +210,10 @@ class Extending(Reading):
 
 def _check_method(method: str, kind: str) -> None:
     """Raise `ValueError` for a name that cannot be sent, or that has a function of its own."""
-    if not isinstance(method, str) or _NAME.fullmatch(method) is None:
+    if not isinstance(method, str) or not is_method_name(method):
         raise ValueError(f"{method!r:.200} is not the name of a method: use visible ASCII characters, without spaces")
     # A server may be liberal with names, and the checks of a tool call must not depend on its reading.
-    spelled = _SLASHES.sub("/", method.strip("/")).casefold()
-    known = _SPELLED.get(spelled, method)
+    known = liberally_read(method)
     if known != method:
         raise ValueError(f"The protocol spells {method!r} as {known!r}")
     if method in _OF_THE_CONNECTION:

@@ -15,11 +15,11 @@ from itertools import count
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.connection import ClientConnection, OnProgress, cancelled
 from toolwire.client.handlers import Answers
-from toolwire.client.notifications import NotificationHandlers
+from toolwire.client.notifications import NotificationHandlers, extension_row
 from toolwire.client.reconnect import Opener
 from toolwire.client.target import Target
 from toolwire.http.client.session import HttpSession
@@ -27,6 +27,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, Incoming
+from toolwire.protocol.methods import Method, is_unknown_method
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.shaping import shape
 from toolwire.wire.outlet import Outlet
@@ -69,6 +70,8 @@ class RelayedCall(Struct, eq=False):
     on_progress: OnProgress | None = None
     on_notice: OnNotice | None = None
     on_close: OnClose | None = None
+    on_extension: OnNotice | None = None
+    """Gets the notifications of extensions, which nobody here knows."""
     questions: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
     """The tasks that answer questions of the server. They end with the call."""
 
@@ -193,7 +196,9 @@ class RelayConnection(ClientConnection):
             self._unused = asyncio.Event()
             await self._unused.wait()
 
-    def concerned(self, about: RequestId | None) -> RelayedCall | None:
+    def concerned(
+        self, about: RequestId | None, wants: Callable[[RelayedCall], Any] = lambda call: call.on_notice
+    ) -> RelayedCall | None:
         """Return the call that a message of the server belongs to; None if there is none.
 
         Over HTTP the stream on which it came says which one. On a connection with one stream nothing does. The calls of
@@ -204,7 +209,7 @@ class RelayConnection(ClientConnection):
             return self.calls.get(about)
         if not self.modern:
             return next(reversed(self.calls.values()), None)
-        wanting = [call for call in self.calls.values() if call.on_notice is not None]
+        wanting = [call for call in self.calls.values() if wants(call) is not None]
         return wanting[0] if len(wanting) == 1 else None
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
@@ -230,9 +235,15 @@ class RelayConnection(ClientConnection):
         finally:
             call.questions.discard(task)
 
+    def _extension_notification(self, method: str) -> Method | None:
+        return extension_row(method) if is_unknown_method(method) else None
+
     def notified(self, notice: Notice, session: Session) -> None:
         if notice.method not in _HANDED_ON:
-            super().notified(notice, session)
+            if is_unknown_method(notice.method) and not _is_of_subscription(notice):
+                self._extended(notice)
+            else:
+                super().notified(notice, session)
             return
         call = self.concerned(notice.about)
         told = self.on_notice if call is None or call.on_notice is None else call.on_notice
@@ -243,6 +254,18 @@ class RelayConnection(ClientConnection):
         call = self.calls.get(identifier)
         if call is not None and call.on_close is not None:
             await call.on_close(retry_ms)
+
+    def _extended(self, notice: Notice) -> None:
+        """Hand on a notification that an extension of the server has."""
+        call = self.concerned(notice.about, lambda call: call.on_extension)
+        told = self.on_notice if call is None else call.on_extension
+        if told is not None:
+            told(notice)
+
+
+def _is_of_subscription(notice: Notice) -> bool:
+    meta = notice.params.meta
+    return meta is not UNSET and t.SUBSCRIPTION_ID_KEY in meta
 
 
 def relay_opener(

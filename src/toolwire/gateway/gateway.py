@@ -22,8 +22,9 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How long the name of a server may be: names of tools need room behind it.
 MAX_BACK_NAME: Final = 32
-#: How many characters of the instructions of one server are handed on.
+#: How many characters of the instructions of one server, and of all servers together, are handed on.
 MAX_INSTRUCTIONS: Final = 4_000
+MAX_ALL_INSTRUCTIONS: Final = 32_000
 
 
 class Back(Struct, frozen=True):
@@ -44,6 +45,8 @@ class Back(Struct, frozen=True):
     resources: int
     hidden: tuple[str, ...]
     """The names of its tools and prompts that a server before it has, so that nobody can use them."""
+    withheld: tuple[str, ...] = ()
+    """Its extensions that another server has, too, so that nothing says which of them a request is for."""
 
 
 class Gateway(Server):
@@ -54,9 +57,9 @@ class Gateway(Server):
     """
 
     def __init__(self, name: str, *, strict: bool = False, stale: bool = False, **options: Any) -> None:
-        self._own_instructions: str | None = options.get("instructions")
         self._backs: dict[str, tuple[RemoteServer, str]] = {}
         self._told: frozenset[str] = frozenset()
+        self._withheld: frozenset[str] = frozenset()
         self._looks = False
         self._stale = stale
         super().__init__(name, **options)
@@ -172,15 +175,33 @@ class Gateway(Server):
         for each in sorted(hidden - self._told):
             log.warning("two servers have %r: the one that was added first is used; give one another prefix", each)
         self._told = hidden
-        blocks = [] if self._own_instructions is None else [self._own_instructions]
+        self._warn_of_withheld()
+        blocks: list[str] = []
+        room = MAX_ALL_INSTRUCTIONS
         for name, (remote, _) in self._backs.items():
-            told = remote.remote_instructions
+            told = (remote.remote_instructions or "")[: min(MAX_INSTRUCTIONS, room)]
+            room -= len(told)
             if told:
-                blocks.append(f"{name}: {told[:MAX_INSTRUCTIONS]}")
-        self.kernel.offer.tell_instructions("\n\n".join(blocks) or None)
+                blocks.append(f"{name}: {told}")
+        self.kernel.offer.tell_further_instructions("\n\n".join(blocks))
         if any(remote.last_change is None for remote, _ in self._backs.values()):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
+
+    def _warn_of_withheld(self) -> None:
+        """Say once which extensions are not offered, and why."""
+        withheld = self.catalog.withheld_extensions()
+        for identifier in sorted(withheld.keys() - self._withheld):
+            names = " and ".join(repr(owner.name) for owner in withheld[identifier])
+            if identifier in self.catalog.all_extensions():
+                log.warning("the extension %s of %s is not offered: %r has it itself", identifier, names, self.name)
+            else:
+                log.warning(
+                    "%s have the extension %s, which is not offered: nothing says which of them a request is for",
+                    names,
+                    identifier,
+                )
+        self._withheld = frozenset(withheld)
 
 
 def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
@@ -197,4 +218,5 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
         len(catalog.prompts),
         len(catalog.resources) + len(catalog.templates),
         hidden,
+        tuple(sorted(remote.relay.withheld)),
     )

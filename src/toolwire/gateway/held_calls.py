@@ -263,7 +263,7 @@ def relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:
         if held.listener is not None:
             held.listener.hear(notice)
 
-    return RelayedCall(held.ask, report if wants_progress else None, hear)
+    return RelayedCall(held.ask, report if wants_progress else None, hear, on_extension=hear)
 
 
 class _WithId(Struct):

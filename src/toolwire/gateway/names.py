@@ -6,7 +6,7 @@ A public name is never taken apart again: the server that it leads to is found b
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, NamedTuple
 
 #: The longest name of a tool or prompt that the clients of all vendors take.
 MAX_NAME: Final = 64
@@ -28,18 +28,37 @@ def bounded_name(name: str, room: int) -> str:
     return f"{digits}_{name[-kept:]}" if kept else digits
 
 
-def named_uri(uri: str, back: str) -> str:
-    """Return an address, or a template of addresses, that carries the name of its server. The scheme stays."""
-    scheme, colon, rest = uri.partition(":")
-    if rest.startswith("//"):
-        return f"{scheme}://{back}/{rest[2:]}"
-    return f"{scheme}{colon}{back}/{rest}"
+def uri_name(back: str) -> str:
+    """Return the name of a server as it stands in an address: a reg-name of RFC 3986, and never part of a template."""
+    from urllib.parse import quote
+
+    return quote(back, safe="!'()*")
 
 
-def plain_uri(uri: str, back: str) -> str | None:
-    """Return the address that `named_uri` was made of; None for one that does not carry the name of the server."""
-    scheme, colon, rest = uri.partition(":")
-    for start, before in ((f"//{back}/", "//"), (f"{back}/", "")):
-        if rest.startswith(start):
-            return f"{scheme}{colon}{before}{rest[len(start) :]}"
-    return None
+class Renaming(NamedTuple):
+    """The change of one address, or of one template of addresses: the beginning that it had, and the one that it gets.
+
+    The scheme stays: that of a user interface has to be `ui`, and `skill://name/...` is a legal address of a skill.
+    """
+
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, uri: str, name: str) -> Renaming | None:
+        """Return the renaming that puts a name into an address; None for a text without a scheme of its own."""
+        scheme, colon, rest = uri.partition(":")
+        if not colon or "{" in scheme:
+            return None
+        if not rest.startswith("//"):
+            return cls(f"{scheme}:", f"{scheme}:{name}/")
+        # The name takes the place of an empty host: two slashes in a row would be an empty segment of the path.
+        slash = "" if rest.startswith("///") else "/"
+        return cls(f"{scheme}://", f"{scheme}://{name}{slash}")
+
+    def public(self, uri: str) -> str:
+        return self.after + uri[len(self.before) :]
+
+    def inner(self, uri: str) -> str | None:
+        """Return the address that a renamed one was made of; None for an address that was not renamed."""
+        return self.before + uri[len(self.after) :] if uri.startswith(self.after) else None

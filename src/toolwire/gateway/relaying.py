@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -23,10 +23,11 @@ from msgspec import UNSET, Raw, Struct
 from toolwire.client.connection import MAX_QUESTIONS
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.reconnect import READING
-from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import BackConnections, conversation_of
 from toolwire.gateway.held_call import HeldCall
 from toolwire.gateway.held_calls import AnsweredRound, HeldCalls, relayed_for
+from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
@@ -50,7 +51,9 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle.terms import decode_params
+from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest
@@ -73,6 +76,8 @@ HOPS_KEY: Final = "io.toolwire/hops"
 MAX_HOPS: Final = 8
 #: The least seconds between two readings of the lists that errors of calls lead to.
 DOUBT_SECONDS: Final = 5.0
+#: How many notifications of clients may wait for a connection to one server.
+MAX_NOTIFYING: Final = 100
 #: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
 CLIENT_KEY: Final = "io.toolwire/client"
 #: How many different `_meta` of clients a connection keeps in the form that the server gets.
@@ -163,12 +168,20 @@ class Relay:
         *,
         timeout: float | None,
         suspect: Callable[[], Awaitable[None]],
+        uris: UriNames | None = None,
     ) -> None:
-        """`suspect` reads the lists of the server again, because one of them led to an error."""
+        """`suspect` reads the lists of the server again, because one of them led to an error.
+
+        `uris` are the addresses of the server that are other ones here.
+        """
         self.name = name
         self.connections = connections
         self.timeout = timeout
         self.held: HeldCalls = HeldCalls(name, connections.take_up, timeout)
+        self.withheld: frozenset[str] = frozenset()
+        """The extensions of the server that are not offered."""
+        self._uris = uris or UriNames()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._suspect = suspect
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
@@ -246,7 +259,7 @@ class Relay:
             return shared  # The call is held, on a connection that it has already.
         # A question of a modern client ends its request, so that only calls which may be held can be asked.
         can_ask = not call.request.modern or _may_be_held(call)
-        capabilities = carried(call.request.capabilities) if can_ask else {}
+        capabilities = carried(call.request.capabilities, self.withheld) if can_ask else {}
         conversation = conversation_of("", _client_of(call), capabilities)
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
@@ -284,12 +297,16 @@ class Relay:
             if kind is None or kind == _COMPLETE:
                 return Answer(raw, result, connection)
             if kind != _INPUT_REQUIRED:
-                raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
+                if not _knows_more(call):
+                    raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
+                return Answer(raw, result, connection)
             if passes:
                 wrapped = await self._wrapped(call, result)
                 return Answer(wrapped, _members(wrapped), connection)
             if round == MAX_ROUNDS:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
+            if self._uris.active:
+                raw = self._uris.in_result(raw)
             members = await _answered(call, sent, _questions(raw), round)
             round += 1
 
@@ -316,8 +333,10 @@ class Relay:
         else:
             report = _reporting(call) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
-            relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream)
-        meta = _meta_for(call, connection, sent, hops, identifier if wants_progress else None)
+            relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream, _extending(call))
+        if self._uris.active and relayed.on_request is not None:
+            relayed.on_request = _with_public_addresses(relayed.on_request, self._uris)
+        meta = _meta_for(call, connection, sent, hops, identifier if wants_progress else None, self.withheld)
         return await connection.relay(
             identifier,
             method,
@@ -326,6 +345,58 @@ class Relay:
             self.timeout,
             _parameter_headers(call, headers) if connection.repeats_arguments else None,
         )
+
+    def withhold(self, extensions: frozenset[str]) -> None:
+        """Do not tell the server that a client declares these extensions, because clients are not offered them."""
+        if extensions == self.withheld:
+            return
+        self.withheld = extensions
+        shared = cast("RelayConnection | None", self.connections.shared.connection)
+        if shared is not None:
+            shared.described.clear()
+
+    # --- notifications of a client ---
+
+    def notify(self, method: str, raw: Raw, session: object) -> None:
+        """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
+        shared = cast("RelayConnection | None", self.connections.shared.connection)
+        if shared is not None and shared.modern and not shared.ended:
+            # At once, so that it comes before the requests that the client sends next.
+            self._say(shared, method, raw, session)
+        elif len(self._notifying) < MAX_NOTIFYING:
+            task = asyncio.get_running_loop().create_task(self._say_later(method, raw, session))
+            self._notifying.add(task)
+            task.add_done_callback(self._notifying.discard)
+
+    async def _say_later(self, method: str, raw: Raw, session: object) -> None:
+        try:
+            connection = await self.connections.shared_connection()
+            if not connection.modern:
+                if not isinstance(session, Session):
+                    # A legacy server knows its client by the connection, and nothing says which client this one is.
+                    log.debug("%s: %s came without a connection, and is dropped", self.name, method[:200])
+                    return
+                capabilities = carried(_declared(raw, session), self.withheld)
+                connection = await self.connections.of(conversation_of("", session, capabilities), capabilities)
+            self._say(connection, method, raw, session)
+        except ToolwireError as error:
+            log.debug("%s: %s cannot be handed on: %s", self.name, method[:200], error)
+
+    def _say(self, connection: RelayConnection, method: str, raw: Raw, session: object) -> None:
+        members: dict[str, Any] = _members(raw)
+        given = _members(members["_meta"]) if "_meta" in members else {}
+        meta: dict[str, Any] = {key: value for key, value in given.items() if key not in OF_ONE_CONNECTION}
+        try:
+            meta[HOPS_KEY] = _hops(given) + 1
+        except ProtocolError:
+            return
+        if connection.modern:
+            # META-6: nothing is known from earlier requests, so that a notification says who sends it.
+            meta[t.PROTOCOL_VERSION_KEY] = connection.revision
+            meta[t.CLIENT_CAPABILITIES_KEY] = carried(_declared(raw, session), self.withheld)
+            if t.CLIENT_INFO_KEY in given:
+                meta[t.CLIENT_INFO_KEY] = given[t.CLIENT_INFO_KEY]
+        connection.session.notify(method, {**members, "_meta": meta})
 
     # --- calls of a legacy server that are held for a modern client ---
 
@@ -480,9 +551,14 @@ _COMPLETE: Final = Raw(b'"complete"')
 _INPUT_REQUIRED: Final = Raw(b'"input_required"')
 
 
-def carried(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the capabilities of a client that a gateway can carry."""
+def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> dict[str, Any]:
+    """Return the capabilities of a client that a gateway can carry, without the extensions that are withheld."""
     kept = {name: value for name, value in capabilities.items() if name not in ("tasks", "extensions")}
+    extensions = capabilities.get("extensions")
+    if isinstance(extensions, Mapping):
+        told = {name: value for name, value in extensions.items() if name not in (t.TASKS_EXTENSION, *withheld)}
+        if told:
+            kept["extensions"] = told
     roots = kept.get("roots")
     if isinstance(roots, dict) and "listChanged" in roots:
         kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
@@ -512,8 +588,30 @@ def _client_of(call: Call) -> Hashable:
     return principal_key(call.principal) or cast("Hashable", call.request.caller)
 
 
+def _declared(raw: Raw, session: object) -> Mapping[str, Any]:
+    """Return the capabilities of the client that sent a notification: those in `_meta`, or of its connection."""
+    own = t.request_meta(raw).get(t.CLIENT_CAPABILITIES_KEY)
+    if isinstance(own, dict):
+        return own
+    lifecycle = session.peer.lifecycle if isinstance(session, Session) else None
+    return lifecycle.capabilities if isinstance(lifecycle, ServerLifecycle) else {}
+
+
+def _knows_more(call: Call) -> bool:
+    """Return whether a client takes result types of extensions, and nobody here has to read the result."""
+    if not call.request.modern or call.asking is not None or call.outer is not None:
+        return False
+    is_read = call.host.results_are_read and call.request.row.result is not t.Result
+    return "extensions" in call.request.capabilities and not is_read
+
+
 def _meta_for(
-    call: Call, connection: RelayConnection, sent: Sent, hops: int, progress_token: RequestId | None
+    call: Call,
+    connection: RelayConnection,
+    sent: Sent,
+    hops: int,
+    progress_token: RequestId | None,
+    withheld: Collection[str],
 ) -> Raw | dict[str, Any]:
     """Return `_meta` of the request to the server.
 
@@ -529,7 +627,7 @@ def _meta_for(
     if progress_token is not None:
         meta[t.PROGRESS_TOKEN_KEY] = progress_token
     if connection.modern:
-        _describe(call, connection, sent.meta, meta)
+        _describe(call, connection, sent.meta, meta, withheld)
     elif call.request.client is not UNSET:
         meta[CLIENT_KEY] = call.request.client
     if is_same and len(sent.raw_meta) <= _SHORT_META:
@@ -539,13 +637,23 @@ def _meta_for(
     return meta
 
 
-def _describe(call: Call, connection: RelayConnection, given: Mapping[str, Raw], meta: dict[str, Any]) -> None:
+def _describe(
+    call: Call,
+    connection: RelayConnection,
+    given: Mapping[str, Raw],
+    meta: dict[str, Any],
+    withheld: Collection[str],
+) -> None:
     """Say in `_meta` who asks, and what the client can do, as every request of 2026-07-28 does (META-1)."""
     request = call.request
     meta[t.PROTOCOL_VERSION_KEY] = connection.revision
     capabilities = given.get(t.CLIENT_CAPABILITIES_KEY)
-    if capabilities is None or b'"extensions"' in bytes(capabilities) or b'"tasks"' in bytes(capabilities):
-        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities)
+    if (
+        capabilities is None
+        or b'tasks"' in bytes(capabilities)
+        or (withheld and b'"extensions"' in bytes(capabilities))
+    ):
+        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities, withheld)
     else:
         meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
     client = given.get(t.CLIENT_INFO_KEY, request.client)
@@ -623,6 +731,32 @@ def _telling(call: Call) -> Callable[[Notice], None] | None:
     return tell
 
 
+def _extending(call: Call) -> Callable[[Notice], None] | None:
+    """Return what hands on notifications of extensions; None for a client that declares none."""
+    if "extensions" not in call.request.capabilities or call.outer is not None:
+        return None
+
+    def tell(notice: Notice) -> None:
+        params: Any = _of_all_connections(notice.raw)
+        if call.mask is not None:
+            params = call.mask(msgspec.json.decode(params))
+        call.outlet.notify(notice.method, params)
+
+    return tell
+
+
+def _with_public_addresses(ask: OnRequest, uris: UriNames) -> OnRequest:
+    """Return what answers the questions of a legacy server, which may show resources to the client."""
+
+    async def answer(request: Incoming) -> Any:
+        if request.raw is not UNSET:
+            raw = uris.in_result(request.raw)
+            request = msgspec.structs.replace(request, raw=raw, params=decode_params(request.row, raw))
+        return await ask(request)
+
+    return answer
+
+
 class _WaitingHere:
     """A client that waits in this process for a call that may be held."""
 
@@ -633,7 +767,7 @@ class _WaitingHere:
         _reporting(self._call)(params)
 
     def hear(self, notice: Notice) -> None:
-        tell = _telling(self._call)
+        tell = _extending(self._call) if is_unknown_method(notice.method) else _telling(self._call)
         if tell is not None:
             tell(notice)
 

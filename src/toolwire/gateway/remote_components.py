@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -14,7 +14,14 @@ from toolwire.client.connection import CEILING_SECONDS
 from toolwire.gateway.relaying import Answer, Relay, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import InvalidResponse, ServerError, ToolError
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    ProtocolError,
+    ResourceNotFound,
+    ServerError,
+    ToolError,
+    ToolwireError,
+)
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
 from toolwire.server.binding.results import OpenResult
@@ -23,6 +30,7 @@ from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import as_object, is_of_objects, output_schema_for
+from toolwire.server.kernel import Kernel
 
 R = TypeVar("R", bound=t.Result)
 
@@ -34,21 +42,30 @@ _SHORT_META: Final = 2048
 # Results of unknown tools are short: one sentence.
 _SHORT: Final = 500
 _UNKNOWN: Final = re.compile(rb"unknown tool|not found", re.IGNORECASE)
+#: How many servers are asked for an address that none of them lists.
+MAX_ASKED: Final = 8
 
 
 class Home(Protocol):
     """The server that has the components of another server."""
 
     relay: Relay
-    uris: UriNames
     trusts: bool
     """Whether what the other server calls public is public."""
+    schemes: frozenset[str]
+    """The schemes of the addresses that the other server lists."""
+    reads_directories: bool
+    """Whether the other server declares that it reads directories of skills."""
+
+    @property
+    def uris(self) -> UriNames:
+        """The addresses of the other server that are other ones here."""
 
     def component(self, like: Component) -> Component | None:
         """Return the component that is listed under the key of another one now."""
 
 
-def _seconds(relay: Relay) -> float:
+def handler_seconds(relay: Relay) -> float:
     """Return the time of a handler here. The time of the request itself is shorter, and its error names the server."""
     return CEILING_SECONDS + (relay.timeout or CEILING_SECONDS)
 
@@ -74,7 +91,7 @@ class RemoteTool(ToolBase):
             None,
             title=_given(definition.title),
             description=_given(definition.description),
-            timeout=_seconds(home.relay),
+            timeout=handler_seconds(home.relay),
         )
 
     def owns_state(self, call: Call) -> bool:
@@ -125,7 +142,7 @@ class RemotePrompt(Prompt):
         self._home = home
         self.remote: t.Prompt = definition
         arguments = () if definition.arguments is UNSET else definition.arguments
-        super().__init__(name=key, messages=(), arguments=arguments, timeout=_seconds(home.relay))
+        super().__init__(name=key, messages=(), arguments=arguments, timeout=handler_seconds(home.relay))
         self.title, self.description = _given(definition.title), _given(definition.description)
 
     def owns_state(self, call: Call) -> bool:
@@ -150,7 +167,10 @@ class RemoteResource(Resource):
         self._home = home
         self.remote: t.Resource = definition
         super().__init__(
-            home.uris.public(definition.uri), content="", name=definition.name or None, timeout=_seconds(home.relay)
+            home.uris.public(definition.uri),
+            content="",
+            name=definition.name or None,
+            timeout=handler_seconds(home.relay),
         )
         self.title, self.description = _given(definition.title), _given(definition.description)
 
@@ -161,17 +181,21 @@ class RemoteResource(Resource):
         return replace_members(self.remote, uri=self.uri)
 
     async def read(self, call: Call, uri: str) -> Any:
-        return await _read(self._home, call, self.remote.uri)
+        return await read_elsewhere(self._home, call, self.remote.uri)
 
 
 class RemoteTemplate(ResourceTemplate):
     """A resource template of another server."""
 
-    def __init__(self, home: Home, definition: t.ResourceTemplate, uri_template: str) -> None:
+    def __init__(self, home: Home, definition: t.ResourceTemplate) -> None:
         self._home = home
         self.remote: t.ResourceTemplate = definition
         super().__init__(
-            uri_template, _elsewhere, name=definition.name or None, screen=False, timeout=_seconds(home.relay)
+            home.uris.public_template(definition.uri_template),
+            _elsewhere,
+            name=definition.name or None,
+            screen=False,
+            timeout=handler_seconds(home.relay),
         )
         self.title, self.description = _given(definition.title), _given(definition.description)
 
@@ -185,7 +209,7 @@ class RemoteTemplate(ResourceTemplate):
         return sent
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
-        return await _read(self._home, call, self._home.uris.inner(uri))
+        return await read_elsewhere(self._home, call, self._home.uris.inner(uri))
 
 
 async def _elsewhere() -> str:
@@ -193,20 +217,44 @@ async def _elsewhere() -> str:
     raise ToolError("This resource is read at another server")
 
 
-async def _read(home: Home, call: Call, uri: str) -> Any:
+class UnlistedResources(ResourceTemplate):
+    """The resources of another server that it does not list, such as those that its tools link to."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__("{+uri}", _elsewhere, screen=False, timeout=handler_seconds(home.relay))
+        self.home: Home = home
+
+    def owns_state(self, call: Call) -> bool:
+        return self.home.relay.owns_state(call)
+
+    def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
+        return sent
+
+    async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
+        """Read an address at the first server that has it. Nothing says which one that is, and reading does no harm."""
+        ways = cast("Kernel", call.host).catalog.unlisted_ways()
+        homes = [found.component.home for found in ways if isinstance(found.component, UnlistedResources)]
+        scheme = uri.partition(":")[0]
+        homes.sort(key=lambda home: scheme not in home.schemes)
+        failure: ToolwireError = ResourceNotFound()
+        for home in homes[:MAX_ASKED]:
+            try:
+                return await read_elsewhere(home, call, home.uris.inner(uri))
+            except ResourceNotFound:
+                continue
+            except (ProtocolError, ToolError) as error:
+                failure = error
+        raise failure
+
+
+async def read_elsewhere(home: Home, call: Call, uri: str) -> Any:
+    """Read a resource of another server, under the address that it has there."""
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
     answer = await home.relay.send(call, "resources/read", sent)
-    # A server may call something public that it shows to nobody but the holder of its credential.
-    is_shared = home.trusts and call.host.is_for_everybody(call)
-    if answer.members is not None and "cacheScope" in answer.members and not is_shared:
-        answer.members["cacheScope"] = _PRIVATE
     result = handed_on(call, answer, t.ReadResourceResult, home)
-    if isinstance(result, t.ReadResourceResult):
-        if call.outer is not None:
-            return result.contents
-        if not is_shared or result.cache_scope is UNSET:
-            result.cache_scope = "private"
+    if isinstance(result, t.ReadResourceResult) and call.outer is not None:
+        return result.contents
     return result
 
 
@@ -235,6 +283,8 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     if answer.questions is not None:
         return answer.questions
     connection, raw, members = answer.connection, answer.raw, answer.members
+    if members is not None and "cacheScope" in members and not _is_shared(home, call):
+        members["cacheScope"] = _PRIVATE
     if home.uris.active:
         raw = home.uris.in_result(raw if members is None else Raw(_encode(members)))
         members = None if members is None else _members(raw)
@@ -244,7 +294,13 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
         return raw if members is None else _signed(call, members)
     if connection.modern and _is_question(raw):
         return _without_connection(_decoded(home, raw, t.InputRequiredResult))
-    return _without_connection(_decoded(home, raw, type_))
+    result = _without_connection(_decoded(home, raw, type_))
+    if isinstance(result, t.CacheableResult):
+        # 2026-07-28 demands both hints. Earlier revisions have none.
+        if result.cache_scope is UNSET or not _is_shared(home, call):
+            result.cache_scope = "private"
+        result.ttl_ms = 0 if result.ttl_ms is UNSET else result.ttl_ms
+    return result
 
 
 def _signed(call: Call, members: dict[str, Any]) -> Raw:
@@ -263,6 +319,14 @@ def _signed_meta(meta: bytes, signature: bytes) -> Raw:
     own.pop(t.SUBSCRIPTION_ID_KEY, None)
     own[t.SERVER_INFO_KEY] = Raw(signature)
     return Raw(_encode(own))
+
+
+def _is_shared(home: Home, call: Call) -> bool:
+    """Return whether others may keep a result that the other server calls public.
+
+    A server may call something public that it shows to nobody but the holder of its credential.
+    """
+    return home.trusts and call.host.is_for_everybody(call)
 
 
 class _Kind(msgspec.Struct):

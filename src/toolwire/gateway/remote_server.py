@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire._version import __version__
 from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
-from toolwire.client.requests import Read
+from toolwire.client.requests import Read, reader
 from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
+from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections
-from toolwire.gateway.names import MAX_NAME, bounded_name, named_uri
+from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
     RemoteCompletion,
@@ -33,7 +34,9 @@ from toolwire.gateway.remote_components import (
     RemoteResource,
     RemoteTemplate,
     RemoteTool,
+    UnlistedResources,
 )
+from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
@@ -46,7 +49,8 @@ from toolwire.protocol.errors import (
     TransportError,
     Unreachable,
 )
-from toolwire.server.catalog import MISSING_KEY, Catalog
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.catalog import MISSING_KEY, Catalog, SkillSet
 from toolwire.server.components import Component
 from toolwire.server.server import Server
 
@@ -78,7 +82,6 @@ GATEWAYS_KEY: Final = "io.toolwire/gateways"
 #: How many marks, and how many names of missing servers, are taken from another server.
 MAX_NOTES: Final = 100
 
-_Address: TypeAlias = tuple[str, str]
 State: TypeAlias = Literal["connecting", "ready", "away"]
 Item = TypeVar("Item")
 
@@ -89,6 +92,7 @@ class _Lists:
     def __init__(self) -> None:
         self.tools: list[t.Tool] = []
         self.prompts: list[t.Prompt] = []
+        self.skills: list[t.Skill] = []
         self.resources: list[t.Resource] = []
         self.templates: list[t.ResourceTemplate] = []
         self.is_partial: bool = False
@@ -99,6 +103,16 @@ class _Lists:
         self.ttl: float | None = None
         """For how many seconds the lists count as fresh; None where the server does not say it."""
         self.is_public: bool = True
+
+
+class _SkillPage(t.CacheableResult, kw_only=True):
+    """One page of `skills/list`. Each entry is read by itself, so that a broken one does not take the others away."""
+
+    skills: list[Raw]
+    next_cursor: str | UnsetType | None = UNSET
+
+
+_read_skills: Final[Read[_SkillPage]] = reader(_SkillPage)
 
 
 class RemoteServer(Server):
@@ -126,8 +140,12 @@ class RemoteServer(Server):
         self.back_connections: BackConnections = BackConnections(
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision
         )
-        self.uris: UriNames = UriNames(name)
-        self.relay: Relay = Relay(name, self.back_connections, timeout=timeout, suspect=self.suspect)
+        self._addresses = Addresses(self)
+        self.relay: Relay = Relay(
+            name, self.back_connections, timeout=timeout, suspect=self.suspect, uris=self._addresses.names
+        )
+        self.reads_directories: bool = False
+        self.schemes: frozenset[str] = frozenset()
         self.state: State = "connecting"
         self.error: str | None = None
         """Why the other server is away; None while it is there."""
@@ -155,19 +173,25 @@ class RemoteServer(Server):
         self._reading: asyncio.Task[None] | None = None
         self._is_outdated = False
         self._watched: list[Any] = []
+        self._listened: list[Catalog] = []
         self._followed: set[str] = set()
         """The resources whose updates the other server tells of, as it knows them."""
         self._subscribers: list[asyncio.Future[None]] = []
         """The clients that wait until the other server tells of the resources that they subscribed to."""
         self._deadline = 0.0
         self._users = 0
-        self._renamed: set[_Address] = set()
-        self._claimed: set[_Address] = set()
+        self._made_for = 0
+        """The generation of addresses that the components were made for."""
         self.retires: bool = False
         """Whether calls in flight go on after the server was removed."""
         self._closing: asyncio.Future[None] | None = None
         self.catalog.notes = {MISSING_KEY: [name]}
         self.catalog.follower = self
+
+    @property
+    def uris(self) -> UriNames:
+        """The addresses of the other server that are other ones here."""
+        return self._addresses.names
 
     # --- beginning and end ---
 
@@ -187,6 +211,9 @@ class RemoteServer(Server):
             hub = catalog.owner.kernel.hub
             hub.watchers.append(self._watch)
             self._watched.append(hub)
+        for catalog in self.catalog.hosts():
+            catalog.listeners.append(self._host_changed)
+            self._listened.append(catalog)
         self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
 
     async def end(self) -> None:
@@ -197,6 +224,9 @@ class RemoteServer(Server):
         for hub in self._watched:
             hub.watchers.remove(self._watch)
         self._watched.clear()
+        for catalog in self._listened:
+            catalog.listeners.remove(self._host_changed)
+        self._listened.clear()
         for task in (self._keeper, self._reading):
             if task is not None:
                 task.cancel()
@@ -495,22 +525,28 @@ class RemoteServer(Server):
             except ProtocolError as error:
                 # Servers that have resources and no templates often do not know the method.
                 log.debug("%s lists no templates: %s", self.name, error)
+        if t.has_capability(connection.agreement.capabilities, f"extensions.{t.SKILLS_EXTENSION}"):
+            from toolwire.gateway.remote_skills import read_entries
+
+            entries = await read("skills/list", _read_skills, lambda page: page.skills)
+            lists.skills = read_entries(self.name, entries)
         return lists
 
     def _publish(self, lists: _Lists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
         catalog = self.catalog
         self._cancel_unlisting()
-        renamed = self._renamed
-        self._rename(lists)
-        # Definitions of tools refer to addresses, so that all of them are new where addresses have other names now.
-        known = catalog.tools if self._renamed == renamed else {}
-        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), known)
+        self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills))
+        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools)
         prompts = self._made(
             lists.prompts, lambda each: RemotePrompt(self, each, self._name(each.name)), catalog.prompts
         )
         resources = self._made(lists.resources, lambda each: RemoteResource(self, each), catalog.resources)
-        templates = self._made(lists.templates, self._template, catalog.templates)
+        templates = self._made(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates)
+        self._made_for = self.uris.generation
+        listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
+        self.schemes = frozenset(uri.partition(":")[0] for uri in listed)
+        skill_set = self._extend(lists.skills)
         changed = [
             family
             for family, before, after in (
@@ -518,12 +554,13 @@ class RemoteServer(Server):
                 ("prompts", catalog.prompts, prompts),
                 ("resources", catalog.resources, resources),
                 ("resources", catalog.templates, templates),
+                ("resources", catalog.skill_set.skills, skill_set.skills),
             )
             if before != after or (catalog.is_unlisted and after)
         ]
         catalog.is_unlisted = False
         catalog.tools, catalog.prompts = tools, prompts
-        catalog.resources, catalog.templates = resources, templates
+        catalog.resources, catalog.templates, catalog.skill_set = resources, templates, skill_set
         self._offer_completions()
         own = [self.name] if lists.is_partial else []
         self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
@@ -544,49 +581,60 @@ class RemoteServer(Server):
                 log.warning("%s: %r is left out: %s", self.name, label[:200], error)
                 continue
             known = before.get(component.key)
-            if known is not None and t.encode(known.remote) == t.encode(component.remote):
+            if known is not None and self._is_same(known, component):
                 component = known
             made.setdefault(component.key, component)
         return made
 
+    def _is_same(self, known: Any, made: Any) -> bool:
+        """Return whether two components are listed the same way. Addresses may stand in their definitions."""
+        if t.encode(known.remote) != t.encode(made.remote):
+            return False
+        return self._made_for == self.uris.generation or t.encode(known.wire(MODERN)) == t.encode(made.wire(MODERN))
+
     def _name(self, name: str) -> str:
         return bounded_name(name, self._room)
 
-    def _template(self, definition: t.ResourceTemplate) -> RemoteTemplate:
-        is_renamed = ("templates", definition.uri_template) in self._renamed
-        return RemoteTemplate(
-            self, definition, named_uri(definition.uri_template, self.name) if is_renamed else definition.uri_template
+    def _extend(self, skills: list[t.Skill]) -> SkillSet:
+        """Offer the extensions that the other server declares; return its skills. Those that it had before stay."""
+        connection = self.back_connections.shared.connection
+        catalog = self.catalog
+        if connection is None:
+            return catalog.skill_set
+        declared = extensions_of(self, catalog, connection.agreement.capabilities)
+        catalog.further_capabilities = further_capabilities(connection.agreement.capabilities)
+        catalog.elsewhere = UnlistedResources(self) if "resources/read" in connection.callable else None
+        extensions = connection.agreement.capabilities.get("extensions", {})
+        self.reads_directories = (
+            t.SKILLS_EXTENSION in declared and extensions[t.SKILLS_EXTENSION].get("directoryRead") is True
         )
+        kept = {
+            name: each if (known := catalog.extensions.get(name)) is None or known.settings != each.settings else known
+            for name, each in declared.items()
+        }
+        if kept != catalog.extensions:
+            catalog.set_extensions(kept)
+            self._host_changed("extensions")
+        if t.SKILLS_EXTENSION not in kept:
+            return SkillSet()
+        from toolwire.gateway.remote_skills import skill_set_of
 
-    def _rename(self, lists: _Lists) -> None:
-        """Rename addresses that another server had first. While an address is listed, it is never renamed again."""
-        own = {("resources", each.uri) for each in lists.resources}
-        own |= {("templates", each.uri_template) for each in lists.templates}
-        renamed = self._renamed & own
-        for host in self.catalog.hosts():
-            claims = host.addresses
-            for address in own - renamed:
-                holder = claims.setdefault(address, self)
-                if holder is not self or any(_has(each, address) for each in host.local()):
-                    renamed.add(address)
-        self._renamed = renamed
-        self._give_up(keeping=own - renamed)
-        self.uris.rename(
-            (uri for kind, uri in renamed if kind == "resources"), (uri for kind, uri in renamed if kind == "templates")
-        )
+        return skill_set_of(self, skills, catalog.skill_set)
+
+    def _host_changed(self, family: str) -> None:
+        """Take note of the extensions that this server has, and that no server which mounts it can offer."""
+        if family == "extensions":
+            withheld = (
+                identifier
+                for host in self.catalog.hosts()
+                for identifier, owners in host.withheld_extensions().items()
+                if self in owners
+            )
+            self.relay.withhold(frozenset(withheld))
 
     def give_up_addresses(self) -> None:
         """Leave all addresses to others, before the server is unmounted."""
-        self._give_up()
-
-    def _give_up(self, keeping: Collection[_Address] = ()) -> None:
-        """Leave addresses that this server does not have any more to others."""
-        for host in self.catalog.hosts():
-            claims = host.addresses
-            for address in [each for each in self._claimed if each not in keeping]:
-                if claims.get(address) is self:
-                    del claims[address]
-        self._claimed = set(keeping)
+        self._addresses.give_up()
 
     def _offer_completions(self) -> None:
         """Offer completions for all arguments, where the other server has any."""
@@ -666,11 +714,6 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
     return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
 
 
-def _has(catalog: Catalog, address: _Address) -> bool:
-    kind, key = address
-    return key in (catalog.resources if kind == "resources" else catalog.templates)
-
-
 async def _all_pages(
     connection: ClientConnection,
     method: str,
@@ -691,7 +734,7 @@ async def _all_pages(
         found.extend(listed)
         pages.append(page)
         cursor = page.next_cursor
-        if cursor is UNSET or bounds.is_repeated(cursor):
+        if cursor is UNSET or cursor is None or bounds.is_repeated(cursor):
             return found, True, pages
     log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
     return found, False, pages

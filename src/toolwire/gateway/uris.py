@@ -1,4 +1,4 @@
-"""Addresses of resources that two servers behind a gateway have, and their places in results.
+"""Addresses of one server that are known under other addresses here, and their places in messages.
 
 An address stays as it is, because content and hosts refer to it. Only where another server has the address already,
 it carries the name of its server. Then it is rewritten wherever the protocol has it. Files and texts are never changed.
@@ -6,100 +6,177 @@ it carries the name of its server. Then it is rewritten wherever the protocol ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from toolwire.gateway.names import named_uri, plain_uri
+from toolwire.gateway.names import Renaming
 from toolwire.protocol.uri_template import UriTemplate
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
-_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
 
 
 class UriNames:
     """The addresses of one server that are known under other addresses here."""
 
-    def __init__(self, back: str) -> None:
-        self._back = back
+    def __init__(self) -> None:
         self._public: dict[str, str] = {}
-        self._templates: list[UriTemplate] = []
+        self._inner: dict[str, str] = {}
+        self._kept: frozenset[str] = frozenset()
+        self._roots: dict[str, Renaming] = {}
+        self._public_roots: dict[str, Renaming] = {}
+        self._templates: dict[str, tuple[UriTemplate, Renaming]] = {}
+        self.generation: int = 0
+        """Another number, whenever an address got another name."""
+        # The members of results, messages, content blocks and entries in which addresses stand.
+        self._places: dict[str, Callable[[Raw], Any]] = {
+            "_meta": self._in_meta,
+            "uri": self._address,
+            "content": self._in_blocks,
+            "contents": self._in_blocks,
+            "messages": self._in_blocks,
+            "resource": self._in_block,
+            "resources": self._in_blocks,
+            "skill": self._in_block,
+            "inputRequests": self._in_questions,
+        }
 
-    def rename(self, uris: Iterable[str], templates: Iterable[str]) -> None:
-        """Rename these addresses, and no others."""
-        self._public = {uri: named_uri(uri, self._back) for uri in uris}
-        self._templates = [UriTemplate(template, screen=False) for template in templates]
+    def rename(
+        self,
+        uris: Mapping[str, Renaming],
+        roots: Mapping[str, Renaming],
+        templates: Mapping[str, Renaming],
+        kept: Collection[str],
+    ) -> None:
+        """Rename these addresses, all addresses below these roots, and those of these templates, and no others.
+
+        `kept` are further addresses of the server, which stay as they are although a template may match them.
+        """
+        public = {uri: renaming.public(uri) for uri, renaming in uris.items()}
+        known = {text: renaming for text, (_, renaming) in self._templates.items()}
+        if (public, dict(roots), dict(templates)) != (self._public, self._roots, known):
+            self.generation += 1
+        self._public = public
+        self._inner = {address: uri for uri, address in public.items()}
+        self._kept = frozenset(kept)
+        self._roots = dict(roots)
+        self._public_roots = {renaming.public(root): renaming for root, renaming in roots.items()}
+        self._templates = {text: (UriTemplate(text, screen=False), each) for text, each in templates.items()}
 
     @property
     def active(self) -> bool:
         """Return whether any address is renamed."""
-        return bool(self._public or self._templates)
+        return bool(self._public or self._roots or self._templates)
 
     def public(self, uri: str) -> str:
         """Return the address that clients know."""
         known = self._public.get(uri)
         if known is not None:
             return known
-        if any(template.match(uri) is not None for template in self._templates):
-            return named_uri(uri, self._back)
+        if uri in self._kept:
+            return uri
+        renaming = _above(self._roots, uri)
+        if renaming is not None:
+            return renaming.public(uri)
+        for template, change in self._templates.values():
+            if _matches(template, uri):
+                return change.public(uri)
         return uri
+
+    def public_template(self, text: str) -> str:
+        """Return the template of addresses that clients know."""
+        found = self._templates.get(text)
+        return text if found is None else found[1].public(text)
 
     def inner(self, uri: str) -> str:
         """Return the address that the server knows."""
-        plain = plain_uri(uri, self._back) if self.active else None
-        return plain if plain is not None and self.public(plain) == uri else uri
+        known = self._inner.get(uri)
+        if known is not None:
+            return known
+        renaming = _above(self._public_roots, uri)
+        plain = None if renaming is None else renaming.inner(uri)
+        if plain is not None:
+            return plain
+        for template, change in self._templates.values():
+            plain = change.inner(uri)
+            if plain is not None and _matches(template, plain):
+                return plain
+        return uri
 
     # --- places in messages ---
 
     def in_result(self, raw: Raw) -> Raw:
-        """Return a result with public addresses: in contents, links, embedded resources, messages and `_meta`."""
-        members: dict[str, Any] = _members(raw)
-        self._in_meta(members)
-        for name in ("content", "contents"):
-            if name in members:
-                members[name] = [self._in_block(item) for item in _items(members[name])]
-        if "messages" in members:
-            members["messages"] = [self._in_message(item) for item in _items(members["messages"])]
-        return Raw(_encode(members))
+        """Return a result with public addresses, wherever the protocol has addresses.
 
-    def _in_message(self, raw: Raw) -> Raw:
-        members: dict[str, Any] = _members(raw)
-        if "content" in members:
-            content = members["content"]
-            is_list = bytes(content).startswith(b"[")
-            members["content"] = (
-                [self._in_block(item) for item in _items(content)] if is_list else self._in_block(content)
-            )
-        return Raw(_encode(members))
+        They are in contents, links and embedded resources, in messages and the questions of a server, in the entries of
+        skills and directories, and in `_meta`.
+        """
+        return _changed(raw, self._places)
 
-    def _in_block(self, raw: Raw) -> Raw:
-        """Rewrite one content block, or the contents of one resource."""
-        members: dict[str, Any] = _members(raw)
-        self._in_meta(members)
-        if "uri" in members:
-            members["uri"] = self.public(_text(members["uri"]))
-        if "resource" in members:
-            members["resource"] = self._in_block(members["resource"])
-        return Raw(_encode(members))
-
-    def _in_meta(self, members: dict[str, Any]) -> None:
-        if "_meta" in members:
-            members["_meta"] = self.in_meta(_members(members["_meta"]))
-
-    def in_meta(self, meta: dict[str, Any]) -> dict[str, Any]:
+    def in_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return `_meta` with the public address of its user interface (SEP-1865: nested, or flat as it was)."""
         changed = dict(meta)
         flat = _plain(meta.get("ui/resourceUri"))
         if isinstance(flat, str):
             changed["ui/resourceUri"] = self.public(flat)
-        nested = _plain(meta.get("ui"))
-        if isinstance(nested, dict) and isinstance(nested.get("resourceUri"), str):
+        nested = meta.get("ui")
+        if isinstance(nested, Raw):
+            changed["ui"] = _changed(nested, {"resourceUri": self._address})
+        elif isinstance(nested, dict) and isinstance(nested.get("resourceUri"), str):
             changed["ui"] = {**nested, "resourceUri": self.public(nested["resourceUri"])}
         return changed
+
+    def _address(self, raw: Raw) -> Any:
+        uri = _plain(raw)
+        return self.public(uri) if isinstance(uri, str) else raw
+
+    def _in_meta(self, raw: Raw) -> Any:
+        return self.in_meta(_members(raw)) if _is(raw, b"{") else raw
+
+    def _in_block(self, raw: Raw) -> Any:
+        """Rewrite a content block, the contents of a resource, a message, or the entry of a resource or skill."""
+        return _changed(raw, self._places)
+
+    def _in_blocks(self, raw: Raw) -> Any:
+        return [self._in_block(item) for item in _items(raw)] if _is(raw, b"[") else self._in_block(raw)
+
+    def _in_questions(self, raw: Raw) -> Any:
+        """Rewrite the questions of a server, each by its key."""
+        if not _is(raw, b"{"):
+            return raw
+        return {key: _changed(question, {"params": self._in_block}) for key, question in _members(raw).items()}
+
+
+def _changed(raw: Raw, members: Mapping[str, Callable[[Raw], Any]]) -> Raw:
+    """Return a JSON object with some of its members changed. The others are the bytes that they were."""
+    if not _is(raw, b"{"):
+        return raw
+    found: dict[str, Any] = _members(raw)
+    for name in found.keys() & members.keys():
+        found[name] = members[name](found[name])
+    return Raw(_encode(found))
+
+
+def _is(raw: Raw, opening: bytes) -> bool:
+    return bytes(memoryview(raw)[:64]).lstrip()[:1] == opening
+
+
+def _above(roots: Mapping[str, Renaming], uri: str) -> Renaming | None:
+    """Return the renaming of the root that an address is, or lies below."""
+    while roots and uri:
+        found = roots.get(uri)
+        if found is not None:
+            return found
+        uri = uri.rpartition("/")[0]
+    return None
+
+
+def _matches(template: UriTemplate, uri: str) -> bool:
+    return template.unmatchable is None and template.match(uri) is not None
 
 
 def _plain(value: Any) -> Any:

@@ -5,9 +5,10 @@ What a revision does not have is absent from its table, so that no handler has t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -301,3 +302,33 @@ _METHODS_BY_REVISION = {revision: _methods_of(revision) for revision in REVISION
 def methods(revision: str) -> Mapping[str, Method]:
     """The methods of one revision, by name; a method that it does not have is not in the mapping."""
     return _METHODS_BY_REVISION[revision]
+
+
+# 2026-07-28 basic/transports/streamable-http: the header Mcp-Method repeats the name.
+_NAME: Final = re.compile(r"[!-~]{1,200}")
+_SLASHES: Final = re.compile("/+")
+#: The methods of the extensions that this library serves.
+SERVED_EXTENSIONS: Final = frozenset({"skills/list", "skills/get", "resources/directory/read"})
+_SPELLED: Final = {name.casefold(): name for name in (*SERVED_EXTENSIONS, *(row.name for row in METHODS))}
+
+
+def is_method_name(text: str) -> bool:
+    """Say whether a text can be the name of a method: visible ASCII characters, without spaces."""
+    return _NAME.fullmatch(text) is not None
+
+
+def liberally_read(name: str) -> str:
+    """Return the known method that a liberal receiver reads in a name; the name itself, if there is none.
+
+    A check of the calls of a method must not depend on how the receiver reads its name.
+    """
+    return _SPELLED.get(_spelled(name), name)
+
+
+def is_unknown_method(name: str) -> bool:
+    """Say whether a name can only be that of a method that this library does not know."""
+    return is_method_name(name) and _spelled(name) not in _SPELLED
+
+
+def _spelled(name: str) -> str:
+    return _SLASHES.sub("/", name.strip("/")).casefold()

@@ -89,6 +89,7 @@ def request_digest(method: str, params: t.RoundRequestParams) -> str:
         for field in params.__struct_fields__
         if field not in ("meta", "input_responses", "request_state") and (value := getattr(params, field)) is not UNSET
     }
+    own.update(params.extra)  # The members of an extension's method, which no type here knows.
     return digest(method, {name: msgspec.json.decode(v) if isinstance(v, Raw) else v for name, v in own.items()})
 
 

@@ -231,11 +231,17 @@ class Access:
 
     def readable(self, uri: str, view: View | None) -> Found[Any] | None:
         """Return the resource or template behind an address, as far as a caller sees it."""
-        matched = self.matched(uri, view)
+        matched = self._listed(uri, view)
         return None if matched is None else matched[0]
 
     def matched(self, uri: str, view: View | None) -> tuple[Found[Any], dict[str, str]] | None:
-        """Return the resource or template behind an address, and the variables that the template takes from it."""
+        """Return the resource or template behind an address, and the variables that the template takes from it.
+
+        An address that no list has may be known to a server elsewhere.
+        """
+        return self._listed(uri, view) or self._catalog.unlisted(uri)
+
+    def _listed(self, uri: str, view: View | None) -> tuple[Found[Any], dict[str, str]] | None:
         sees = None if view is None else view.sees
         found = self._catalog.resource(uri, sees)
         return self._catalog.template(uri, sees) if found is None else (found, {})

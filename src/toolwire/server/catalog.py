@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.methods import is_unknown_method
 from toolwire.server.call import OwnServer
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Effective, TagRule
-from toolwire.server.extensions import Extension, ExtensionMethod
+from toolwire.server.extensions import AnyMethod, Extension, ExtensionMethod, merged_settings
 from toolwire.server.middleware import Middleware
 from toolwire.server.subscriptions import Hub
 
@@ -149,10 +150,22 @@ class Claim(NamedTuple):
 
 
 class _Extended(NamedTuple):
-    """The extensions that a server offers, and every way to their methods, the nearest first."""
+    """The extensions that a server offers, their settings, and every way to their methods, the nearest first."""
 
     extensions: dict[str, Extension]
+    settings: dict[str, dict[str, Any]]
     methods: dict[str, list[Found[ExtensionMethod]]]
+    unknown: list[Found[AnyMethod]]
+    """The ways to the servers that have methods which nobody here knows."""
+    withheld: dict[str, list[Owner]]
+    """The extensions that cannot be offered, and the servers that have them."""
+
+
+class SkillSource(Protocol):
+    """A server elsewhere that has skills."""
+
+    async def get_skill(self, call: Any, uri: str) -> Any | None:
+        """Return its answer to `skills/get`; None where it has no such skill."""
 
 
 class SkillSet(Struct, frozen=True):
@@ -168,6 +181,18 @@ class SkillSet(Struct, frozen=True):
     """The digest of every file, by its URI."""
     folders: tuple[str, ...] = ()
     """The folders that the skills come from."""
+    open_roots: dict[str, Resource] = {}
+    """The roots of skills whose files nobody here knows, each with the component that reads them."""
+    source: SkillSource | None = None
+    """The server elsewhere that may have skills which it does not list."""
+
+    def below_open_root(self, uri: str) -> Resource | None:
+        """Return the skill that may have a file or a directory at an address."""
+        while self.open_roots and uri:
+            if uri in self.open_roots:
+                return self.open_roots[uri]
+            uri = uri.rpartition("/")[0]
+        return None
 
 
 class Catalog:
@@ -200,6 +225,10 @@ class Catalog:
         """Whether a list is an error while components of a mounted server are missing in it."""
         self.version: int = 0
         self._mark: str | None = None
+        self.elsewhere: ResourceTemplate | None = None
+        """Reads addresses that the server of these components does not list. It lives elsewhere."""
+        self.further_capabilities: dict[str, Any] = {}
+        """Capabilities of a server that lives elsewhere which nobody here knows."""
         self.addresses: dict[tuple[str, str], Owner] = {}
         """The addresses of mounted servers that live elsewhere, by kind and text. The first one keeps it."""
         self.notes: dict[str, list[str]] = {}
@@ -277,7 +306,7 @@ class Catalog:
         if any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
             for host in hosts:
                 host.owner.kernel.compose()
-        for kind in ("tools", "resources", "prompts"):
+        for kind in ("tools", "resources", "prompts", _EXTENSIONS):
             # The components of a server that lives elsewhere may not be known yet.
             self.changed(kind, for_sure=not catalog.followers)
         for host in hosts:
@@ -366,7 +395,8 @@ class Catalog:
     # --- extensions ---
 
     def add_extension(self, extension: Extension) -> None:
-        self.claim(extension, "extension", extension.identifier)
+        if not extension.is_remote:
+            self.claim(extension, "extension", extension.identifier)
         self.extensions[extension.identifier] = extension
         self.changed(_EXTENSIONS)
 
@@ -400,30 +430,69 @@ class Catalog:
                     f"{both} both have the {claim.kind} {claim.name}: take it from one of them, or mount only one"
                 )
 
+    def set_extensions(self, extensions: dict[str, Extension]) -> None:
+        """Replace the extensions of a server that lives elsewhere."""
+        self.extensions = extensions
+        self.changed(_EXTENSIONS)
+
     def all_extensions(self) -> Mapping[str, Extension]:
         """Return the extensions of this server and of those mounted in it, by their identifiers."""
         return self._all_extended().extensions
 
+    def extension_settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the settings of the extensions, merged where several servers have one together."""
+        return self._all_extended().settings
+
+    def all_further_capabilities(self) -> dict[str, Any]:
+        """Return the capabilities of servers elsewhere that nobody here knows. The first server decides."""
+        found: dict[str, Any] = {}
+        for catalog in (self, *self.family()):
+            for name, value in catalog.further_capabilities.items():
+                held = found.setdefault(name, value)
+                if isinstance(held, dict) and isinstance(value, dict):
+                    found[name] = {**value, **held}
+        return found
+
+    def withheld_extensions(self) -> Mapping[str, list[Owner]]:
+        """Return the extensions that are not offered, because nothing says which server a request is for.
+
+        Each comes with the servers elsewhere that have it.
+        """
+        return self._all_extended().withheld
+
     def extension_method(self, name: str, sees: Sees | None = None) -> Found[ExtensionMethod] | None:
         """Return a method of an extension; None where there is none, or where the caller does not see it."""
-        ways = self._all_extended().methods.get(name, ())
-        return next((found for found in ways if sees is None or sees(found)), None)
+        extended = self._all_extended()
+        ways: Iterable[Found[Any]] = extended.methods.get(name) or self.unknown_methods(name, sees)
+        return next((each for each in ways if sees is None or sees(each)), None)
+
+    def unknown_methods(self, name: str, sees: Sees | None = None) -> list[Found[AnyMethod]]:
+        """Return the ways to the servers elsewhere that may have a method, the likeliest first.
+
+        All of them have the same servers on the way, so that the same rules hold for each.
+        """
+        extended = self._all_extended()
+        if not extended.unknown or name in extended.methods or not is_unknown_method(name):
+            return []
+        ways = [each for each in extended.unknown if sees is None or sees(each)]
+        ways.sort(key=lambda each: -each.component.likelihood(name))
+        first: dict[Owner, Found[AnyMethod]] = {}
+        for each in ways:
+            if each.way[:-1] == ways[0].way[:-1]:
+                first.setdefault(each.owner, each)
+        return list(first.values())
 
     def _all_extended(self) -> _Extended:
         version, known = self.version, self._extended
         if known is None or known[0] != version:
-            found = _Extended({}, {})
-            self._collect(found, ())
-            known = self._extended = (version, found)
+            known = self._extended = (version, _extended(self._each_extension(())))
         return known[1]
 
-    def _collect(self, found: _Extended, way: Way) -> None:
-        for extension in self.extensions.values():
-            found.extensions[extension.identifier] = extension
-            for method in extension.methods.values():
-                found.methods.setdefault(method.key, []).append(Found(method, self.owner, way))
-        for mount in self.mounts:
-            mount.catalog._collect(found, (*way, mount))
+    def _each_extension(self, way: Way) -> Iterator[tuple[Extension, Owner, Way]]:
+        for extension in tuple(self.extensions.values()):
+            yield extension, self.owner, way
+        for mount in tuple(self.mounts):
+            yield from mount.catalog._each_extension((*way, mount))
 
     # --- finding ---
 
@@ -449,7 +518,8 @@ class Catalog:
     def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them. The file of a skill comes before a resource
         # of the same address, because its skill promises a digest.
-        for own in (self.skill_set.files.get(uri), self.resources.get(uri)):
+        skills = self.skill_set
+        for own in (skills.files.get(uri), self.resources.get(uri), skills.below_open_root(uri)):
             if own is not None:
                 found = Found(own, self.owner, way)
                 if sees is None or sees(found):
@@ -485,8 +555,29 @@ class Catalog:
             variables = template.template.match(uri)
             if variables is not None:
                 return found, variables
-        mounted = (mount.catalog.template(uri, sees, (*way, mount)) for mount in self.mounts)
-        return next((matched for matched in mounted if matched is not None), None)
+        mounted = [mount.catalog.template(uri, sees, (*way, mount)) for mount in self.mounts]
+        matched = [each for each in mounted if each is not None]
+        # Of templates that are equally specific, that of the first mount is used.
+        return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
+
+    def unlisted(self, uri: str) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
+        """Return what reads an address that no list has, at a server elsewhere; None for any other address.
+
+        An address that some caller sees is none of these, whoever asks.
+        """
+        ways = self.unlisted_ways()
+        if not ways or self.resource(uri) is not None or self.template(uri) is not None:
+            return None
+        return ways[0], {"uri": uri}
+
+    def unlisted_ways(self, way: Way = ()) -> list[Found[ResourceTemplate]]:
+        """Return the ways to the servers elsewhere that may know addresses which they do not list.
+
+        All of them have the same servers on the way, so that the same rules hold for each.
+        """
+        own = [] if self.elsewhere is None else [Found(self.elsewhere, self.owner, way)]
+        found = [*own, *(each for mount in self.mounts for each in mount.catalog.unlisted_ways((*way, mount)))]
+        return [each for each in found if each.way[:-1] == found[0].way[:-1]]
 
     def completion(self, reference: str, name: str, argument: str, way: Way) -> tuple[Completion, Any] | None:
         """Find the completion for an argument, and its server: this one, or the nearest one on the way.
@@ -521,6 +612,8 @@ class Catalog:
         for extension in tuple(self.extensions.values()):
             for method in tuple(extension.methods.values()):
                 yield Found(method, self.owner, way)
+            if extension.any_method is not None:
+                yield Found(extension.any_method, self.owner, way)
         for mount in tuple(self.mounts):
             yield from mount.catalog.each((*way, mount))
 
@@ -610,6 +703,40 @@ class Catalog:
             "skills": self.skill_set.skills,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+def _extended(ways: Iterable[tuple[Extension, Owner, Way]]) -> _Extended:
+    """Put together the extensions that a server offers: its own, and those of the servers mounted in it."""
+    found = _Extended({}, {}, {}, [], {})
+    by_identifier: dict[str, list[tuple[Extension, Owner, Way]]] = {}
+    for each in ways:
+        by_identifier.setdefault(each[0].identifier, []).append(each)
+    for identifier, held in by_identifier.items():
+        offered = _offered([extension for extension, _, _ in held])
+        if offered:
+            found.extensions[identifier] = offered[0]
+            found.settings[identifier] = merged_settings(offered)
+        for extension, owner, way in held:
+            if extension not in offered:
+                found.withheld.setdefault(identifier, []).append(owner)
+                continue
+            for method in tuple(extension.methods.values()):
+                found.methods.setdefault(method.key, []).append(Found(method, owner, way))
+            if extension.any_method is not None:
+                found.unknown.append(Found(extension.any_method, owner, way))
+    return found
+
+
+def _offered(held: list[Extension]) -> list[Extension]:
+    """Return those of several extensions of one identifier that are offered.
+
+    A server here is preferred to one elsewhere. Of those elsewhere nothing says which one a request is for, unless it
+    is the only one, or this library knows the extension and answers for all of them.
+    """
+    here = [each for each in held if not each.is_remote or each.is_shared]
+    if here:
+        return here
+    return held if len(set(held)) == 1 else []
 
 
 def changed_files(before: dict[str, str], after: dict[str, str]) -> list[str]:

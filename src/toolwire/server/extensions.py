@@ -7,6 +7,7 @@ them, too (2026-07-28 basic/versioning, extension negotiation); others work for 
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
+from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import CARRY_EXTENSIONS, REVISIONS
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.types.capabilities import is_extension_identifier
@@ -66,9 +68,11 @@ class Extension:
         families: Iterable[str],
         catalog: Host,
         is_shared: bool = False,
+        is_remote: bool = False,
     ) -> None:
         """`is_shared`: the handlers answer from the catalogue of the server that gets the request, mounted servers and
-        all. So servers that are mounted together may each have the extension.
+        all. So servers that are mounted together may each have the extension. `is_remote`: it is the extension of a
+        server that lives elsewhere. It never takes a name from another extension.
         """
         if not is_extension_identifier(identifier):
             raise ServerError(
@@ -87,6 +91,9 @@ class Extension:
         self.filters: dict[str, ListenFilter] = {}
         self.result_types: set[str] = set()
         self.is_shared = is_shared
+        self.is_remote = is_remote
+        self.any_method: AnyMethod | None = None
+        """Takes the requests and notifications whose names nobody here knows."""
         self._catalog = catalog
 
     @property
@@ -151,10 +158,13 @@ class Extension:
         )
 
     def _claim(self, kind: str, name: str) -> None:
-        self._catalog.claim(self, kind, name)
+        if not self.is_remote:
+            self._catalog.claim(self, kind, name)
 
     def claims(self) -> Iterator[tuple[str, str]]:
         """Yield the names that no other extension of the server can have, each with its kind."""
+        if self.is_remote:
+            return
         yield "extension", self.identifier
         yield from (("method", name) for name in tuple(self.rows))
         yield from (("listen filter", name) for name in tuple(self.filters))
@@ -234,6 +244,65 @@ class ExtensionMethod(Component):
         if kind not in ("complete", UNSET) and kind not in self._extension.result_types:
             # RPC-7: a client that does not expect a result type takes it for an invalid answer.
             raise TypeError(f"{self.key} answered with the result type {kind!r}, which was not registered")
+
+
+class OpenRoundParams(t.RoundRequestParams, kw_only=True):
+    """The params of a method that nobody here knows. `extra` has all its members."""
+
+
+class AnyMethod(ExtensionMethod):
+    """All methods of an extension whose server lives elsewhere. Nobody here knows their names."""
+
+    def __init__(self, extension: Extension) -> None:
+        super().__init__(extension, extension.identifier, OpenRoundParams, self.handle)
+        self.extension: Extension = extension
+
+    def _check_policy(self, policy: Policy) -> None:
+        """Accept every rule: the params may have any name."""
+
+    def row(self, name: str) -> Method:
+        """Return the row of a method. By its name a notification is told from a request."""
+        is_notification = name.startswith("notifications/")
+        return Method(
+            name=name,
+            kind="notification" if is_notification else "request",
+            sender="client",
+            params=t.NotificationParams if is_notification else OpenRoundParams,
+            result=t.Result,
+            capability=self.extension.capability,
+            revisions=self.extension.revisions,
+            rounds=not is_notification,
+        )
+
+    @abstractmethod
+    def likelihood(self, name: str) -> int:
+        """Return how likely a method is one of this extension: the higher, the more."""
+
+    @abstractmethod
+    async def handle(self, call: Call) -> Any:
+        """Hand on a request, and return the result."""
+
+    @abstractmethod
+    def notified(self, notice: Notice, session: object) -> None:
+        """Hand on a notification of a client."""
+
+
+def merged_settings(extensions: Iterable[Extension]) -> dict[str, Any]:
+    """Merge the settings of an extension that several servers have: what one of them can do, is offered."""
+    merged: dict[str, Any] = {}
+    for each in extensions:
+        for name, value in each.settings.items():
+            merged[name] = _merged(merged[name], value) if name in merged else value
+    return merged
+
+
+def _merged(one: Any, other: Any) -> Any:
+    """Merge two values of one setting. Flags that are on and the items of both lists hold; otherwise the first does."""
+    if isinstance(one, bool) and isinstance(other, bool):
+        return one or other
+    if isinstance(one, list) and isinstance(other, list):
+        return [*one, *(each for each in other if each not in one)]
+    return one
 
 
 def _revisions(revisions: Iterable[str]) -> frozenset[str]:

@@ -300,6 +300,8 @@ class Kernel:
             handler = extension.notifications.get(notice.method)
             if handler is not None:
                 handler(notice.params)
+        for found in self.catalog.unknown_methods(notice.method):
+            found.component.notified(notice, session)
         for callback in self.notice_callbacks.get(notice.method, ()):
             callback(notice.params)
 

@@ -167,7 +167,7 @@ class Methods:
             resource = found.component
             contents = await self._runner.run(call, found, uri, resource.read(call, uri))
         else:
-            matched = self._catalog.template(uri, sees)
+            matched = self._catalog.template(uri, sees) or self._catalog.unlisted(uri)
             if matched is None:
                 # RES-2: never an empty list.
                 raise as_revision_has_it(call, ResourceNotFound())

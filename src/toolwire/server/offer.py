@@ -30,7 +30,8 @@ class ServerOffer:
         self._catalog = catalog
         self._lowlevel = lowlevel
         self.implementation = implementation
-        self.instructions: str | UnsetType = instructions or UNSET
+        self._instructions = instructions or ""
+        self._further_instructions = ""
         self._extra_capabilities = dict(capabilities or {})
         self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
         self._families: set[str] = set()
@@ -59,7 +60,8 @@ class ServerOffer:
             declared["prompts"] = {"listChanged": True}
         if self._catalog.has_completions():
             declared["completions"] = {}
-        extensions = {name: each.settings for name, each in offered.items() if revision in each.revisions}
+        settings = self._catalog.extension_settings()
+        extensions = {name: settings[name] for name, each in offered.items() if revision in each.revisions}
         if self.has_tasks():
             # Each dialect of tasks is declared only on the revisions that know it.
             declared["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -67,6 +69,7 @@ class ServerOffer:
                 extensions[t.TASKS_EXTENSION] = {}
         if extensions:
             declared["extensions"] = extensions
+        declared = {**self._catalog.all_further_capabilities(), **declared}
         declared = merge_capabilities(declared, self._extra_capabilities)
         result = shape(
             t.InitializeResult(protocol_version=revision, capabilities=declared, server_info=self.implementation),
@@ -100,9 +103,18 @@ class ServerOffer:
         self._families.update(families)
         self.refresh()
 
-    def tell_instructions(self, instructions: str | None) -> None:
-        """Tell clients these instructions from now on."""
-        self.instructions = instructions or UNSET
+    @property
+    def instructions(self) -> str | UnsetType:
+        """The instructions of the server, and those of the servers behind it."""
+        return "\n\n".join(filter(None, (self._instructions, self._further_instructions))) or UNSET
+
+    def tell_instructions(self, instructions: str) -> None:
+        """Tell clients these instructions of the server from now on."""
+        self._instructions = instructions
+
+    def tell_further_instructions(self, instructions: str) -> None:
+        """Tell clients these instructions of other servers, too, from now on."""
+        self._further_instructions = instructions
 
     def refresh(self) -> None:
         """Compute the capabilities again, because something besides the catalogue changed."""
@@ -110,7 +122,11 @@ class ServerOffer:
 
     def extension_method(self, method: str) -> Method | None:
         rows = (extension.rows.get(method) for extension in self._catalog.all_extensions().values())
-        return next((row for row in rows if row is not None), None)
+        known = next((row for row in rows if row is not None), None)
+        if known is not None:
+            return known
+        unknown = self._catalog.unknown_methods(method)
+        return unknown[0].component.row(method) if unknown else None
 
 
 class ReducedOffer:

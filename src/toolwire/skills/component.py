@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-import msgspec
+from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
@@ -17,11 +19,13 @@ from toolwire.skills.folder import LoadedSkill, SkillFile, SkillFileChanged
 
 log: logging.Logger = logging.getLogger("toolwire.skills")
 
+DIRECTORY: Final = "inode/directory"
+
 # Types that a model does not read as text. Such files travel as bytes.
 _BINARY: Final = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip", "application/gzip")
 
 
-class ServedSkill(Resource):
+class SkillComponent(Resource):
     """A skill as a component. It reads all its files, so that a thousand files are not a thousand components."""
 
     kind = "skills"
@@ -29,31 +33,55 @@ class ServedSkill(Resource):
     # List, get, read and directory have the same rules, so that a skill gives nothing away.
     is_hidden_without_scopes = True
 
-    def __init__(self, loaded: LoadedSkill, generated: dict[str, Resource], *, is_listed: bool, **options: Any) -> None:
-        """`generated` has the files of the skill that functions make, by their URIs."""
+    def __init__(self, entry: t.Skill, name: str, description: str, *, is_listed: bool = True, **options: Any) -> None:
         super().__init__(
-            loaded.uri,
-            content=b"",
-            name=loaded.name,
-            description=loaded.description,
-            mime_type="text/markdown",
-            **options,
+            entry.uri, content=b"", name=name, description=description, mime_type="text/markdown", **options
         )
-        self.loaded: LoadedSkill = loaded
         self.is_listed: bool = is_listed
-        # Clause "Resources": files that are generated have no stable digests, so the skill has none at all.
-        self.entry: t.Skill = loaded.entry(is_dynamic=bool(generated))
-        encoded = msgspec.json.encode(self.entry)
+        self.entry: t.Skill = entry
+        encoded = t.encode(entry)
         self.encoded_size: int = len(encoded)
         self.fingerprint: str = rules.digest_of(encoded)
-        self.files: dict[str, SkillFile] = {file.uri: file for file in loaded.files}
-        self.generated: dict[str, Resource] = generated
-        self.directories: list[str] = list(
-            dict.fromkeys([*loaded.directories, *(each for uri in generated for each in _between(loaded.root, uri))])
-        )
 
     def definition(self, revision: str) -> Any:
         return self.entry
+
+    async def read_directory(self, call: Call, uri: str) -> Any | None:
+        """Return the answer of the server elsewhere that has the skill; None where `children` has it."""
+        return None
+
+    @abstractmethod
+    def children(self, directory: str, skills: Mapping[str, Resource], revision: str) -> dict[str, t.Resource] | None:
+        """Return the direct children of a directory by their URIs; None for what is no directory of the skill.
+
+        `skills` are all skills of its server.
+        """
+
+
+class ServedSkill(SkillComponent):
+    """A skill of a folder that this server has."""
+
+    def __init__(self, loaded: LoadedSkill, generated: dict[str, Resource], *, is_listed: bool, **options: Any) -> None:
+        """`generated` has the files of the skill that functions make, by their URIs."""
+        # Clause "Resources": files that are generated have no stable digests, so the skill has none at all.
+        entry = loaded.entry(is_dynamic=bool(generated))
+        super().__init__(entry, loaded.name, loaded.description, is_listed=is_listed, **options)
+        self.loaded: LoadedSkill = loaded
+        self.files: dict[str, SkillFile] = {file.uri: file for file in loaded.files}
+        self.generated: dict[str, Resource] = generated
+        made = (each for uri in generated for each in directories_between(loaded.root, uri))
+        self.directories: list[str] = list(dict.fromkeys([*loaded.directories, *made]))
+
+    def children(self, directory: str, skills: Mapping[str, Resource], revision: str) -> dict[str, t.Resource] | None:
+        if directory not in self.directories:
+            return None
+        children = child_directories(directory, self.directories)
+        for uri in filter(partial(is_child, directory), self.files):
+            file = self.files[uri]
+            children[uri] = child_file(uri, file.mime_type, file.size, skills.get(uri))
+        for uri in filter(partial(is_child, directory), self.generated):
+            children[uri] = self.generated[uri].wire(revision)
+        return children
 
     async def read(self, call: Call, uri: str) -> list[t.ResourceContents]:
         file = self.files.get(uri)
@@ -96,7 +124,37 @@ class ListedFile(Resource):
         return await self._skill.read(call, uri)
 
 
-def _between(root: str, uri: str) -> Iterator[str]:
+def is_child(directory: str, uri: str) -> bool:
+    """Say whether a file or directory lies directly in a directory."""
+    below = f"{directory}/"
+    return uri.startswith(below) and "/" not in uri[len(below) :]
+
+
+def child_directories(directory: str, directories: Iterable[str]) -> dict[str, t.Resource]:
+    """Return the entries of the directories in a directory, by their URIs."""
+    inside = filter(partial(is_child, directory), directories)
+    return {uri: t.Resource(uri=uri, name=_file_name(uri), mime_type=DIRECTORY) for uri in inside}
+
+
+def child_file(uri: str, mime_type: str | UnsetType, size: int, manifest: Resource | None) -> t.Resource:
+    """Return the entry of a file in a directory. `manifest` is the skill whose SKILL.md it is."""
+    # Clause "Resource Metadata": the SKILL.md goes by the name and description of its skill.
+    return t.Resource(
+        uri=uri,
+        name=_file_name(uri) if manifest is None else manifest.name,
+        description=UNSET if manifest is None else manifest.description or UNSET,
+        mime_type=mime_type,
+        size=size,
+    )
+
+
+def _file_name(uri: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(uri.rpartition("/")[2])
+
+
+def directories_between(root: str, uri: str) -> Iterator[str]:
     """Yield the directories between the root of a skill and a file."""
     directory = uri.rpartition("/")[0]
     while len(directory) > len(root):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, Final, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -16,29 +16,29 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.protocol.revisions import CARRY_EXTENSIONS
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.access import View
-from toolwire.server.catalog import Catalog, Found
+from toolwire.server.call import Call
+from toolwire.server.catalog import Catalog
 from toolwire.server.components import Cache
 from toolwire.server.context import Context
 from toolwire.server.context.context import call_of
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
-from toolwire.skills.component import ServedSkill
+from toolwire.skills.component import SkillComponent
 
 #: An entry with 512 files has about 80 KB, so a page is bounded by bytes as well as by entries.
 MAX_PAGE_ENTRIES: Final = 100
 MAX_PAGE_BYTES: Final = 256 * 1024
 #: Orders of skills that are kept: one for each permission set, and the previous ones for clients between two pages.
 MAX_ORDERS: Final = 64
-DIRECTORY: Final = "inode/directory"
 
 
 class SkillsExtension(Extension):
     """The extension of one server. It answers for all skills of the server that gets the request, mounted ones too."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, settings: Mapping[str, Any] | None = None, *, is_remote: bool = False) -> None:
         super().__init__(
             t.SKILLS_EXTENSION,
-            {"directoryRead": True},
+            {"directoryRead": True} if settings is None else settings,
             # Clause "Capability Negotiation": a client calls after it saw the declaration, and declares nothing itself.
             needs_client=False,
             revisions=CARRY_EXTENSIONS,
@@ -46,6 +46,7 @@ class SkillsExtension(Extension):
             families=("resources",),
             catalog=catalog,
             is_shared=True,
+            is_remote=is_remote,
         )
         self.page_size: int = MAX_PAGE_ENTRIES
         self._lists: WeakKeyDictionary[Any, _Lists] = WeakKeyDictionary()
@@ -93,6 +94,9 @@ class SkillsExtension(Extension):
         kernel: Kernel = cast("Kernel", call.host)
         found = kernel.catalog.all("skills", kernel.methods.view(call)).get(params.uri)
         if found is None:
+            elsewhere = await _unlisted(kernel.catalog, call, params.uri)
+            if elsewhere is not None:
+                return elsewhere
             # The same for a skill that the caller does not see.
             raise ProtocolError(INVALID_PARAMS, "No skill is served at this URI", {"uri": params.uri[:200]})
         result = t.GetSkillResult(skill=found.component.entry)
@@ -105,10 +109,16 @@ class SkillsExtension(Extension):
         call = call_of(ctx)
         kernel: Kernel = cast("Kernel", call.host)
         uri = params.uri
-        skill = _skill_with(kernel.catalog, uri, kernel.methods.view(call))
-        if skill is None:
+        view = kernel.methods.view(call)
+        skill = kernel.catalog.resource(uri, None if view is None else view.sees)
+        children: dict[str, t.Resource] | None = None
+        if skill is not None and isinstance(skill.component, SkillComponent):
+            answer = await skill.component.read_directory(call, uri)
+            if answer is not None:
+                return answer
+            children = skill.component.children(uri, skill.owner.catalog.skill_set.skills, call.revision)
+        if skill is None or children is None:
             raise ProtocolError(INVALID_PARAMS, "No directory is served at this URI", {"uri": uri[:200]})
-        children = _children(skill, uri, call.revision)
         try:
             after = None if not params.cursor else decode_cursor(params.cursor, "directory")
         except ValueError:
@@ -161,39 +171,14 @@ class _Lists:
         return order
 
 
-def _skill_with(catalog: Catalog, directory: str, view: View | None) -> Found[Any] | None:
-    """Return the skill that has a directory, as far as the caller sees it."""
-    found = catalog.resource(directory, None if view is None else view.sees)
-    if found is None or not isinstance(found.component, ServedSkill):
-        return None
-    return found if directory in found.component.directories else None
-
-
-def _children(found: Found[Any], directory: str, revision: str) -> dict[str, t.Resource]:
-    """Return the direct children of a directory, by their URIs."""
-    skill = found.component
-    nested = found.owner.catalog.skill_set.skills
-    below = f"{directory}/"
-
-    def is_child(uri: str) -> bool:
-        return uri.startswith(below) and "/" not in uri[len(below) :]
-
-    children = {
-        uri: t.Resource(uri=uri, name=_name(uri), mime_type=DIRECTORY) for uri in skill.directories if is_child(uri)
-    }
-    for uri in filter(is_child, skill.files):
-        file, manifest = skill.files[uri], nested.get(uri)
-        # Clause "Resource Metadata": the SKILL.md goes by the name and description of its skill.
-        children[uri] = t.Resource(
-            uri=uri,
-            name=_name(uri) if manifest is None else manifest.name,
-            description=UNSET if manifest is None else manifest.description or UNSET,
-            mime_type=file.mime_type,
-            size=file.size,
-        )
-    for uri in filter(is_child, skill.generated):
-        children[uri] = skill.generated[uri].wire(revision)
-    return children
+async def _unlisted(catalog: Catalog, call: Call, uri: str) -> Any | None:
+    """Ask the servers elsewhere for a skill that none of them lists; return None where no server has it."""
+    for each in (catalog, *catalog.family()):
+        source = each.skill_set.source
+        answer = None if source is None else await source.get_skill(call, uri)
+        if answer is not None:
+            return answer
+    return None
 
 
 class _Listed(NamedTuple):
@@ -205,7 +190,7 @@ class _Listed(NamedTuple):
     cache: Cache | None
 
     @classmethod
-    def of(cls, skill: ServedSkill) -> _Listed:
+    def of(cls, skill: SkillComponent) -> _Listed:
         return cls(skill.entry, skill.encoded_size, skill.fingerprint, skill.cache)
 
 
@@ -244,9 +229,3 @@ def _hint(result: Any, caches: list[Cache | None], *, is_private: bool) -> None:
     is_public = not is_private and all(hint.scope == "public" for hint in hints)
     result.ttl_ms = min(hint.ttl_ms for hint in hints)
     result.cache_scope = "public" if is_public else "private"
-
-
-def _name(uri: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(uri.rpartition("/")[2])

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from msgspec import UNSET
-
 from toolwire.protocol import skills as rules
 from toolwire.protocol.errors import ServerError, counted
 from toolwire.server.catalog import SkillSet, changed_files
@@ -201,7 +199,7 @@ class ServedSkills:
         if self._budget is not None:
             shown = [each for each in new.skills.values() if isinstance(each, ServedSkill) and _is_public(each)]
             lines = instructions_for(shown, self._budget)
-            self._server.kernel.offer.instructions = "\n\n".join(filter(None, (self._instructions, lines))) or UNSET
+            self._server.kernel.offer.tell_instructions("\n\n".join(filter(None, (self._instructions, lines))))
             self._server.kernel.offer.refresh()
         for uri in changed_files(old.digests, new.digests):
             self._server.notify_updated(uri)

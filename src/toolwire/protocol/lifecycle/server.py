@@ -141,7 +141,10 @@ class ServerLifecycle:
         row = self.offer.extension_method(method)
         if row is None or row.kind != kind or revision not in row.revisions:
             return None
-        return row if is_declared(self.offer.capabilities(revision), row) else None
+        if not is_declared(self.offer.capabilities(revision), row):
+            return None
+        # 2026-07-28 alone has rounds.
+        return msgspec.structs.replace(row, rounds=False) if row.rounds and not is_modern(revision) else row
 
     def _declared_with(self, raw: Raw | UnsetType) -> Mapping[str, Any]:
         """The capabilities of the client that sent a notification."""

@@ -1,0 +1,221 @@
+"""The addresses under which the resources and skills of one server elsewhere are offered.
+
+The server that was there first keeps its addresses. A later one that collides carries its name inside. An address that
+is offered is never renamed because another server comes. The addresses of one skill are renamed together, because the
+entry of a skill names all its files, which lie below its root.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from toolwire.gateway.names import Renaming, uri_name
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol import skills as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.uri_template import UriTemplate
+from toolwire.server.catalog import Catalog, Owner
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+Kind: TypeAlias = Literal["resources", "templates", "skills"]
+Address: TypeAlias = tuple[str, str]
+
+#: How many names are tried, where the address with the name of the server is taken, too.
+_MAX_TRIES: Final = 20
+#: How many templates of one scheme an address is compared with.
+_MAX_COMPARED: Final = 64
+
+_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+
+
+class Unit(NamedTuple):
+    """Addresses that are renamed together or not at all: one resource, one template, or a skill with its files."""
+
+    kind: Kind
+    key: str
+    addresses: tuple[Address, ...]
+
+
+def units_of(
+    resources: Iterable[t.Resource], templates: Iterable[t.ResourceTemplate], skills: Iterable[t.Skill]
+) -> list[Unit]:
+    """Return the addresses in the lists of a server. A skill inside another one belongs to that one."""
+    entries = {rules.root_of(each.uri): each for each in skills}
+    outermost = {root: root for root in entries if _nearest(entries, root.rpartition("/")[0]) is None}
+    below: dict[str, dict[Address, None]] = {root: {} for root in outermost}
+    units: list[Unit] = []
+    for root, entry in entries.items():
+        found = below[_outermost(outermost, root)]
+        found["skills", root] = None
+        found["resources", entry.uri] = None
+        if entry.resources != rules.DYNAMIC:
+            found.update({("resources", file.uri): None for file in entry.resources})
+    for each in resources:
+        root_above = _nearest(outermost, each.uri)
+        if root_above is None:
+            units.append(Unit("resources", each.uri, (("resources", each.uri),)))
+        else:
+            below[root_above]["resources", each.uri] = None
+    units += [Unit("templates", each.uri_template, (("templates", each.uri_template),)) for each in templates]
+    return [*units, *(Unit("skills", root, tuple(addresses)) for root, addresses in below.items())]
+
+
+def _outermost(outermost: Collection[str], root: str) -> str:
+    while root not in outermost:
+        root = root.rpartition("/")[0]
+    return root
+
+
+def _nearest(roots: Collection[str], uri: str) -> str | None:
+    """Return the root that an address is, or lies below."""
+    while roots and uri:
+        if uri in roots:
+            return uri
+        uri = uri.rpartition("/")[0]
+    return None
+
+
+class Addresses:
+    """The addresses of one server elsewhere in all the servers that mount it. `names` has those that are renamed."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._name = uri_name(owner.name)
+        self._renamings: dict[tuple[Kind, str], Renaming] = {}
+        self._claimed: set[Address] = set()
+        self.names: UriNames = UriNames()
+
+    def settle(self, units: Iterable[Unit]) -> None:
+        """Choose the addresses of all units. While a unit is listed, a renamed one keeps its name."""
+        others = _Others(self._owner)
+        renamings: dict[tuple[Kind, str], Renaming] = {}
+        kept: list[str] = []
+        claimed: set[Address] = set()
+        for unit in units:
+            renaming = self._renaming(unit, others)
+            if renaming is not None:
+                renamings[unit.kind, unit.key] = renaming
+            else:
+                kept += [address for kind, address in unit.addresses if kind == "resources"]
+            claimed.update(_public(unit, renaming))
+        self._renamings = renamings
+        self._claim(claimed)
+        by_kind: dict[Kind, dict[str, Renaming]] = {"resources": {}, "templates": {}, "skills": {}}
+        for (kind, key), renaming in renamings.items():
+            by_kind[kind][key] = renaming
+        self.names.rename(by_kind["resources"], by_kind["skills"], by_kind["templates"], kept)
+
+    def give_up(self) -> None:
+        """Leave all addresses to others."""
+        self._claim(set())
+
+    def _renaming(self, unit: Unit, others: _Others) -> Renaming | None:
+        """Return how a unit is renamed; None where it keeps its addresses."""
+        known = self._renamings.get((unit.kind, unit.key))
+        if known is None and not any(others.meet(address) for address in unit.addresses):
+            return None
+        numbers = (f"{self._name}-{number}" for number in range(2, _MAX_TRIES))
+        for renaming in (known, *(Renaming.of(unit.key, name) for name in (self._name, *numbers))):
+            if renaming is not None and not any(others.have(address) for address in _public(unit, renaming)):
+                return renaming
+        log.warning("%s: %r cannot be offered, because another server has it", self._owner.name, unit.key[:200])
+        return None
+
+    def _claim(self, claimed: set[Address]) -> None:
+        """Claim these addresses in all servers that mount this one, and leave those claimed before to others."""
+        for host in self._owner.catalog.hosts():
+            for address in self._claimed - claimed:
+                if host.addresses.get(address) is self._owner:
+                    del host.addresses[address]
+            for address in claimed:
+                host.addresses.setdefault(address, self._owner)
+        self._claimed = claimed
+
+
+def _public(unit: Unit, renaming: Renaming | None) -> Iterator[Address]:
+    for kind, address in unit.addresses:
+        yield kind, address if renaming is None else renaming.public(address)
+
+
+class _Others:
+    """The addresses of all other servers, here and elsewhere, in the servers that mount one server."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._taken: set[Address] = set()
+        for host in owner.catalog.hosts():
+            self._taken.update(address for address, holder in host.addresses.items() if holder is not owner)
+            for catalog in host.local():
+                self._taken.update(_local(catalog))
+        self._roots = {key for kind, key in self._taken if kind == "skills"}
+        self._above = {above for root in self._roots for above in _ancestors(root)}
+        self._shapes: set[str] = set()
+        self._templates: dict[str, list[UriTemplate]] = {}
+        self._samples: dict[str, list[str]] = {}
+        for kind, key in self._taken:
+            scheme = key.partition(":")[0]
+            if kind == "templates":
+                self._shapes.add(_shape(key))
+                held = self._templates.setdefault(scheme, [])
+                if len(held) < _MAX_COMPARED and (template := _parsed(key)) is not None:
+                    held.append(template)
+            if kind != "skills":
+                samples = self._samples.setdefault(scheme, [])
+                if len(samples) < _MAX_COMPARED:
+                    samples.append(_sample(key))
+
+    def have(self, address: Address) -> bool:
+        """Return whether another server has an address."""
+        kind, key = address
+        if address in self._taken or (kind == "templates" and _shape(key) in self._shapes):
+            return True
+        # A skill inside that of another server would look like a part of it.
+        return kind == "skills" and (key in self._above or any(each in self._roots for each in _ancestors(key)))
+
+    def meet(self, address: Address) -> bool:
+        """Return whether another server has an address, or a template that matches it, or is matched by it."""
+        kind, key = address
+        if self.have(address):
+            return True
+        scheme = key.partition(":")[0]
+        if kind == "skills":
+            return False
+        if any(template.match(_sample(key)) is not None for template in self._templates.get(scheme, ())):
+            return True
+        own = _parsed(key) if kind == "templates" else None
+        return own is not None and any(own.match(sample) is not None for sample in self._samples.get(scheme, ()))
+
+
+def _local(catalog: Catalog) -> Iterator[Address]:
+    yield from (("resources", uri) for uri in tuple(catalog.resources))
+    yield from (("resources", uri) for uri in tuple(catalog.skill_set.files))
+    yield from (("templates", text) for text in tuple(catalog.templates))
+    yield from (("skills", uri.rpartition("/")[0]) for uri in tuple(catalog.skill_set.skills))
+
+
+def _ancestors(root: str) -> Iterator[str]:
+    above = root.rpartition("/")[0]
+    while not above.endswith("/") and above:
+        yield above
+        above = above.rpartition("/")[0]
+
+
+def _shape(text: str) -> str:
+    """Return a template without the names of its variables, which say nothing about the addresses that it matches."""
+    return _EXPRESSION.sub("{}", text)
+
+
+def _sample(text: str) -> str:
+    """Return one of the addresses of a template; the address itself, if it is none."""
+    return _EXPRESSION.sub("0", text)
+
+
+def _parsed(text: str) -> UriTemplate | None:
+    try:
+        template = UriTemplate(text, screen=False)
+    except ValueError:
+        return None
+    return None if template.unmatchable is not None else template

@@ -1,0 +1,219 @@
+"""Extensions of servers behind a gateway: declared, called, told of, in all combinations of the eras that have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.gateway.backs import OVER, Recorded, behind, gateway_before, until
+
+from toolwire import Client, Context, Server
+from toolwire.gateway import Gateway
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.types import RequestParams
+from toolwire.server.context import call_of
+
+#: The revisions whose capabilities carry extensions.
+CARRYING = (MODERN, "2025-11-25")
+NOTES = "com.example/notes"
+OTHER = "org.example/other"
+
+
+def noting(identifier: str = NOTES, prefix: str = "notes", *, needs_client: bool = True) -> Server:
+    """Make a server with an extension that nobody else knows."""
+    server = Server("back")
+    extension = server.extension(identifier, {"depth": 3}, needs_client=needs_client)
+    heard: list[Any] = []
+    server.heard = heard  # type: ignore[attr-defined]
+
+    @server.tool
+    async def look() -> str:
+        return "seen"
+
+    @extension.method(f"{prefix}/find")
+    async def find(params: RequestParams, ctx: Context) -> dict[str, Any]:
+        return {"found": params.extra, "unknown": {"of": prefix}, "_meta": {"com.example/kept": [1, 2]}}
+
+    @extension.notification(f"notifications/{prefix}/touched")
+    def touched(params: Any) -> None:
+        heard.append(params.extra)
+
+    return server
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("back", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_an_extension_that_one_server_has_crosses(front: str, back: str, over: str) -> None:
+    server, recorded = noting(), Recorded()
+    async with (
+        gateway_before(server, over, back, recorded) as gateway,
+        Client(gateway, revision=front, extensions={NOTES: {"mine": True}}) as client,
+    ):
+        assert client.capabilities["extensions"] == {NOTES: {"depth": 3}}
+        found = await client.request("notes/find", {"text": "x", "more": {"a": 1}}, extension=NOTES)
+    assert found["found"] == {"text": "x", "more": {"a": 1}}
+    assert found["unknown"] == {"of": "notes"}
+    assert found["_meta"]["com.example/kept"] == [1, 2]
+    (sent,) = recorded.sent("notes/find")
+    assert sent["params"]["text"] == "x"
+    if back == MODERN:
+        told = sent["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+        assert told["extensions"] == {NOTES: {"mine": True}}
+    else:
+        openings = [each["params"]["capabilities"] for each in recorded.sent("initialize")]
+        assert {"mine": True} in [each.get("extensions", {}).get(NOTES) for each in openings]
+
+
+@pytest.mark.parametrize("back", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_a_client_that_lacks_a_declaration_is_told_so_by_the_server_behind(front: str, back: str) -> None:
+    async with gateway_before(noting(), "memory", back) as gateway, Client(gateway, revision=front) as client:
+        with pytest.raises(ProtocolError) as refused:
+            await client.request("notes/find")
+    assert refused.value.code == -32021 or "declares com.example/notes" in refused.value.message
+
+
+@pytest.mark.parametrize("front", CARRYING)
+async def test_methods_of_different_extensions_find_their_servers(front: str) -> None:
+    gateway = Gateway("front")
+    gateway.add("one", noting(NOTES, "unlike")).add("two", noting(OTHER, "neither"))
+    declared: dict[str, Any] = {NOTES: {}, OTHER: {}}
+    async with Client(gateway, revision=front, extensions=declared) as client:
+        assert set(client.capabilities["extensions"]) == {NOTES, OTHER}
+        for _ in range(2):
+            for prefix in ("neither", "unlike"):
+                assert (await client.request(f"{prefix}/find"))["unknown"] == {"of": prefix}
+        with pytest.raises(ProtocolError) as unknown:
+            await client.request("nobody/has")
+    assert unknown.value.code == -32601
+
+
+async def test_a_method_is_sent_to_the_likeliest_server_first() -> None:
+    gateway, recorded = Gateway("front"), Recorded()
+    async with behind(noting(NOTES, "notes"), "memory", recorded) as one:
+        gateway.add("one", one).add("two", noting(OTHER, "other"))
+        async with Client(gateway, extensions={NOTES: {}, OTHER: {}}) as client:
+            await client.request("other/find")
+    assert not recorded.sent("other/find")
+
+
+async def test_an_extension_that_two_servers_have_is_not_offered(caplog: pytest.LogCaptureFixture) -> None:
+    recorded = Recorded()
+    gateway = Gateway("front")
+    async with behind(noting(), "memory", recorded) as one:
+        gateway.add("one", one)
+        async with Client(gateway, extensions={NOTES: {}, OTHER: {}}) as client:
+            assert NOTES in client.capabilities["extensions"]
+            gateway.add("two", noting())
+            await until(lambda: gateway.backs["two"].withheld == (NOTES,))
+            assert gateway.backs["one"].withheld == (NOTES,)
+            with pytest.raises(ProtocolError) as unknown:
+                await client.request("notes/find")
+            assert unknown.value.code == -32601
+            await until(
+                lambda: "'one' and 'two' have the extension com.example/notes, which is not offered" in caplog.text
+            )
+            # The servers are not told that the client declares what it was not offered.
+            await client.call_tool("one_look")
+            (called,) = recorded.sent("tools/call")
+            assert called["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"] == {OTHER: {}}
+            gateway.remove("two")
+            await until(lambda: gateway.backs["one"].withheld == ())
+            assert (await client.request("notes/find"))["unknown"] == {"of": "notes"}
+
+
+async def test_a_server_here_keeps_its_own_extension() -> None:
+    gateway = Gateway("front")
+    own = gateway.extension(NOTES, {"depth": 1})
+
+    @own.method("notes/find")
+    async def find(params: RequestParams, ctx: Context) -> dict[str, Any]:
+        return {"found": "here"}
+
+    gateway.add("back", noting())
+    async with Client(gateway, extensions={NOTES: {}}) as client:
+        assert client.capabilities["extensions"] == {NOTES: {"depth": 1}}
+        assert (await client.request("notes/find"))["found"] == "here"
+        assert gateway.backs["back"].withheld == (NOTES,)
+
+
+async def test_methods_of_the_protocol_never_pass_as_those_of_an_extension() -> None:
+    async with gateway_before(noting(), "memory", None) as gateway, Client(gateway):
+        accepted = gateway.kernel.offer.extension_method
+        assert accepted("notes/find") is not None
+        for name in (
+            "Tools/Call",
+            "tools//call",
+            "/tools/call/",
+            "skills/list",
+            "Skills//Get",
+            "tasks/list",
+            "x y",
+            "",
+        ):
+            assert accepted(name) is None
+
+
+@pytest.mark.parametrize("back", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_a_notification_of_a_client_reaches_the_server(front: str, back: str) -> None:
+    server = noting()
+    async with (
+        gateway_before(server, "memory", back) as gateway,
+        Client(gateway, revision=front, extensions={NOTES: {}}) as client,
+    ):
+        await client.notify("notifications/notes/touched", {"which": 7})
+        await until(lambda: server.heard)  # type: ignore[attr-defined]
+    assert server.heard == [{"which": 7}]  # type: ignore[attr-defined]
+
+
+# --- what an extension adds to calls ---
+
+
+def asking() -> Server:
+    """Make a server with an extension whose method asks, and whose server tells of things in calls."""
+    server = Server("back")
+    extension = server.extension(NOTES)
+    extension.result_type("com.example.later")
+
+    @extension.method("notes/later")
+    async def later(params: RequestParams, ctx: Context) -> dict[str, Any]:
+        return {"resultType": "com.example.later", "after": 5}
+
+    @server.tool
+    async def watch(ctx: Context) -> str:
+        call_of(ctx).outlet.notify("notifications/notes/seen", {"which": 7, "_meta": {"com.example/of": "watch"}})
+        return "watched"
+
+    return server
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("back", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_a_notification_in_a_call_reaches_its_client(front: str, back: str, over: str) -> None:
+    async with gateway_before(asking(), over, back) as gateway:
+        client = Client(gateway, revision=front, extensions={NOTES: {}})
+        seen: list[Any] = []
+        client.on_notification("notifications/notes/seen", seen.append)
+        async with client:
+            assert await client.call_tool("b_watch", returns=str) == "watched"
+            await until(lambda: seen)
+    assert seen == [{"which": 7, "_meta": {"com.example/of": "watch"}}]
+
+
+async def _passing(context: Context, call_next: Any) -> Any:
+    return await call_next(context)
+
+
+@pytest.mark.parametrize("middleware", [[], [_passing]])
+async def test_a_result_type_of_an_extension_crosses_between_modern_sides(middleware: list[Any]) -> None:
+    async with gateway_before(asking(), "memory", MODERN, middleware=middleware) as gateway:
+        async with Client(gateway, extensions={NOTES: {}}) as client:
+            result = await client.request("notes/later", result_types=["com.example.later"])
+            assert (result["resultType"], result["after"]) == ("com.example.later", 5)
+        async with Client(gateway, revision="2025-11-25", extensions={NOTES: {}}) as client:
+            with pytest.raises(ProtocolError, match="result type"):
+                await client.request("notes/later")
