@@ -10,8 +10,10 @@ import pytest
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import http_target
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.http1.pool import HttpPool
-from toolwire.protocol.errors import Unreachable
+from toolwire.http1.response import HttpResponse
+from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unreachable
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
 
 WAYS = [
@@ -140,3 +142,32 @@ async def test_an_answer_finds_a_connection_however_many_calls_wait_for_one(monk
     async with testing.connect(make(), revision="2025-11-25", over="port", elicit=name_it) as (client, _):
         answers = await asyncio.gather(*(client.call_tool("ask", returns=str) for _ in range(12)))
     assert answers == ["anna"] * 12
+
+
+class Breaking(AsgiPool):
+    """A way to a server on which the first posts of answers are lost, after they arrived or before."""
+
+    def __init__(self, server: Server, lost: list[TransportError], *, arrives: bool) -> None:
+        super().__init__(server.http_app())
+        self.lost = lost
+        self._arrives = arrives
+
+    async def request(self, method: str, url: str, *, headers: Any = (), body: bytes | None = None) -> HttpResponse:
+        if self.lost and body is not None and b'"result"' in body:
+            if self._arrives:
+                (await super().request(method, url, headers=headers, body=body)).close()
+            raise self.lost.pop()
+        return await super().request(method, url, headers=headers, body=body)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_an_answer_that_may_be_lost_is_posted_again(arrives: bool) -> None:
+    server = make()
+    broken = OutcomeUnknown("answered with status 502")
+    broken.status = 502
+    pool = Breaking(server, [OutcomeUnknown("broke off"), broken], arrives=arrives)
+    target = http_target.HttpTarget("http://localhost/mcp", pool=pool)
+    async with Client(target, revision="2025-11-25", elicit=lambda message, params: {"value": "Anna"}) as client:
+        assert (await client.call_tool("ask")).text == "Anna"
+    assert pool.lost == []
+    await pool.close()

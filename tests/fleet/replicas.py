@@ -126,10 +126,19 @@ async def said(port: int, ask: bytes) -> bytes:
 class Replica(Process):
     """One replica. It can be killed, stopped, frozen, and started again at the same port."""
 
-    def __init__(self, number: int, folder: Path, stores: str, environment: Mapping[str, str], clock: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        stores: str,
+        environment: Mapping[str, str],
+        clock: float,
+        server: Path = SERVER,
+    ) -> None:
         super().__init__(f"replica-{number}", folder)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._server = server
         self._environment = {
             "FLEET_FOLDER": str(folder),
             "FLEET_REPLICA": self.name,
@@ -143,7 +152,17 @@ class Replica(Process):
     async def start(self, **environment: str) -> None:
         """Start it and wait until it is ready. `environment` stays for later starts."""
         self._environment |= environment
-        command = [sys.executable, "-m", "toolwire", "run", SERVER, "--transport", "http", "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-m",
+            "toolwire",
+            "run",
+            self._server,
+            "--transport",
+            "http",
+            "--port",
+            str(self.port),
+        ]
         await self.spawn(command, self._environment)
         await self.ready()
 

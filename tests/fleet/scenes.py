@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.fleet.fleet import Fleet
+from tests.fleet.gateway_scene import GATEWAY_SCENES, GatewayScene
 from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
 from tests.fleet.replicas import FleetError
 
@@ -276,7 +277,7 @@ async def _each(tasks: list[Task], work: Callable[[Task], Awaitable[object]], at
     await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
 
 
-SCENES: dict[str, Scene] = {
+SCENES: dict[str, Scene | GatewayScene] = {
     "outage-5": Scene("Redis frozen for 5 s", partial(outage, seconds=5, take_away=paused), 40),
     "outage-40": Scene("Redis restarted after 40 s", partial(outage, seconds=40, take_away=restarted), 80),
     "outage-120": Scene("Redis cut off for 120 s", partial(outage, seconds=120, take_away=cut_off), 170),
@@ -304,7 +305,8 @@ SCENES: dict[str, Scene] = {
         alone=True,
         environment={"FLEET_SLOTS": str(2 * MANY)},
     ),
+    **GATEWAY_SCENES,
 }
 """All scenes by name."""
-SHORT = ("outage-5", "outage-40", "failover", "primary-killed", "full", "scale-in", "slots")
+SHORT = ("outage-5", "outage-40", "failover", "primary-killed", "full", "scale-in", "slots", "gateways-short")
 """The scenes of two minutes, for CI."""

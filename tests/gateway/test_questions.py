@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import pytest
@@ -167,3 +168,38 @@ async def test_tools_for_clients_that_can_be_asked_are_listed(front: str) -> Non
         testing.connect(gateway, revision=front) as (client, _),
     ):
         assert [tool.name for tool in await client.list_tools()] == ["b_plain"]
+
+
+@pytest.mark.parametrize("near", OVER)
+@pytest.mark.parametrize("far", OVER)
+async def test_a_question_outlives_another_call_of_its_client(near: Any, far: str) -> None:
+    """A legacy server on one stream does not say which of two calls its question belongs to."""
+    server = Server("back")
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def book(ctx: Context) -> str:
+        await waiting.wait()
+        return str((await ctx.elicit("Really?", bool)).data)
+
+    waiting = asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        waiting.set()
+        await asked.wait()
+        return "waited"
+
+    async def answer(message: str, params: Any) -> dict[str, Any]:
+        asked.set()
+        await ended.wait()
+        return {"value": True}
+
+    async with (
+        gateway_before(server, far, "2025-11-25") as gateway,
+        testing.connect(gateway, revision="2025-11-25", over=near, elicit=answer) as (client, _),
+    ):
+        booking = asyncio.ensure_future(client.call_tool("b_book"))
+        assert (await client.call_tool("b_wait")).text == "waited"
+        ended.set()
+        assert (await booking).text == "True"

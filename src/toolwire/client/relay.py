@@ -74,6 +74,7 @@ class RelayedCall(Struct, eq=False):
     """Gets the notifications of extensions, which nobody here knows."""
     questions: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
     """The tasks that answer questions of the server. They end with the call."""
+    is_over: bool = False
 
 
 class DeclaredCapabilities(Answers):
@@ -143,6 +144,7 @@ class RelayConnection(ClientConnection):
 
     def _end(self, identifier: RequestId, call: RelayedCall) -> None:
         del self.calls[identifier]
+        call.is_over = True
         for question in call.questions:
             question.cancel()
         if self._unused is not None and not self.calls:
@@ -156,6 +158,11 @@ class RelayConnection(ClientConnection):
         if not isinstance(session, HttpSession) or not (position := session.position(identifier)):
             return None
         return Resumption(session.channel.session_id, self.revision, identifier, method, position)
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session at the server; None where it has none."""
+        return self.session.channel.session_id if isinstance(self.session, HttpSession) else None
 
     def take_up(self, client: t.Implementation, agreement: Agreement, session_id: str | None) -> None:
         """Use a session that another process opened. Raise `Unreachable` where the server has no such sessions."""
@@ -182,11 +189,10 @@ class RelayConnection(ClientConnection):
         finally:
             self._end(identifier, call)
 
-    async def leave(self) -> None:
-        """Close the connection, and leave the session of the server to others."""
+    def leave_session(self) -> None:
+        """Leave the session at the server to others, when this connection is closed."""
         if isinstance(self.session, HttpSession):
             self.session.channel.forget_session()
-        await self.close()
 
     # --- the end of use ---
 
@@ -218,7 +224,18 @@ class RelayConnection(ClientConnection):
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_CALL_SECONDS):
                     await self._used.wait()
-        call = self.concerned(request.about) or RelayedCall(self.on_request)
+        while True:
+            call = self.concerned(request.about) or RelayedCall(self.on_request)
+            try:
+                return await self._answered(request, call)
+            except asyncio.CancelledError:
+                # The call that the question was taken to belong to has ended. Perhaps it belongs to another one.
+                task = asyncio.current_task()
+                if task is None or not call.is_over or request.about is not None or not self.calls:
+                    raise
+                task.uncancel()
+
+    async def _answered(self, request: Incoming, call: RelayedCall) -> t.Wire:
         if call.on_request is None:
             raise ProtocolError(METHOD_NOT_FOUND, f"No call is in flight that {request.method[:200]} could belong to")
         task = asyncio.current_task()
@@ -268,6 +285,25 @@ def _is_of_subscription(notice: Notice) -> bool:
     return meta is not UNSET and t.SUBSCRIPTION_ID_KEY in meta
 
 
+class RelayOpener(Opener):
+    """The opener of relaying connections to one target."""
+
+    known: tuple[Agreement, str] | None = None
+    """The session of another process that the next connection uses; None for a new session."""
+
+    async def open(self) -> ClientConnection:
+        known, self.known = self.known, None
+        if known is None:
+            return await super().open()
+        connection = RelayConnection(await self.target.open(), self.answers, None, self.changed, self.handlers)
+        try:
+            connection.take_up(self.identity, *known)
+        except Unreachable:
+            await connection.close()
+            return await super().open()
+        return connection
+
+
 def relay_opener(
     target: Target,
     identity: t.Implementation,
@@ -277,13 +313,13 @@ def relay_opener(
     timeout: float | None,
     probe_timeout: float,
     revision: str | None,
-) -> Opener:
+) -> RelayOpener:
     """Return the opener of relaying connections to a target, on which these capabilities are declared."""
 
     async def take_up(connection: ClientConnection) -> None:
         """Set up nothing: every request brings along what it needs."""
 
-    return Opener(
+    return RelayOpener(
         target,
         DeclaredCapabilities(capabilities),
         identity,

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
-from toolwire.client.relay import DeclaredCapabilities, RelayConnection, Resumption, relay_opener
-from toolwire.client.target import Target
+from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOpener, Resumption, relay_opener
+from toolwire.client.target import Target, fingerprint
+from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
 
@@ -54,13 +55,29 @@ class Conversation(NamedTuple):
 class _Lane:
     """The connection of one conversation, and when it was used last."""
 
-    __slots__ = ("connector", "is_taken", "used")
+    __slots__ = ("connector", "is_shared", "is_taken", "opener", "session_id", "used")
 
-    def __init__(self, connector: Connector, used: float) -> None:
-        self.connector = connector
+    def __init__(self, opener: RelayOpener, used: float) -> None:
+        self.opener = opener
+        self.connector = Connector(opener)
         self.used = used
         self.is_taken = False
         """Whether one call has the connection for itself."""
+        self.is_shared = False
+        """Whether other processes use the session at the server, too."""
+        self.session_id: str | None = None
+        """The session that was used last."""
+
+    async def live(self) -> RelayConnection:
+        connection = cast("RelayConnection", await self.connector.live())
+        self.session_id = connection.session_id or self.session_id
+        return connection
+
+    async def close(self) -> None:
+        connection = self.connector.connection
+        if self.is_shared and connection is not None:
+            cast("RelayConnection", connection).leave_session()
+        await self.connector.close()
 
     @property
     def is_busy(self) -> bool:
@@ -87,25 +104,25 @@ class BackConnections:
         self._timeout = timeout
         self._revision = revision
         # Its subscription tells of changes.
-        self.shared: Connector = self._connector(EVERYTHING, _ignore)
+        self.shared: Connector = Connector(self._opener(EVERYTHING, _ignore))
+        self.address: str = fingerprint(target.address)
+        """A hash of the address of the server."""
         self._lanes: dict[Conversation, _Lane] = {}
         self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._reaper: asyncio.TimerHandle | None = None
 
-    def _connector(
+    def _opener(
         self, capabilities: Mapping[str, Any], changed: Callable[[str | None, str | None], None]
-    ) -> Connector:
-        return Connector(
-            relay_opener(
-                self.target,
-                self._identity,
-                capabilities,
-                changed=changed,
-                timeout=self._timeout,
-                probe_timeout=PROBE_SECONDS,
-                revision=self._revision,
-            )
+    ) -> RelayOpener:
+        return relay_opener(
+            self.target,
+            self._identity,
+            capabilities,
+            changed=changed,
+            timeout=self._timeout,
+            probe_timeout=PROBE_SECONDS,
+            revision=self._revision,
         )
 
     async def shared_connection(self) -> RelayConnection:
@@ -113,12 +130,18 @@ class BackConnections:
         return cast("RelayConnection", await self.shared.live())
 
     async def of(
-        self, conversation: Conversation, capabilities: Mapping[str, Any], *, alone: bool = False
+        self,
+        conversation: Conversation,
+        capabilities: Mapping[str, Any],
+        *,
+        alone: bool = False,
+        session: BackSession | None = None,
     ) -> RelayConnection:
         """Return the connection of a conversation with a legacy server.
 
         `alone`: the messages of the server have to belong to this call and no other. Where they all come in one stream,
-        the call gets a connection for itself, until `free`.
+        the call gets a connection for itself, until `free`. `session` is the one that the conversation has at the
+        server already, in this process or in another.
         """
         loop = asyncio.get_running_loop()
         alone = alone and self._has_one_stream()
@@ -128,22 +151,47 @@ class BackConnections:
         if lane is None:
             self._make_room()
             # Some servers tell of a change only in the conversation that made it.
-            lane = _Lane(self._connector(capabilities, self._changed), loop.time())
+            lane = _Lane(self._opener(capabilities, self._changed), loop.time())
         # At the end: the first one is the one that was used longest ago.
         self._lanes[conversation] = lane
         lane.used = loop.time()
         if self._reaper is None:
             self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap)
+        if session is not None:
+            self._use(lane, session)
         if not alone:
-            return cast("RelayConnection", await lane.connector.live())
+            return await lane.live()
         lane.is_taken = True
         try:
-            connection = cast("RelayConnection", await lane.connector.live())
+            connection = await lane.live()
         except BaseException:
             lane.is_taken = False
             raise
         self._taken[connection] = lane
         return connection
+
+    def _use(self, lane: _Lane, session: BackSession) -> None:
+        """Have a lane use a session of the conversation, unless it is the one that it used before."""
+        shared = cast("RelayConnection | None", self.shared.connection)
+        if lane.session_id == session.id or shared is None or shared.modern:
+            return
+        lane.session_id = session.id
+        lane.opener.known = (msgspec.structs.replace(shared.agreement, revision=session.revision), session.id)
+        before, lane.connector.connection = lane.connector.connection, None
+        if before is not None:
+            self._end(before.retire())
+
+    def share(self, conversation: Conversation) -> None:
+        """Leave the session of a conversation to other processes when its connection is closed."""
+        lane = self._lanes.get(conversation)
+        if lane is not None:
+            lane.is_shared = True
+
+    def end_session(self, client: Hashable) -> None:
+        """End the sessions of a client that is gone."""
+        for conversation in [each for each in self._lanes if each.client == client]:
+            self._lanes[conversation].is_shared = False
+            self._close_lane(conversation)
 
     async def take_up(self, resumption: Resumption) -> RelayConnection:
         """Return a connection on which a request of another process goes on. It belongs to the caller."""
@@ -195,7 +243,10 @@ class BackConnections:
         self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap) if self._lanes else None
 
     def _close_lane(self, conversation: Conversation) -> None:
-        closing = asyncio.get_running_loop().create_task(self._lanes.pop(conversation).connector.close())
+        self._end(self._lanes.pop(conversation).close())
+
+    def _end(self, work: Coroutine[Any, Any, None]) -> None:
+        closing = asyncio.get_running_loop().create_task(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 

@@ -212,7 +212,8 @@ class HeldCalls:
         held = HeldCall(answered.listener, connection, resumption.method, answered.principal)
         held.id, held.round, held.request = answered.held, answered.round, resumption.request
         if not await replica.take_over(held, record, exchange):
-            await connection.leave()
+            connection.leave_session()
+            await connection.close()
             raise used_state()
         log.info("%s: a call goes on whose process has ended", self._back)
         messages = [bytes(question.message) for question in record.questions]
@@ -231,7 +232,8 @@ class HeldCalls:
         return await self._awaited(held, replica)
 
     def _leave(self, connection: RelayConnection) -> None:
-        ending = asyncio.get_running_loop().create_task(connection.leave())
+        connection.leave_session()
+        ending = asyncio.get_running_loop().create_task(connection.close())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 

@@ -24,10 +24,12 @@ from toolwire.client.connection import MAX_QUESTIONS
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
-from toolwire.gateway.back_connections import BackConnections, conversation_of
+from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.held_call import HeldCall
 from toolwire.gateway.held_calls import AnsweredRound, HeldCalls, relayed_for
 from toolwire.gateway.uris import UriNames
+from toolwire.http.legacy.session_calls import SessionConnection
+from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
@@ -65,6 +67,7 @@ from toolwire.server.hops import Hop
 from toolwire.server.input_requests import Refused
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.server.subscriptions import LegacyClient
+from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.session import Session
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -238,9 +241,12 @@ class Relay:
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
             except TransportError as error:
-                if is_second or not _may_repeat(error, connection, method):
+                if is_second or connection is None or not _may_repeat(error, connection, method):
                     self.doubt()
                     raise self._failed(error) from None
+                if connection.session.over:
+                    # The server has ended the session. Nobody may get this connection again.
+                    await asyncio.wait({connection.reader})
             except (ToolError, NotSupported):
                 raise
             except ToolwireError as error:
@@ -263,7 +269,31 @@ class Relay:
         conversation = conversation_of("", _client_of(call), capabilities)
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
+        front = call.outlet.connection
+        if not call.request.modern and isinstance(front, SessionConnection):
+            return await self._joined(call, front, conversation, capabilities)
         return await self.connections.of(conversation, capabilities, alone=call.request.modern and is_told)
+
+    async def _joined(
+        self, call: Call, front: SessionConnection, conversation: Conversation, capabilities: Mapping[str, Any]
+    ) -> RelayConnection:
+        """Return the connection of a legacy client over HTTP: all processes use one session at the server."""
+        known = front.record.backs.get(self.name)
+        connection = await self.connections.of(conversation, capabilities, session=known)
+        own = connection.session_id
+        if own is None:
+            return connection
+        if not isinstance(call.host.stores.kv, MemoryKV):
+            self.connections.share(conversation)
+        if known is not None and known.id == own:
+            return connection
+        try:
+            opened = BackSession(self.connections.address, own, connection.revision)
+            holds = await front.join(self.name, opened, known)
+        except (ProtocolError, StoreFull, StoreFailed) as error:
+            log.warning("%s: another process will open another session: %s", self.name, error)
+            return connection
+        return connection if holds is opened else await self.connections.of(conversation, capabilities, session=holds)
 
     # --- one request, with its rounds ---
 
@@ -870,10 +900,8 @@ def _without_meta(answer: Raw) -> Raw:
     return Raw(_encode({name: value for name, value in _members(answer).items() if name != "_meta"}))
 
 
-def _may_repeat(error: TransportError, connection: RelayConnection | None, method: str) -> bool:
+def _may_repeat(error: TransportError, connection: RelayConnection, method: str) -> bool:
     """Return whether a request may be sent again, on a new connection, without a chance that it runs twice."""
-    if connection is None:
-        return False  # The connection could not be opened, which was tried again already.
     if isinstance(error, Unreachable):
         return connection.ended or connection.session.over
     return isinstance(error, OutcomeUnknown) and method in READING

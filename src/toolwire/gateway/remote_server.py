@@ -210,6 +210,8 @@ class RemoteServer(Server):
         for catalog in (self.catalog, *self.catalog.hosts()):
             hub = catalog.owner.kernel.hub
             hub.watchers.append(self._watch)
+            hub.backs[self.name] = self.back_connections.address
+            hub.session_callbacks.append(self.back_connections.end_session)
             self._watched.append(hub)
         for catalog in self.catalog.hosts():
             catalog.listeners.append(self._host_changed)
@@ -223,6 +225,8 @@ class RemoteServer(Server):
             return
         for hub in self._watched:
             hub.watchers.remove(self._watch)
+            hub.session_callbacks.remove(self.back_connections.end_session)
+            hub.backs.pop(self.name, None)
         self._watched.clear()
         for catalog in self._listened:
             catalog.listeners.remove(self._host_changed)

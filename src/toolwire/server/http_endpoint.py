@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
+from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.protocol.sealing import Sealer
@@ -129,6 +130,14 @@ class Endpoint:
     def hearing(self, principal: Principal | None) -> Callable[[str], bool]:
         access = self._server.kernel.access
         return lambda uri: access.may_hear(principal, uri)
+
+    def has_backs(self, backs: Mapping[str, BackSession]) -> bool:
+        present = self._server.kernel.hub.backs
+        return all(present.get(name) == session.server for name, session in backs.items())
+
+    def session_ended(self, session: str) -> None:
+        for callback in tuple(self._server.kernel.hub.session_callbacks):
+            callback(session)
 
     async def admit(self, calls: Sequence[Incoming]) -> None:
         kernel = self._server.kernel

@@ -229,6 +229,10 @@ class Hub:
 
         Each may return what the client waits for.
         """
+        self.backs: dict[str, str] = {}
+        """The servers behind this one: their names, and the hashes of their addresses."""
+        self.session_callbacks: list[Callable[[str], None]] = []
+        """Called with the id of each legacy HTTP session that is over."""
         self._of_sessions: dict[str, None] = {}
 
     def watched(self) -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from tests.http.httpclient import SessionClient, initialize_request, serving
@@ -566,6 +568,22 @@ async def test_a_quiet_call_becomes_a_stream_that_can_be_resumed(
     resumed = await client.get({"last-event-id": call.last_event_id})
     await resumed.finished()
     assert text_of(resumed.messages[-1]) == "silence"
+
+
+async def test_a_call_that_ends_when_its_silence_does_is_answered_once(
+    client: SessionClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due: list[Callable[[], None]] = []
+    silence = SimpleNamespace(start=due.append, stop=lambda callback: due.remove(callback) if callback in due else None)
+    monkeypatch.setattr(post_stream, "timeouts", lambda loop, seconds: silence)
+    await client.initialize("2025-11-25")
+    call = client.start_call("silent")
+    await gate.reached.wait()
+    gate.opened.set()
+    # In the same turn of the loop in which the handler ends.
+    asyncio.get_running_loop().call_soon(lambda: [callback() for callback in due])
+    await call.finished()
+    assert text_of(call.answer()) == "silence"
 
 
 @pytest.mark.covers("2.1.14", "3.4.4.3", "3.4.4.4")

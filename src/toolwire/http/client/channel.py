@@ -19,6 +19,7 @@ from toolwire.http1.response import HttpResponse
 from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.protocol.http import SESSION, VERSION
+from toolwire.protocol.jsonrpc import ErrorResponse, Response, decode
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import TimeoutClock
@@ -30,6 +31,8 @@ ACCEPT_STREAM: Final = {"accept": EVENT_STREAM}
 _POST: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
 #: The time in which a server confirms a notification or an answer, and the time for which requests wait for that.
 POST_SECONDS: Final = 5.0
+#: The number of times that a message is posted again, for example when a process behind a load balancer is gone.
+POST_REPEATS: Final = 3
 SETTLING_SECONDS: Final = 2.0
 # The time for which requests wait for the GET stream to open. Some servers send no headers before the first event.
 OPENING_SECONDS: Final = 0.5
@@ -55,8 +58,6 @@ class HttpChannel(Channel):
         self._headers: dict[str, str] = {**_POST, VERSION: MODERN}
         self.revision: str | None = None
         self.modern: bool = False
-        self.listens: bool = True
-        """Whether the server's own stream is opened, before 2026-07-28."""
 
     # --- the headers of requests ---
 
@@ -113,8 +114,7 @@ class HttpChannel(Channel):
                 await self._post(self._queue.popleft())
         finally:
             self._posting = None
-        is_legacy = self.revision is not None and not self.modern
-        if is_legacy and self.listens and self._listening is None and not self._closed:
+        if self.revision is not None and not self.modern and self._listening is None and not self._closed:
             # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
             self._opened = asyncio.Event()
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
@@ -122,12 +122,24 @@ class HttpChannel(Channel):
     async def _post(self, message: bytes) -> None:
         try:
             async with asyncio.timeout(POST_SECONDS) as deadline:
-                await self._endpoint.deliver(self._headers, message, TimeoutClock(deadline))
+                await self._deliver(message, TimeoutClock(deadline))
         except ToolwireError as error:
             # A caller that waits for an answer learns of the loss through its own request.
             log.warning("a notification or an answer did not arrive: %s", error)
         except TimeoutError:
             log.warning("the server did not say that a notification or an answer has arrived")
+
+    async def _deliver(self, message: bytes, clock: TimeoutClock) -> None:
+        """Post a message. Post it again where the server did not get it, or where a second time does nothing more."""
+        backoff = Backoff(POST_REPEATS)
+        while True:
+            try:
+                return await self._endpoint.deliver(self._headers, message, clock)
+            except TransportError as error:
+                pause = backoff.next()
+                if pause is None or not _may_repeat(error, message):
+                    raise
+            await asyncio.sleep(pause)
 
     @property
     def unsettled(self) -> bool:
@@ -253,3 +265,10 @@ class HttpChannel(Channel):
             (await self._endpoint.send("DELETE", {**self._headers, SESSION: self._session_id}, None)).close()
         except ToolwireError as error:
             log.debug("the session could not be ended: %s", error)
+
+
+def _may_repeat(error: TransportError, message: bytes) -> bool:
+    """Return whether a message may be posted again. Nobody waits for an answer any more that has arrived already."""
+    if error.status is not None and error.status < 500:
+        return False
+    return isinstance(error, Unreachable) or isinstance(decode(message), Response | ErrorResponse)

@@ -234,6 +234,8 @@ class PostStream:
             assert self._wake is not None
             self._wake.set()
         elif self.expected == 0:
+            if self._silence is not None:
+                self._silence.stop(self._start)  # The answer is JSON now. A stream must not begin beside it.
             if not self.done.done():
                 self.done.set_result(None)
             self._streams.over(self)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from msgspec import Raw, Struct
 
 from toolwire.http.legacy.post_stream import PostStream
-from toolwire.http.legacy.session_records import SessionRecord
+from toolwire.http.legacy.session_records import BackSession, SessionRecord
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
@@ -35,6 +35,12 @@ class Remember(Protocol):
     async def __call__(self, token: SessionToken, change: StateChange) -> None: ...
 
 
+class Edit(Protocol):
+    """A function that changes the record of a session, and returns it."""
+
+    async def __call__(self, token: SessionToken, edit: Callable[[SessionRecord], None]) -> SessionRecord: ...
+
+
 class StateChange(Struct):
     """The changes that a call made to the log level and the subscriptions."""
 
@@ -51,7 +57,7 @@ class StateChange(Struct):
 class SessionConnection:
     """The session of a call, as its handler sees it."""
 
-    __slots__ = ("_make_state", "_say", "_state", "_stream", "loop", "record", "token")
+    __slots__ = ("_edit", "_make_state", "_say", "_state", "_stream", "loop", "record", "token")
 
     def __init__(
         self,
@@ -60,6 +66,7 @@ class SessionConnection:
         stream: PostStream,
         say: Callable[[str, bytes], None],
         make_state: Callable[[Any], Any],
+        edit: Edit,
     ) -> None:
         self.token: SessionToken = token
         self.record: SessionRecord = record
@@ -67,6 +74,7 @@ class SessionConnection:
         self._stream = stream
         self._say = say
         self._make_state = make_state
+        self._edit = edit
         self._state: Any = None
 
     @property
@@ -92,6 +100,19 @@ class SessionConnection:
         if level is None and before == state.uris:
             return None
         return StateChange(level, state.uris - before, before - state.uris)
+
+    async def join(self, name: str, opened: BackSession, replaces: BackSession | None) -> BackSession:
+        """Note that this session has one at a server behind this one, in place of `replaces`.
+
+        Return the session that all processes use from now on: another one may have opened one meanwhile.
+        """
+
+        def edit(record: SessionRecord) -> None:
+            if record.backs.get(name) == replaces:
+                record.backs = {**record.backs, name: opened}
+
+        self.record.backs = (await self._edit(self.token, edit)).backs
+        return self.record.backs.get(name, opened)
 
     def notify(self, method: str, params: Any) -> bool:
         """Send a notification on the stream of the call while that is open, and on the session's own stream after."""
@@ -155,6 +176,7 @@ class SessionCalls:
         handler: Handler,
         make_state: Callable[[Any], Any],
         remember: Remember,
+        edit: Edit,
         say: Callable[[str, bytes], None],
         max_result: int,
     ) -> None:
@@ -162,6 +184,7 @@ class SessionCalls:
         self._handler = handler
         self._make_state = make_state
         self._remember = remember
+        self._edit = edit
         self._say = say
         self._max_result = max_result
         self._running: dict[str, dict[RequestId, SessionCall]] = {}
@@ -181,7 +204,7 @@ class SessionCalls:
         self, incoming: Incoming, stream: PostStream, token: SessionToken, record: SessionRecord
     ) -> asyncio.Task[None]:
         """Start handling a call, in a task of its own."""
-        connection = SessionConnection(token, record, stream, self._say, self._make_state)
+        connection = SessionConnection(token, record, stream, self._say, self._make_state, self._edit)
         call = SessionCall(self, incoming, stream, connection)
         stream.expect(incoming.id)
         self._running.setdefault(token.id, {})[incoming.id] = call

@@ -35,6 +35,15 @@ _ATTEMPTS: Final = 32
 _HOME_KEY: Final = "toolwire:http:home"
 
 
+class BackSession(Struct, array_like=True, frozen=True):
+    """The session that a client has at a server behind this one."""
+
+    server: str
+    """The address of the server, as a hash."""
+    id: str
+    revision: str
+
+
 class SessionRecord(Struct, omit_defaults=True):
     """One session; an empty record where only its id is known."""
 
@@ -46,6 +55,8 @@ class SessionRecord(Struct, omit_defaults=True):
     uris: list[str] = []
     listened: bool = False
     """Whether the session had a stream of its own, on which its client may have missed something."""
+    backs: dict[str, BackSession] = {}
+    """The sessions of this client at servers behind this one, by their names."""
     ended: bool = False
     """Set only in a store that did not make the record, where removing the record would say nothing."""
 

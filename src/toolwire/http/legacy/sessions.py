@@ -23,7 +23,7 @@ from toolwire.http.legacy.event_log import Resume, parse_event_id
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_calls import SessionCalls, StateChange
-from toolwire.http.legacy.session_records import RENEWAL, SessionRecord, SessionRecords
+from toolwire.http.legacy.session_records import RENEWAL, BackSession, SessionRecord, SessionRecords
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
@@ -95,6 +95,12 @@ class SessionHost(Protocol):
     def hearing(self, principal: Any) -> Callable[[str], bool]:
         """Return a function that says whether a principal may be told of changes of a resource."""
 
+    def has_backs(self, backs: Mapping[str, BackSession]) -> bool:
+        """Return whether the servers behind this one are those at which a session has sessions."""
+
+    def session_ended(self, session: str) -> None:
+        """Take note that a session is over."""
+
     async def admit(self, calls: Sequence[Incoming]) -> None:
         """Raise `InsufficientScope` when the caller lacks what the calls need."""
 
@@ -140,6 +146,7 @@ class Sessions:
             host.handler,
             host.client_state,
             self._remember,
+            self._records.change,
             self.streams.notify,
             limits.result,
         )
@@ -428,15 +435,19 @@ class Sessions:
 
     async def delete(self, principal: Any, headers: Mapping[str, str], send: SendMessage, extra: HeaderList) -> None:
         token, _ = await self._session(principal, headers, None)
+        await self._end_everywhere(token)
+        await respond(send, 200, b"", extra)
+
+    async def _end_everywhere(self, token: SessionToken) -> None:
         await self._records.end(token)
         self._end(token.id)
         await self._host.link.publish("ended", _encode(_Ended(token.id)))
-        await respond(send, 200, b"", extra)
 
     def _end(self, session: str) -> None:
         self._free_slot(session)
         self.calls.end(session)
         self.streams.end(session)
+        self._host.session_ended(session)
 
     # --- the session of a request ---
 
@@ -453,6 +464,10 @@ class Sessions:
         if token is None or record is None:
             if token is not None:
                 self._free_slot(token.id)
+            raise _no_session(identifier)
+        if record.backs and not self._host.has_backs(record.backs):
+            # The client has state at a server that is not here any more, or is another one now.
+            await self._end_everywhere(token)
             raise _no_session(identifier)
         version = headers.get(VERSION)
         # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is supported but was not

@@ -1,0 +1,225 @@
+"""Sessions of legacy clients at a gateway, and the sessions that these have at the servers behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.gateway.backs import behind
+
+from toolwire import Client, Context, Server
+from toolwire.client.http_target import HttpTarget
+from toolwire.gateway import Gateway
+from toolwire.http.asgi import HttpApp
+from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.stores import Stores
+
+SECRET = b"a secret of all replicas, 32 bytes"
+LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26")
+
+
+class SharedKV:
+    """A store that other processes reach, too."""
+
+    def __init__(self, kv: Any) -> None:
+        self._kv = kv
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kv, name)
+
+
+class Balancer:
+    """Replicas of a gateway behind one address, and the HTTP statuses that they answered with."""
+
+    def __init__(self) -> None:
+        self.pools: list[AsgiPool] = []
+        self.apps: list[HttpApp] = []
+        self.current = 0
+        self.statuses: list[int] = []
+        self.at_once = None
+
+    async def request(self, *given: Any, **named: Any) -> Any:
+        response = await self.pools[self.current].request(*given, **named)
+        self.statuses.append(response.status)
+        return response
+
+    async def close(self) -> None:
+        for pool in self.pools:
+            await pool.close()
+
+    async def stop(self, number: int) -> None:
+        """Stop a replica, as at the end of its process."""
+        self.apps[number].drain()
+        await self.apps[number].stop()
+
+
+class Counting:
+    """A server that keeps something for each of its clients."""
+
+    def __init__(self) -> None:
+        self.server: Server = Server("back")
+        self.seen: dict[str, int] = {}
+        self.server.tool(self.count)
+
+    def count(self, ctx: Context) -> str:
+        client = str(ctx.session_id)
+        self.seen[client] = self.seen.get(client, 0) + 1
+        return str(self.seen[client])
+
+
+@asynccontextmanager
+async def replicas(backs: list[dict[str, Any]], revision: str, stores: Stores | None = None) -> AsyncIterator[Balancer]:
+    """Run replicas of a gateway; each has the servers behind it that are given for it."""
+    memory = Stores.memory()
+    shared = stores or Stores(SharedKV(memory.kv), memory.log, memory.bus, memory.queue)
+    balancer = Balancer()
+    async with AsyncExitStack() as stack:
+        for targets in backs:
+            front = Gateway("front", stores=shared, secret=SECRET)
+            for name, target in targets.items():
+                front.add(name, target, revision=revision)
+            app = front.http_app()
+            stack.push_async_callback(app.stop)
+            stack.callback(app.drain)
+            balancer.apps.append(app)
+            balancer.pools.append(AsgiPool(app))
+        stack.push_async_callback(balancer.close)
+        yield balancer
+
+
+def client_of(balancer: Balancer, front: str) -> Client:
+    return Client(HttpTarget("http://localhost/mcp", pool=balancer), revision=front)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("front", LEGACY)
+@pytest.mark.parametrize("back", LEGACY)
+async def test_a_session_that_moves_goes_on_with_its_session_at_the_server(front: str, back: str) -> None:
+    counting = Counting()
+    async with behind(counting.server, "http") as target, replicas([{"b": target}, {"b": target}], back) as balancer:
+        async with client_of(balancer, front) as client:
+            for number, replica in enumerate((0, 1, 1, 0), start=1):
+                balancer.current = replica
+                assert (await client.call_tool("b_count")).text == str(number)
+        assert len(counting.seen) == 1
+
+
+async def test_two_clients_have_two_sessions_at_the_server() -> None:
+    counting = Counting()
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+        client_of(balancer, "2025-11-25") as anna,
+        client_of(balancer, "2025-11-25") as ben,
+    ):
+        for number, replica in enumerate((0, 1), start=1):
+            balancer.current = replica
+            assert (await anna.call_tool("b_count")).text == str(number)
+            assert (await ben.call_tool("b_count")).text == str(number)
+
+
+async def test_calls_that_come_to_two_replicas_at_once_agree_on_a_session() -> None:
+    counting = Counting()
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+        client_of(balancer, "2025-11-25") as client,
+    ):
+        calls = []
+        for replica in (0, 1):
+            balancer.current = replica
+            calls.append(asyncio.ensure_future(client.call_tool("b_count")))
+            await asyncio.sleep(0)
+        await asyncio.gather(*calls)
+        counting.seen.clear()
+        for replica in (0, 1):
+            balancer.current = replica
+            await client.call_tool("b_count")
+        assert len(counting.seen) == 1
+
+
+@pytest.mark.parametrize("change", ["another", "none"])
+async def test_a_session_ends_where_its_server_is_another_one_or_is_gone(change: str) -> None:
+    counting, other = Counting(), Counting()
+    async with behind(counting.server, "http") as target, behind(other.server, "http") as elsewhere:
+        moved = HttpTarget("http://elsewhere/mcp", pool=AsgiPool(other.server.http_app()))
+        changed = {"b": moved} if change == "another" else {"c": elsewhere}
+        async with (
+            replicas([{"b": target}, changed], "2025-11-25") as balancer,
+            client_of(balancer, "2025-11-25") as client,
+        ):
+            await client.call_tool("b_count")
+            balancer.current = 1
+            # The client begins a new session by itself.
+            await client.list_tools()
+            assert 404 in balancer.statuses
+            assert not other.seen
+
+
+async def test_a_server_that_is_added_ends_no_session() -> None:
+    counting, other = Counting(), Counting()
+    async with behind(counting.server, "http") as target, behind(other.server, "http") as elsewhere:
+        backs = [{"b": target}, {"b": target, "c": elsewhere}]
+        async with replicas(backs, "2025-11-25") as balancer, client_of(balancer, "2025-11-25") as client:
+            await client.call_tool("b_count")
+            balancer.current = 1
+            assert (await client.call_tool("b_count")).text == "2"
+            assert (await client.call_tool("c_count")).text == "1"
+            assert 404 not in balancer.statuses
+
+
+async def test_a_session_outlives_the_replica_that_opened_it() -> None:
+    counting = Counting()
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+        client_of(balancer, "2025-11-25") as client,
+    ):
+        await client.call_tool("b_count")
+        balancer.current = 1
+        await balancer.stop(0)
+        assert (await client.call_tool("b_count")).text == "2"
+
+
+async def kept(server: Server) -> list[str]:
+    """Return the sessions that a server knows."""
+    return await server.stores.kv.keys("toolwire:session:")
+
+
+async def test_a_session_that_the_server_has_ended_is_replaced_on_all_replicas() -> None:
+    counting = Counting()
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+        client_of(balancer, "2025-11-25") as client,
+    ):
+        for balancer.current in (0, 1):
+            await client.call_tool("b_count")
+        for key in await kept(counting.server):
+            await counting.server.stores.kv.delete(key)
+        counting.seen.clear()
+        for number, replica in enumerate((0, 1, 0), start=1):
+            balancer.current = replica
+            assert (await client.call_tool("b_count")).text == str(number)
+        assert len(counting.seen) == 1
+
+
+async def test_the_end_of_a_session_ends_its_session_at_the_server() -> None:
+    counting = Counting()
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+    ):
+        async with client_of(balancer, "2025-11-25") as client:
+            for balancer.current in (1, 0):
+                await client.list_tools()
+            before = len(await kept(counting.server))
+            await client.call_tool("b_count")
+            assert len(await kept(counting.server)) == before + 1
+            # The end is told to a replica that has no connection of this client.
+            balancer.current = 1
+        async with asyncio.timeout(30):
+            while len(await kept(counting.server)) > before:
+                await asyncio.sleep(0)
