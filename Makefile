@@ -52,6 +52,12 @@ $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet --requirement bench/requirements.txt --editable '.[http,auth,policy]'
 	@touch $@
 
+# One of them is for Node. Where there is no npm, its lines say that it is missing.
+.bench/node/.ready: bench/package.json
+	@mkdir -p .bench/node && cp bench/package.json .bench/node/
+	if command -v npm; then npm install --silent --no-audit --no-fund --prefix .bench/node; fi
+	@touch $@
+
 # --- Look at it ---
 
 run: $(READY) ## serve examples/everything.py over HTTP and open the inspector (PORT=8001 for another port)
@@ -106,7 +112,7 @@ release-check: $(READY) ## see that the tree can be released: committed, version
 
 # --- Measure, and run for long ---
 
-bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look, PARTS="stdio imports" for some lines)
+bench: $(PEERS)/.ready .bench/node/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look, PARTS="stdio imports" for some lines)
 	@$(PEERS)/bin/python bench/run.py $(PARTS)
 
 soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)

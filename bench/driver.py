@@ -69,6 +69,12 @@ def place(server: int) -> str:
     return "driver and server on different cores"
 
 
+def place_beside_driver(process: int) -> None:
+    """Keeps a process on the core of the driver, which leaves the others to the server under test."""
+    if sys.platform == "linux" and len(CORES) > 1:
+        os.sched_setaffinity(process, {min(CORES)})
+
+
 def release() -> None:
     """Undoes the placement of this process, which its children would inherit."""
     if sys.platform == "linux":

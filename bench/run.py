@@ -25,6 +25,7 @@ from importlib import metadata
 from pathlib import Path
 
 import fleet_lines
+import gateway_lines
 import http_lines
 from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
 from notes import Notes, say
@@ -217,6 +218,9 @@ AT_THE_END: dict[str, Callable[[Bench], None]] = {
     "http-clients": http_lines.clients,
     "http-many-tools": http_lines.many_tools,
     "http-sessions": http_lines.sessions,
+    "gateway-hop": gateway_lines.one_hop,
+    "gateway-requests": gateway_lines.extra_requests,
+    "gateway-servers": gateway_lines.many_servers,
     "redis": fleet_lines.on_redis,
 }
 

@@ -22,9 +22,28 @@ def processor_seconds(process: int) -> float:
     """Return the seconds that a process has spent on the processor, in all its threads."""
     if sys.platform != "linux":
         raise OSError("the time of another process is only known on Linux")
-    # The name of the program may hold anything, brackets and spaces included.
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    fields = _fields(process)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started."""
+    if sys.platform != "linux":
+        return []
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            is_child = entry.name.isdigit() and int(_fields(int(entry.name))[1]) == process
+        except (OSError, IndexError):
+            continue  # It has ended meanwhile.
+        if is_child:
+            found.append(int(entry.name))
+    return found
+
+
+def _fields(process: int) -> list[str]:
+    # The name of the program may hold anything, brackets and spaces included.
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def last_words(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> str:

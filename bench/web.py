@@ -45,16 +45,27 @@ def affordable_streams(wanted: int) -> int:
 class HttpServer:
     """A spawned server and its address. Its core is not that of the driver, except where `everywhere` is asked for."""
 
-    def __init__(self, contender: str, more_tools: int = 0, workers: int = 1, *, everywhere: bool = False) -> None:
-        command = [sys.executable, str(HERE / "servers" / "serve_http.py"), contender, str(more_tools), str(workers)]
+    def __init__(
+        self,
+        contender: str,
+        more_tools: int = 0,
+        workers: int = 1,
+        *,
+        everywhere: bool = False,
+        command: list[str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        """`command` starts another server than the usual one. With `port`, it does not print its address."""
+        if command is None:
+            command = [sys.executable, server_file("serve_http.py"), contender, str(more_tools), str(workers)]
         if everywhere:
             release()
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close(); a pipe would fill up
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr)
+        output = subprocess.PIPE if port is None else self.stderr
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=self.stderr)
         if not everywhere:
             place(self.process.pid)
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().decode().strip()
+        self.url = self.announced() if port is None else self.listening(port)
         if not self.url:
             raise ServerFailed(last_words(self.process, self.stderr))
         where = urlsplit(self.url)
@@ -63,15 +74,30 @@ class HttpServer:
         self.connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
         self.streams: list[socket.socket] = []
 
+    def announced(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def listening(self, port: int) -> str:
+        """Wait until connections are accepted; return nothing if the process ends before."""
+        until = time.perf_counter() + PATIENCE
+        while self.process.poll() is None and time.perf_counter() < until:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return f"http://127.0.0.1:{port}/mcp"
+            except OSError:
+                time.sleep(0.05)
+        return ""
+
     # --- calls a second ---
 
-    def calls_a_second(self, tool: str, seconds: int) -> float:
-        """Modern calls on 16 connections. The same call before and after shows that the answers are right."""
+    def calls_a_second(self, tool: str, seconds: int, connections: int = CONNECTIONS) -> float:
+        """Modern calls on some connections. The same call before and after shows that the answers are right."""
         self.check_modern(tool)
         started = time.perf_counter()
         self.check_modern(tool)
         # A server that is too slow for the time gets enough of it for some answers on each connection.
-        one_answer_each = (time.perf_counter() - started) * CONNECTIONS
+        one_answer_each = (time.perf_counter() - started) * connections
         seconds = max(seconds, min(LONGEST, math.ceil(3 * one_answer_each)))
         if shutil.which("wrk") is None:
             raise ServerFailed("wrk is not installed; it is a package of that name nearly everywhere")
@@ -79,7 +105,7 @@ class HttpServer:
         command = [
             "wrk",
             "-t1",
-            f"-c{CONNECTIONS}",
+            f"-c{connections}",
             f"-d{seconds}s",
             f"--timeout={LONGEST}s",
             "-s",
@@ -213,6 +239,17 @@ class HttpServer:
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.stderr.close()
+
+
+def server_file(name: str) -> str:
+    """Return the path of a server under test."""
+    return str(HERE / "servers" / name)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def no_session(number: int) -> str:

@@ -1,8 +1,9 @@
 """Serves any of the contenders over HTTP: uvicorn with httptools and uvloop, and no access log.
 
 Toolwire is started as its users start it, by `run("http")`, with the defaults; that is the same uvicorn with bounds on
-headers. The others get JSON answers where they can choose, which is the faster of their two ways. `httptools` is a bare
-protocol without uvicorn. The address is printed when connections are accepted.
+headers. `plain` is the same with results that are text only. The others get JSON answers where they can choose, which
+is the faster of their two ways. `httptools` is a bare protocol without uvicorn. The address is printed when connections
+are accepted.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ def ready(url: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("contender", choices=["toolwire", "mcp", "fastmcp", "echo", "httptools"])
+    parser.add_argument("contender", choices=["toolwire", "plain", "mcp", "fastmcp", "echo", "httptools"])
     parser.add_argument("more_tools", nargs="?", type=int, default=0)
     parser.add_argument("workers", nargs="?", type=int, default=1)
     told = parser.parse_args()
-    if told.contender == "toolwire":
-        server = import_module("toolwire_server").build(told.more_tools)
+    if told.contender in ("toolwire", "plain"):
+        structured = False if told.contender == "plain" else None
+        server = import_module("toolwire_server").build(told.more_tools, structured=structured)
         server.run("http", port=0, path=PATH, workers=told.workers, on_ready=ready)
     elif told.contender == "httptools":
         import_module("bare_httptools").serve(PATH, ready)

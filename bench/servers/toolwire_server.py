@@ -7,11 +7,11 @@ import sys
 from toolwire import Limits, Server
 
 
-def build(more: int = 0) -> Server:
-    # All the load comes from one address, which gets a quarter of the sessions.
-    server = Server("bench", limits=Limits(sessions=40_000))
+def build(more: int = 0, *, structured: bool | None = None) -> Server:
+    # All the load comes from one address, which gets a quarter of what there is.
+    server = Server("bench", limits=Limits(sessions=40_000, listeners=40_000, exchanges=40_000))
 
-    @server.tool
+    @server.tool(structured=structured)
     async def add(a: int, b: int) -> int:
         return a + b
 

@@ -40,6 +40,7 @@ def report() -> Iterator[Any]:
         ({"aim": 2.0}, [3.0], "3.0 µs: ok, aim 2.0 µs missed", "3.0 µs to 3.0 µs"),
         ({"limit": 0.3, "compared_with": "mcp"}, [1.0, 2.0, 4.0], "0.20x mcp: ok", "0.10x to 0.40x"),
         ({"limit": 0.3, "compared_with": "other"}, [5.0], "0.25x other (20.0 µs): ok", "0.25x to 0.25x"),
+        ({"limit": None}, [3.0], "3.0 µs", "3.0 µs to 3.0 µs"),
         ({"compared_with": "absent"}, [5.0], "not measured", "-"),
         ({}, [], "not measured", "-"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -53,10 +53,14 @@ def audience_of(visible_to: VisibleTo) -> Audience | None:
     return Audience(names_of(visible_to, "visible_to="))
 
 
+# One object for all, because most components have no names of any kind.
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
 def names_of(names: str | Iterable[str] | None, what: str) -> frozenset[str]:
     """Return the names in one name, several, or none."""
     if names is None:
-        return frozenset()
+        return _NOBODY
     found: list[Any] = [names] if isinstance(names, str) else list(names)
     if not all(isinstance(each, str) and each and " " not in each for each in found):
         raise ServerError(f"{what} takes names without spaces, not {names!r}")
