@@ -18,8 +18,8 @@ COMMAND = (sys.executable, "-m", "toolwire", "gateway")
 
 
 @pytest.mark.covers("GW-1.5")
-@pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
-async def test_the_servers_of_a_file_are_served_at_one_address(back: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("back", "workers"), [(MODERN, "1"), ("2025-11-25", "2")])
+async def test_the_servers_of_a_file_are_served_at_one_address(back: str, workers: str, tmp_path: Path) -> None:
     async with testing.connect(everything(), over="port") as (direct, _):
         url = repr(direct).removeprefix("<Client of ").partition(",")[0]
         file = tmp_path / "gateway.json"
@@ -28,7 +28,7 @@ async def test_the_servers_of_a_file_are_served_at_one_address(back: str, tmp_pa
                 {"mcpServers": {"back": {"url": url, "prefix": "", "revision": back}}, "gateway": {"name": "front"}}
             )
         )
-        async with started([*COMMAND, file, "--port", "0"]) as served:
+        async with started([*COMMAND, file, "--port", "0", "--workers", workers]) as served:
             for front in (MODERN, "2025-11-25"):
                 address = f"http://127.0.0.1:{served.port}/mcp"
                 client = Client(address, revision=front, elicit=lambda message, params: {"value": True})

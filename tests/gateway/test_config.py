@@ -76,9 +76,16 @@ async def test_a_server_by_url(front: str, back: str) -> None:
         ({"mcpServers": {"a": {}}}, "needs either a command or a url"),
         ({"mcpServers": {"a": {"url": "http://x/mcp", "revision": "1999-01-01"}}}, "Unknown revision"),
         ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": 0}}}, "above zero"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": "soon"}}}, "mcpServers"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": "soon"}}}, "The server 'a'.*timeout"),
         ({"mcpServers": {"a": {"url": "http://x/${NOT_SET_ANYWHERE}"}}}, "NOT_SET_ANYWHERE is not set"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"nam": "x"}}, "nam"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"nam": "x"}}, "gateway of This has 'nam'.*'name'"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"port": 1}}, "the members are name, version"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"strict": "x"}}, "Expected `bool`.*strict"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp", "prefx": ""}}}, "'a' of This has 'prefx': did you mean 'prefix'"),
+        ({"mcpServer": {"a": {"url": "http://x/mcp"}}}, "'mcpServer': did you mean 'mcpServers'"),
+        ({"mcpServers": ["http://x/mcp"]}, "objects by name"),
+        ({"mcpServers": {"a": "http://x/mcp"}}, "'a' of This is wrong"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp", "list_timeout": 0}}}, "above zero"),
     ],
 )
 def test_mistakes_are_named(content: dict[str, Any], text: str) -> None:
@@ -86,10 +93,32 @@ def test_mistakes_are_named(content: dict[str, Any], text: str) -> None:
         gateway_of(content)
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.json", "{"), ("a.toml", "x ="), ("a.json", None)])
-def test_a_file_that_cannot_be_read(name: str, content: str | None, tmp_path: Path) -> None:
+ONE = '"back": {"url": "http://localhost:1/mcp"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.json", "{", "line 1"),
+        ("a.json", '{"mcpServers":\n  {,}}', "line 2"),
+        ("a.toml", "x = !", "line 1"),
+        ("a.json", None, "No such file"),
+        ("a.json", f'{{"mcpServers": {{{ONE},\n{ONE}}}}}', "'back' stands there twice, in line 1 and in line 2"),
+        ("a.toml", "[mcpServers.back]\n[mcpServers.back]\n", "line 2"),
+        ("a.json", "[" * 100_000, "recursion"),
+    ],
+)
+def test_a_file_that_cannot_be_read(name: str, content: str | None, text: str, tmp_path: Path) -> None:
     file = tmp_path / name
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ServerError, match="cannot be read"):
+    with pytest.raises(ServerError, match=f"cannot be read: .*{text}"):
         gateway_of(file)
+
+
+def test_all_members_reach_the_gateway() -> None:
+    """Members of other programs are ignored, and `servers` is what VS Code calls them."""
+    server = {"url": "http://localhost:1/mcp", "list_timeout": 1, "trust": True, "alwaysAllow": ["x"]}
+    gateway = gateway_of({"servers": {"a": server}, "inputs": [], "gateway": {"strict": True, "stale": True}})
+    assert list(gateway.backs) == ["a"]
+    assert (gateway.name, gateway.catalog.is_strict) == ("gateway", True)
