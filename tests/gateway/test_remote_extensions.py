@@ -217,3 +217,47 @@ async def test_a_result_type_of_an_extension_crosses_between_modern_sides(middle
         async with Client(gateway, revision="2025-11-25", extensions={NOTES: {}}) as client:
             with pytest.raises(ProtocolError, match="result type"):
                 await client.request("notes/later")
+
+
+# --- members that an extension adds to subscriptions ---
+
+
+def publishing(identifier: str, filter: str) -> Server:
+    """Make a server with an extension that adds a member to the filter of subscriptions."""
+    server = Server("back")
+    server.extension(identifier).listen_filter(filter, lambda asked: [each for each in asked if each != "hidden"])
+    return server
+
+
+@pytest.mark.parametrize("over", OVER)
+async def test_a_filter_of_an_extension_is_asked_for_at_the_server_that_has_it(over: str) -> None:
+    one, two = publishing(NOTES, "notes"), publishing(OTHER, "others")
+    gateway = Gateway("front")
+    async with behind(one, over) as first, behind(two, over) as second:
+        gateway.add("one", first).add("two", second)
+        async with (
+            Client(gateway, extensions={NOTES: {}, OTHER: {}}) as client,
+            client.listen(extensions={"notes": ["a", "hidden"], "others": ["b"], "nobody": True}) as changes,
+        ):
+            assert changes.accepted is not None
+            assert changes.accepted.extra == {"notes": ["a"], "others": ["b"]}
+            told = aiter(changes)
+            two.publish("others", "b", "notifications/others/changed", {"key": "b", "_meta": {"com.example/n": 1}})
+            change = await anext(told)
+            assert change.method == "notifications/others/changed"
+            assert change.params is not None
+            assert change.params["key"] == "b"
+            assert change.params["_meta"]["com.example/n"] == 1
+            one.publish("notes", "hidden", "notifications/notes/changed", {"key": "hidden"})
+            one.publish("notes", "a", "notifications/notes/changed", {"key": "a"})
+            change = await anext(told)
+            assert change.params is not None
+            assert change.params["key"] == "a"
+
+
+async def test_a_filter_of_an_extension_is_not_honoured_by_a_server_before_2026_07_28() -> None:
+    async with gateway_before(publishing(NOTES, "notes"), "memory", "2025-11-25") as gateway:
+        client = Client(gateway, extensions={NOTES: {}})
+        async with client, client.listen(extensions={"notes": ["a"]}) as changes:
+            assert changes.accepted is not None
+            assert not changes.accepted.extra

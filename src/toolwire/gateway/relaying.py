@@ -22,6 +22,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.connection import MAX_QUESTIONS
 from toolwire.client.errors import is_resource_not_found
+from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
@@ -79,6 +80,8 @@ HOPS_KEY: Final = "io.toolwire/hops"
 MAX_HOPS: Final = 8
 #: The least seconds between two readings of the lists that errors of calls lead to.
 DOUBT_SECONDS: Final = 5.0
+#: How many seconds a server has to acknowledge a subscription of a client.
+LISTEN_SECONDS: Final = 5.0
 #: How many notifications of clients may wait for a connection to one server.
 MAX_NOTIFYING: Final = 100
 #: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
@@ -385,7 +388,17 @@ class Relay:
         if shared is not None:
             shared.described.clear()
 
-    # --- notifications of a client ---
+    # --- notifications ---
+
+    async def subscription(self, call: Call, wanted: Mapping[str, Any]) -> Subscription | None:
+        """Return a subscription, not open yet, for the client of a call; None where the server has no such request."""
+        connection = await self.connections.shared_connection()
+        if not connection.modern:
+            return None
+        sent = sent_with(call, call.method)
+        meta = _meta_for(call, connection, sent, _hops(sent.meta), None, self.withheld)
+        filters = t.decode(t.SubscriptionFilter, _encode(wanted))
+        return Subscription(self.connections.shared, filters, LISTEN_SECONDS, heals=False, meta=meta)
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""

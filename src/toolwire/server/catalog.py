@@ -476,11 +476,11 @@ class Catalog:
             return []
         ways = [each for each in extended.unknown if sees is None or sees(each)]
         ways.sort(key=lambda each: -each.component.likelihood(name))
-        first: dict[Owner, Found[AnyMethod]] = {}
-        for each in ways:
-            if each.way[:-1] == ways[0].way[:-1]:
-                first.setdefault(each.owner, each)
-        return list(first.values())
+        return _first_of_each([each for each in ways if each.way[:-1] == ways[0].way[:-1]])
+
+    def unknown_servers(self, sees: Sees | None = None) -> list[Found[AnyMethod]]:
+        """Return one way to each server elsewhere that has an extension which nobody here knows."""
+        return _first_of_each([each for each in self._all_extended().unknown if sees is None or sees(each)])
 
     def _all_extended(self) -> _Extended:
         version, known = self.version, self._extended
@@ -703,6 +703,14 @@ class Catalog:
             "skills": self.skill_set.skills,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+def _first_of_each(ways: list[Found[AnyMethod]]) -> list[Found[AnyMethod]]:
+    """Return the first way to each server."""
+    first: dict[Owner, Found[AnyMethod]] = {}
+    for each in ways:
+        first.setdefault(each.owner, each)
+    return list(first.values())
 
 
 def _extended(ways: Iterable[tuple[Extension, Owner, Way]]) -> _Extended:

@@ -277,6 +277,7 @@ class Methods:
             if tasks is not UNSET and self._parts.offer.has_tasks()
             else {},
             hears=lambda uri: self._access.hears(request, outlet, uri),
+            elsewhere=[found.component for found in self._catalog.unknown_servers(self._sees(call))],
         )
 
     # --- extensions ---
