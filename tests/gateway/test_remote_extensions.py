@@ -261,3 +261,33 @@ async def test_a_filter_of_an_extension_is_not_honoured_by_a_server_before_2026_
         async with client, client.listen(extensions={"notes": ["a"]}) as changes:
             assert changes.accepted is not None
             assert not changes.accepted.extra
+
+
+# --- user interfaces ---
+
+UI = "io.modelcontextprotocol/ui"
+
+
+@pytest.mark.parametrize("back", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_user_interfaces_are_declared_to_both_sides(front: str, back: str) -> None:
+    def showing(*kinds: str) -> Server:
+        server = Server("back")
+        server.extension(UI, {"mimeTypes": list(kinds)}, needs_client=False)
+        server.add(noting().catalog.tools["look"])
+        return server
+
+    recorded, html = Recorded(), "text/html;profile=mcp-app"
+    gateway = Gateway("front")
+    async with behind(showing(html), "memory", recorded) as one, behind(showing(html, "text/x"), "memory") as two:
+        gateway.add("one", one, revision=back).add("two", two, revision=back)
+        async with Client(gateway, revision=front, extensions={UI: {"mimeTypes": [html]}}) as client:
+            assert client.capabilities["extensions"] == {UI: {"mimeTypes": [html, "text/x"]}}
+            await client.call_tool("one_look")
+        assert gateway.backs["one"].withheld == gateway.backs["two"].withheld == ()
+    told = [each["params"] for each in recorded.sent("tools/list" if back == MODERN else "initialize")]
+    called = [each["params"] for each in recorded.sent("tools/call")]
+    for params in (told[0], called[0] if back == MODERN else told[-1]):
+        key = "io.modelcontextprotocol/clientCapabilities"
+        capabilities = params["_meta"][key] if back == MODERN else params["capabilities"]
+        assert capabilities["extensions"] == {UI: {"mimeTypes": [html]}}

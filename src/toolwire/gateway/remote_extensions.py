@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.client.listen import Subscription
+from toolwire.gateway.back_connections import UI_EXTENSION
 from toolwire.gateway.relaying import sent_with
 from toolwire.gateway.remote_components import Home, handed_on
 from toolwire.protocol import types as t
@@ -30,8 +31,6 @@ from toolwire.server.kernel import Kernel
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: SEP-1865: a host that shows user interfaces declares it. It has no methods between a client and a server.
-UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 #: How many extensions of one server are offered, and how many bytes their settings may have.
 MAX_EXTENSIONS: Final = 64
 MAX_SETTINGS: Final = 16 * 1024
