@@ -39,7 +39,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}, "context": {}},
     "roots": {},
-    "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}},
+    "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}, t.TASKS_EXTENSION: {}},
 }
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -212,6 +212,11 @@ class BackConnections:
             await connection.close()
             raise
         return connection
+
+    def conversation(self, connection: RelayConnection) -> Conversation | None:
+        """Return the conversation that a connection belongs to; None for the shared connection."""
+        found = (key for key, lane in self._lanes.items() if lane.connector.connection is connection)
+        return next(found, None)
 
     def free(self, connection: RelayConnection) -> None:
         """Let others use a connection that a call had for itself."""

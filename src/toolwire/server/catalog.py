@@ -18,6 +18,7 @@ from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Effective, TagRule
 from toolwire.server.extensions import AnyMethod, Extension, ExtensionMethod, merged_settings
+from toolwire.server.foreign_tasks import ForeignTasks
 from toolwire.server.middleware import Middleware
 from toolwire.server.subscriptions import Hub
 
@@ -233,6 +234,8 @@ class Catalog:
         """The addresses of mounted servers that live elsewhere, by kind and text. The first one keeps it."""
         self.notes: dict[str, list[str]] = {}
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
+        self.foreign_tasks: ForeignTasks | None = None
+        """The tasks of the server elsewhere whose components these are; None where the components run here."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
