@@ -290,4 +290,4 @@ async def test_user_interfaces_are_declared_to_both_sides(front: str, back: str)
     for params in (told[0], called[0] if back == MODERN else told[-1]):
         key = "io.modelcontextprotocol/clientCapabilities"
         capabilities = params["_meta"][key] if back == MODERN else params["capabilities"]
-        assert capabilities["extensions"] == {UI: {"mimeTypes": [html]}}
+        assert capabilities["extensions"][UI] == {"mimeTypes": [html]}
