@@ -72,6 +72,7 @@ ERAS = list(itertools.product((MODERN, "2025-11-25"), repeat=2))
 FRONT_AND_BACK = pytest.mark.parametrize(("front", "back"), [*ERAS, ("2025-06-18", "2025-06-18")])
 
 
+@pytest.mark.covers("GW-4.5")
 @FRONT_AND_BACK
 async def test_an_address_that_two_servers_have_is_rewritten_everywhere(front: str, back: str) -> None:
     gateway = Gateway("front")
@@ -105,6 +106,7 @@ async def test_an_address_that_two_servers_have_is_rewritten_everywhere(front: s
                 assert completed.values == [says]
 
 
+@pytest.mark.covers("GW-4.5")
 @FRONT_AND_BACK
 async def test_updates_of_a_renamed_resource_are_told_under_its_name(front: str, back: str) -> None:
     first, second = showing("first"), showing("second")

@@ -82,10 +82,10 @@ async def test_a_stale_list_is_served_where_that_is_wanted(
     async with fragile(front, back, stale=True) as (gateway, target, client, wire):
         await target.leave()
         await until(lambda: gateway.backs["fragile"].state == "away")
-        assert await names(client) == ["fragile_run", "there_run"]
-        assert last_list(wire)["_meta"][MISSING_KEY] == ["fragile"]
         failed = await client.call_tool("fragile_run")
         assert failed.is_error and "The server 'fragile' behind this one failed: nobody is at home" in failed.text
+        assert await names(client) == ["fragile_run", "there_run"]
+        assert last_list(wire)["_meta"][MISSING_KEY] == ["fragile"]
         assert announced(wire) == 0
 
 

@@ -143,7 +143,8 @@ async def test_no_credential_of_a_client_reaches_the_server_behind(front: str, b
         gateway_before(server, "http", back) as gateway,
         testing.connect(gateway, revision=front, over="http", auth="secret") as (client, _),
     ):
-        await client.call_tool("b_headers", headers={"cookie": "secret", "x-other": "secret"})
+        sent = {"cookie": "secret", "x-other": "secret", "mcp-param-x": "1"}
+        assert (await client.call_tool("b_headers", headers=sent)).text == "seen"
     assert "secret" not in str(seen)
 
 

@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "skills", {"report/SKILL.md": "Reports", "report/data/a.csv": "1,2"})
 
 
+@pytest.mark.covers("GW-4.10")
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize("back", CARRYING)
 @pytest.mark.parametrize("front", CARRYING)
@@ -150,6 +151,7 @@ async def test_skills_without_digests_and_unlisted_ones_are_read(front: str, bac
             assert unknown.value.code == -32602
 
 
+@pytest.mark.covers("GW-4.10")
 async def test_adding_a_server_renames_no_skill_and_removing_one_frees_its_addresses() -> None:
     one, two = ServedSkills({"pdf": pdf("one")}), ServedSkills({"pdf": pdf("two")})
     nested = ServedSkills({"pdf/inner": {"SKILL.md": skill_md("inner")}})

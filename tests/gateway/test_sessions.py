@@ -94,6 +94,7 @@ def client_of(balancer: Balancer, front: str) -> Client:
     return Client(HttpTarget("http://localhost/mcp", pool=balancer), revision=front)  # type: ignore[arg-type]
 
 
+@pytest.mark.covers("GW-6.5")
 @pytest.mark.parametrize("front", LEGACY)
 @pytest.mark.parametrize("back", LEGACY)
 async def test_a_session_that_moves_goes_on_with_its_session_at_the_server(front: str, back: str) -> None:
@@ -140,6 +141,7 @@ async def test_calls_that_come_to_two_replicas_at_once_agree_on_a_session() -> N
         assert len(counting.seen) == 1
 
 
+@pytest.mark.covers("GW-6.6", "GW-11.14")
 @pytest.mark.parametrize("change", ["another", "none"])
 async def test_a_session_ends_where_its_server_is_another_one_or_is_gone(change: str) -> None:
     counting, other = Counting(), Counting()
@@ -158,6 +160,7 @@ async def test_a_session_ends_where_its_server_is_another_one_or_is_gone(change:
             assert not other.seen
 
 
+@pytest.mark.covers("GW-6.6")
 async def test_a_server_that_is_added_ends_no_session() -> None:
     counting, other = Counting(), Counting()
     async with behind(counting.server, "http") as target, behind(other.server, "http") as elsewhere:
@@ -170,6 +173,7 @@ async def test_a_server_that_is_added_ends_no_session() -> None:
             assert 404 not in balancer.statuses
 
 
+@pytest.mark.covers("GW-6.5")
 async def test_a_session_outlives_the_replica_that_opened_it() -> None:
     counting = Counting()
     async with (
