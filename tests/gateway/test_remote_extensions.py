@@ -221,3 +221,77 @@ async def test_a_result_type_of_an_extension_crosses_between_modern_sides(middle
         async with Client(gateway, revision="2025-11-25", extensions={NOTES: {}}) as client:
             with pytest.raises(ProtocolError, match="result type"):
                 await client.request("notes/later")
+
+
+# --- members that an extension adds to subscriptions ---
+
+
+def publishing(identifier: str, filter: str) -> Server:
+    """Make a server with an extension that adds a member to the filter of subscriptions."""
+    server = Server("back")
+    server.extension(identifier).listen_filter(filter, lambda asked: [each for each in asked if each != "hidden"])
+    return server
+
+
+@pytest.mark.parametrize("over", OVER)
+async def test_a_filter_of_an_extension_is_asked_for_at_the_server_that_has_it(over: str) -> None:
+    one, two = publishing(NOTES, "notes"), publishing(OTHER, "others")
+    gateway = Gateway("front")
+    async with behind(one, over) as first, behind(two, over) as second:
+        gateway.add("one", first).add("two", second)
+        async with (
+            Client(gateway, extensions={NOTES: {}, OTHER: {}}) as client,
+            client.listen(extensions={"notes": ["a", "hidden"], "others": ["b"], "nobody": True}) as changes,
+        ):
+            assert changes.accepted is not None
+            assert changes.accepted.extra == {"notes": ["a"], "others": ["b"]}
+            told = aiter(changes)
+            two.publish("others", "b", "notifications/others/changed", {"key": "b", "_meta": {"com.example/n": 1}})
+            change = await anext(told)
+            assert change.method == "notifications/others/changed"
+            assert change.params is not None
+            assert change.params["key"] == "b"
+            assert change.params["_meta"]["com.example/n"] == 1
+            one.publish("notes", "hidden", "notifications/notes/changed", {"key": "hidden"})
+            one.publish("notes", "a", "notifications/notes/changed", {"key": "a"})
+            change = await anext(told)
+            assert change.params is not None
+            assert change.params["key"] == "a"
+
+
+async def test_a_filter_of_an_extension_is_not_honoured_by_a_server_before_2026_07_28() -> None:
+    async with gateway_before(publishing(NOTES, "notes"), "memory", "2025-11-25") as gateway:
+        client = Client(gateway, extensions={NOTES: {}})
+        async with client, client.listen(extensions={"notes": ["a"]}) as changes:
+            assert changes.accepted is not None
+            assert not changes.accepted.extra
+
+
+# --- user interfaces ---
+
+UI = "io.modelcontextprotocol/ui"
+
+
+@pytest.mark.parametrize("back", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_user_interfaces_are_declared_to_both_sides(front: str, back: str) -> None:
+    def showing(*kinds: str) -> Server:
+        server = Server("back")
+        server.extension(UI, {"mimeTypes": list(kinds)}, needs_client=False)
+        server.add(noting().catalog.tools["look"])
+        return server
+
+    recorded, html = Recorded(), "text/html;profile=mcp-app"
+    gateway = Gateway("front")
+    async with behind(showing(html), "memory", recorded) as one, behind(showing(html, "text/x"), "memory") as two:
+        gateway.add("one", one, revision=back).add("two", two, revision=back)
+        async with Client(gateway, revision=front, extensions={UI: {"mimeTypes": [html]}}) as client:
+            assert client.capabilities["extensions"] == {UI: {"mimeTypes": [html, "text/x"]}}
+            await client.call_tool("one_look")
+        assert gateway.backs["one"].withheld == gateway.backs["two"].withheld == ()
+    told = [each["params"] for each in recorded.sent("tools/list" if back == MODERN else "initialize")]
+    called = [each["params"] for each in recorded.sent("tools/call")]
+    for params in (told[0], called[0] if back == MODERN else told[-1]):
+        key = "io.modelcontextprotocol/clientCapabilities"
+        capabilities = params["_meta"][key] if back == MODERN else params["capabilities"]
+        assert capabilities["extensions"][UI] == {"mimeTypes": [html]}

@@ -143,3 +143,42 @@ async def test_both_sides_make_the_same_entries(revision: str, tmp_path: Path) -
 
 def comparable(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "resources": sorted(entry["resources"], key=lambda file: str(file["uri"]))}
+
+
+GATEWAY = """
+import sys
+from toolwire import Gateway
+
+port, revision, *urls = sys.argv[1:]
+gateway = Gateway("front")
+for number, url in enumerate(urls):
+    gateway.add(f"back{number}", url, revision=revision)
+gateway.run("http", port=int(port))
+"""
+
+
+@pytest.mark.parametrize("back", MODES)
+@pytest.mark.parametrize("front", MODES)
+async def test_two_typescript_servers_with_the_same_skills_stay_apart_behind_a_gateway(
+    front: str, back: str, tmp_path: Path
+) -> None:
+    node, script = peers.needed_node(), peers.node_script("serve_skills.mjs")
+    skills, ports = make_skills(tmp_path), [free_port(), free_port()]
+    gateway = free_port()
+    urls = [f"http://127.0.0.1:{port}/mcp" for port in ports]
+    serve = [[str(node), str(script), str(tmp_path), str(port)] for port in ports]
+    async with (
+        running(serve[0], ports[0], cwd=peers.node_folder()),
+        running(serve[1], ports[1], cwd=peers.node_folder()),
+        running([sys.executable, "-c", GATEWAY, str(gateway), back, *urls], gateway),
+    ):
+        report = await driven(f"http://127.0.0.1:{gateway}/mcp", MODES[front])
+    assert report["refused"] == {}
+    assert set(report["skills"]) == uris(skills) | {f"skill://back1/{path}/SKILL.md" for path in skills}
+    assert report["got"] == {uri: uri for uri in report["skills"]}
+    for path, files in skills.items():
+        for root in (f"skill://{path}", f"skill://back1/{path}"):
+            read = report["skills"][f"{root}/SKILL.md"]["files"]
+            assert all(uri.startswith(f"{root}/") for uri in read)
+            assert {*files.values()} <= {base64.b64decode(data) for data in read.values()}
+    assert report["directory"]

@@ -172,8 +172,13 @@ class Subscription:
         timeout: float | None,
         *,
         heals: bool = True,
+        meta: Any = UNSET,
     ) -> None:
-        """`heals`: a stream that broke is opened again. Otherwise the iteration raises `TransportError`."""
+        """`heals`: a stream that broke is opened again. Otherwise the iteration raises `TransportError`.
+
+        `meta` is `_meta` of the request, where a program in between sends it for its own client.
+        """
+        self._meta = meta
         self._connector = keeper
         self._heals = heals
         self._wanted = wanted
@@ -242,8 +247,9 @@ class Subscription:
         self._open_on, self._stream = connection, stream
         try:
             if connection.modern:
-                await _open_modern(connection, stream, self._wanted, self._timeout)
-                _compare(self._wanted, stream.accepted)
+                await _open_modern(connection, stream, self._wanted, self._timeout, self._meta)
+                if self._meta is UNSET:
+                    _compare(self._wanted, stream.accepted)
             else:
                 await _open_legacy(connection, stream, self._timeout)
         except BaseException:
@@ -289,11 +295,11 @@ def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None
 
 
 async def _open_modern(
-    connection: ClientConnection, stream: _ChangeStream, wanted: t.SubscriptionFilter, timeout: float | None
+    connection: ClientConnection, stream: _ChangeStream, wanted: t.SubscriptionFilter, timeout: float | None, meta: Any
 ) -> None:
     # SUB-1: the id of the request names the stream.
     identifier = connection.session.peer.next_id()
-    params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=connection.meta)
+    params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=connection.meta if meta is UNSET else meta)
     connection.streams[identifier] = stream
     stream.task = asyncio.ensure_future(connection.open_stream(params, identifier))
     stream.task.add_done_callback(stream.finished)

@@ -75,6 +75,8 @@ class RelayedCall(Struct, eq=False):
     questions: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
     """The tasks that answer questions of the server. They end with the call."""
     is_over: bool = False
+    task: str | None = None
+    """The task of a 2025-11-25 server that the request waits for. Only the questions of this task belong to it."""
 
 
 class DeclaredCapabilities(Answers):
@@ -106,6 +108,8 @@ class RelayConnection(ClientConnection):
         """Gets the notifications that belong to no call in flight."""
         self.on_request: OnRequest | None = None
         """Answers the questions that belong to no call in flight."""
+        self.on_task_status: dict[str, Callable[[t.TaskStatusNotificationParams], None]] = {}
+        """Gets the status of tasks that were made on this connection, by their ids."""
         self._used = asyncio.Event()
         self.level: t.LoggingLevel | None = None
         """The log level that was set on this connection."""
@@ -203,7 +207,10 @@ class RelayConnection(ClientConnection):
             await self._unused.wait()
 
     def concerned(
-        self, about: RequestId | None, wants: Callable[[RelayedCall], Any] = lambda call: call.on_notice
+        self,
+        about: RequestId | None,
+        wants: Callable[[RelayedCall], Any] = lambda call: call.on_notice,
+        task: str | None = None,
     ) -> RelayedCall | None:
         """Return the call that a message of the server belongs to; None if there is none.
 
@@ -214,7 +221,8 @@ class RelayConnection(ClientConnection):
         if about is not None:
             return self.calls.get(about)
         if not self.modern:
-            return next(reversed(self.calls.values()), None)
+            # 2025-11-25 tasks: the messages of a task name it.
+            return next((call for call in reversed(self.calls.values()) if call.task == task), None)
         wanting = [call for call in self.calls.values() if wants(call) is not None]
         return wanting[0] if len(wanting) == 1 else None
 
@@ -225,7 +233,7 @@ class RelayConnection(ClientConnection):
                 async with asyncio.timeout(FIRST_CALL_SECONDS):
                     await self._used.wait()
         while True:
-            call = self.concerned(request.about) or RelayedCall(self.on_request)
+            call = self.concerned(request.about, task=_related_task(request)) or RelayedCall(self.on_request)
             try:
                 return await self._answered(request, call)
             except asyncio.CancelledError:
@@ -256,6 +264,11 @@ class RelayConnection(ClientConnection):
         return extension_row(method) if is_unknown_method(method) else None
 
     def notified(self, notice: Notice, session: Session) -> None:
+        if notice.method == "notifications/tasks/status":
+            on_status = self.on_task_status.get(notice.params.task_id)
+            if on_status is not None:
+                on_status(notice.params)
+            return
         if notice.method not in _HANDED_ON:
             if is_unknown_method(notice.method) and not _is_of_subscription(notice):
                 self._extended(notice)
@@ -283,6 +296,12 @@ class RelayConnection(ClientConnection):
 def _is_of_subscription(notice: Notice) -> bool:
     meta = notice.params.meta
     return meta is not UNSET and t.SUBSCRIPTION_ID_KEY in meta
+
+
+def _related_task(request: Incoming) -> str | None:
+    """Return the task that a question of the server names; None where it names none."""
+    meta = request.params.meta
+    return None if meta is UNSET or meta.related_task is UNSET else meta.related_task.task_id
 
 
 class RelayOpener(Opener):

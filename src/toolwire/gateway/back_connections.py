@@ -31,12 +31,15 @@ IDLE_SECONDS: Final = 600.0
 #: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
 PROBE_SECONDS: Final = 5.0
 
+#: SEP-1865: a host that shows user interfaces declares it. It has no methods between a client and a server.
+UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 #: What a gateway can carry. Servers list tools only for clients that can do what the tools need, so that the connection
 #: for lists declares all of it. Nobody asks anything there, because no call of a legacy server goes over it.
 EVERYTHING: Final[dict[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}, "context": {}},
     "roots": {},
+    "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}, t.TASKS_EXTENSION: {}},
 }
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -209,6 +212,11 @@ class BackConnections:
             await connection.close()
             raise
         return connection
+
+    def conversation(self, connection: RelayConnection) -> Conversation | None:
+        """Return the conversation that a connection belongs to; None for the shared connection."""
+        found = (key for key, lane in self._lanes.items() if lane.connector.connection is connection)
+        return next(found, None)
 
     def free(self, connection: RelayConnection) -> None:
         """Let others use a connection that a call had for itself."""

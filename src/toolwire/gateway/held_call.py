@@ -136,7 +136,7 @@ class HeldCall:
 
     def questions(self) -> dict[str, t.InputRequest]:
         """Return the open questions as a modern client knows them."""
-        return {key: _modern(question.request) for key, question in self._pending.items()}
+        return {key: modern_question(question.request) for key, question in self._pending.items()}
 
     def open_questions(self) -> list[OpenQuestion]:
         """Return the open questions as the server asked them."""
@@ -146,7 +146,7 @@ class HeldCall:
     def checked(self, responses: Mapping[str, Raw]) -> dict[str, Raw]:
         """Return the answers as the server knows them. Raise -32602 for one that does not fit its question."""
         return {
-            key: _legacy(key, question.request.method, responses[key], self.connection.revision)
+            key: legacy_answer(key, question.request.method, responses[key], self.connection.revision)
             for key, question in self._pending.items()
             if key in responses
         }
@@ -173,7 +173,8 @@ class HeldCall:
             task.exception()  # Nobody waits for it any more.
 
 
-def _modern(request: Incoming) -> t.InputRequest:
+def modern_question(request: Incoming) -> t.InputRequest:
+    """Return the question of a legacy server as a modern client knows it."""
     if request.method == "roots/list":
         return t.ListRootsRequest()
     params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
@@ -185,7 +186,7 @@ def _modern(request: Incoming) -> t.InputRequest:
     )
 
 
-def _legacy(key: str, method: str, response: Raw, revision: str) -> Raw:
+def legacy_answer(key: str, method: str, response: Raw, revision: str) -> Raw:
     """Return the answer of a modern client as the server knows it. Raise -32602 for one that the server cannot get."""
     answer = t.decode(_RESULTS[method], checked_answer(key, method, response))
     try:

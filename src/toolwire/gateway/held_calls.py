@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -95,9 +95,7 @@ class HeldCalls:
         return Outcome(None, t.InputRequiredResult(input_requests=asked), held.round)
 
     def _check_room(self, principal: str) -> None:
-        own = sum(held.principal == principal for held in self._held.values())
-        if len(self._held) >= MAX_HELD or own >= MAX_HELD_FOR_ONE:
-            raise ToolError("Too many calls wait for answers; answer these first, or try again later")
+        check_room([held.principal for held in self._held.values()], principal)
 
     def _keep(self, held: HeldCall, replica: Replica) -> None:
         """Hold a call until its client comes back, or its time is over."""
@@ -252,6 +250,12 @@ class HeldCalls:
         self._replicas.clear()
         if self._ending:
             await asyncio.wait(self._ending)
+
+
+def check_room(held: Collection[str], principal: str) -> None:
+    """Raise `ToolError` where too many calls are held. `held` has the principal of each."""
+    if len(held) >= MAX_HELD or sum(each == principal for each in held) >= MAX_HELD_FOR_ONE:
+        raise ToolError("Too many calls wait for answers; answer these first, or try again later")
 
 
 def relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:

@@ -22,6 +22,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.connection import MAX_QUESTIONS
 from toolwire.client.errors import is_resource_not_found
+from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
@@ -79,6 +80,8 @@ HOPS_KEY: Final = "io.toolwire/hops"
 MAX_HOPS: Final = 8
 #: The least seconds between two readings of the lists that errors of calls lead to.
 DOUBT_SECONDS: Final = 5.0
+#: How many seconds a server has to acknowledge a subscription of a client.
+LISTEN_SECONDS: Final = 5.0
 #: How many notifications of clients may wait for a connection to one server.
 MAX_NOTIFYING: Final = 100
 #: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
@@ -127,6 +130,27 @@ class Sent(Struct, eq=False):
     members: dict[str, Any]
     meta: Mapping[str, Raw] = _NO_META
     raw_meta: bytes = b"{}"
+    task: Raw | None = None
+    """The member `task` for a legacy server, which makes a task of the call. A modern server may make one then."""
+    can_wait: bool = False
+    """Whether somebody here waits for a task that the client cannot take: see `TaskNeeded`."""
+    about_task: AboutTask | None = None
+    """The task that the request is about; None for a request that is about none."""
+    progress_token: RequestId | None = None
+    """The token by which the server reports the progress of a task that it made; None where nobody wants it."""
+
+
+class AboutTask(Struct, eq=False):
+    """The part of a request about a task of a server that only the gateway knows."""
+
+    conversation: Conversation | None = None
+    """The conversation with a legacy server in which the task was made; None where that is not known."""
+    waiting: RelayedCall | None = None
+    """The callbacks of a request that waits for the end of the task, however long that takes."""
+
+
+class TaskNeeded(Exception):
+    """A modern server refused a call, because the call has to be a task."""
 
 
 def sent_with(call: Call, method: str) -> Sent:
@@ -230,49 +254,67 @@ class Relay:
     ) -> Answer:
         hops = _hops(sent.meta)
         is_second = False
+        is_call = sent.about_task is None and method != "resources/read"
         while True:
             connection: RelayConnection | None = None
             try:
-                connection = await self._connection(call)
+                connection = await self._connection(call, sent.about_task)
                 return await self._asked(call, connection, method, sent, hops, headers)
             except ProtocolError as error:
-                if error.code == INVALID_PARAMS and method != "resources/read":
+                if error.code == INVALID_PARAMS and is_call:
                     self.doubt()
+                if sent.can_wait and _needs_task(error):
+                    raise TaskNeeded from None
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
             except TransportError as error:
                 if is_second or connection is None or not _may_repeat(error, connection, method):
                     self.doubt()
-                    raise self._failed(error) from None
+                    raise self.failed(error) from None
                 if connection.session.over:
                     # The server has ended the session. Nobody may get this connection again.
                     await asyncio.wait({connection.reader})
             except (ToolError, NotSupported):
                 raise
             except ToolwireError as error:
-                raise self._failed(error) from None
+                raise self.failed(error) from None
             is_second = True
 
     # --- connections ---
 
-    async def _connection(self, call: Call) -> RelayConnection:
+    async def is_modern(self) -> bool:
+        """Return the era of the server. Raise `ToolError` where it cannot be reached."""
+        shared = self.connections.shared.connection
+        if shared is None or shared.ended:
+            try:
+                shared = await self.connections.shared_connection()
+            except ToolwireError as error:
+                raise self.failed(error) from None
+        return shared.modern
+
+    async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
         shared = cast("RelayConnection | None", self.connections.shared.connection)
         if shared is None or shared.ended:
             shared = await self.connections.shared_connection()
         if shared.modern:
             return shared
-        if call.request.modern and self.owns_state(call):
+        if call.request.modern and about is None and self.owns_state(call):
             return shared  # The call is held, on a connection that it has already.
-        # A question of a modern client ends its request, so that only calls which may be held can be asked.
-        can_ask = not call.request.modern or _may_be_held(call)
+        # A question of a modern client ends its request, so that only calls which may be held can be asked. The
+        # questions of a task wait in the task.
+        can_ask = not call.request.modern or about is not None or _may_be_held(call)
         capabilities = carried(call.request.capabilities, self.withheld) if can_ask else {}
         conversation = conversation_of("", _client_of(call), capabilities)
+        if about is not None and about.conversation not in (None, conversation):
+            made = about.conversation
+            return await self.connections.of(made, msgspec.json.decode(made.capabilities))
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
         front = call.outlet.connection
         if not call.request.modern and isinstance(front, SessionConnection):
             return await self._joined(call, front, conversation, capabilities)
-        return await self.connections.of(conversation, capabilities, alone=call.request.modern and is_told)
+        alone = call.request.modern and is_told and about is None
+        return await self.connections.of(conversation, capabilities, alone=alone)
 
     async def _joined(
         self, call: Call, front: SessionConnection, conversation: Conversation, capabilities: Mapping[str, Any]
@@ -324,10 +366,10 @@ class Relay:
             raw = await self._once(call, connection, method, members, sent, hops, headers)
             result = _read(raw)
             kind = result.get("resultType")
-            if kind is None or kind == _COMPLETE:
+            if kind is None or kind == _COMPLETE or (kind == _TASK and sent.task is not None):
                 return Answer(raw, result, connection)
             if kind != _INPUT_REQUIRED:
-                if not _knows_more(call):
+                if kind == _TASK or not _knows_more(call):
                     raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
                 return Answer(raw, result, connection)
             if passes:
@@ -351,13 +393,25 @@ class Relay:
         headers: Callable[[], Mapping[str, str]] | None,
         held: HeldCall | None = None,
     ) -> Raw:
+        about = sent.about_task
         identifier = connection.next_id()
         wants_progress = call.progress_token is not None
+        token = identifier if wants_progress else None
         if not connection.modern:
+            if sent.task is not None:
+                members = {**members, "task": sent.task}
+                if wants_progress:
+                    # 2025-11-25 tasks: the token stays valid after the answer.
+                    sent.progress_token, wants_progress = token, False
+                    ends = sent.can_wait or call.request.modern
+                    connection.reports[identifier] = _reporting(call) if ends else reporting_task(call)
             await _set_level(call, connection)
             connection.on_notice = _telling_client(call)
             connection.on_request = _answering(call)
-        if held is not None:
+        timeout = self.timeout
+        if about is not None and about.waiting is not None:
+            relayed, timeout = about.waiting, None
+        elif held is not None:
             held.request = identifier
             relayed = relayed_for(held, wants_progress)
         else:
@@ -366,13 +420,13 @@ class Relay:
             relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream, _extending(call))
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = _with_public_addresses(relayed.on_request, self._uris)
-        meta = _meta_for(call, connection, sent, hops, identifier if wants_progress else None, self.withheld)
+        meta = _meta_for(call, connection, sent, hops, token, self.withheld)
         return await connection.relay(
             identifier,
             method,
             {**members, "_meta": meta},
             relayed,
-            self.timeout,
+            timeout,
             _parameter_headers(call, headers) if connection.repeats_arguments else None,
         )
 
@@ -385,7 +439,17 @@ class Relay:
         if shared is not None:
             shared.described.clear()
 
-    # --- notifications of a client ---
+    # --- notifications ---
+
+    async def subscription(self, call: Call, wanted: Mapping[str, Any]) -> Subscription | None:
+        """Return a subscription, not open yet, for the client of a call; None where the server has no such request."""
+        connection = await self.connections.shared_connection()
+        if not connection.modern:
+            return None
+        sent = sent_with(call, call.method)
+        meta = _meta_for(call, connection, sent, _hops(sent.meta), None, self.withheld)
+        filters = t.decode(t.SubscriptionFilter, _encode(wanted))
+        return Subscription(self.connections.shared, filters, LISTEN_SECONDS, heals=False, meta=meta)
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
@@ -544,16 +608,17 @@ class Relay:
     def _told(self, call: Call, method: str, error: ProtocolError) -> ToolwireError:
         """Return the error of a server in the terms of the client's revision."""
         if error.code in (HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION):
-            return self._failed(error)
+            return self.failed(error)
         if error.code == MISSING_CLIENT_CAPABILITY and not call.request.modern:
-            return self._failed(error)
+            return self.failed(error)
         if error.code == URL_ELICITATION_REQUIRED and call.revision != "2025-11-25":
             return _url_required(error)
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
 
-    def _failed(self, error: ToolwireError) -> ToolError:
+    def failed(self, error: ToolwireError) -> ToolError:
+        """Return the error that names the server, and says whether the request may have been carried out."""
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         if isinstance(error, OutcomeUnknown | Timeout):
             text = f"{text}; the request may have been carried out"
@@ -579,6 +644,15 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
 
 _COMPLETE: Final = Raw(b'"complete"')
 _INPUT_REQUIRED: Final = Raw(b'"input_required"')
+_TASK: Final = Raw(b'"task"')
+
+
+def _needs_task(error: ProtocolError) -> bool:
+    """Return whether a modern server refused a call because it has to be a task (TSK-4)."""
+    required = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+    if error.code != MISSING_CLIENT_CAPABILITY or not isinstance(required, dict):
+        return False
+    return t.has_capability(required, f"extensions.{t.TASKS_EXTENSION}")
 
 
 def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> dict[str, Any]:
@@ -593,6 +667,13 @@ def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> 
     if isinstance(roots, dict) and "listChanged" in roots:
         kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
     return kept
+
+
+def _with_tasks(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return capabilities with the extension for tasks."""
+    extensions = capabilities.get("extensions")
+    known = extensions if isinstance(extensions, dict) else {}
+    return {**capabilities, "extensions": {**known, t.TASKS_EXTENSION: {}}}
 
 
 def _hops(meta: Mapping[str, Raw]) -> int:
@@ -648,8 +729,11 @@ def _meta_for(
     That of two modern connections follows from what the client sent, apart from the token. So it is made once.
     """
     is_same = connection.modern and call.request.modern and progress_token is None
+    takes_tasks = sent.task is not None or sent.about_task is not None
+    # The meta of a client is an object, so that no other key ends like this.
+    key = sent.raw_meta + b"+" if takes_tasks else sent.raw_meta
     if is_same:
-        known = connection.described.get(sent.raw_meta)
+        known = connection.described.get(key)
         if known is not None:
             return known
     meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
@@ -657,13 +741,13 @@ def _meta_for(
     if progress_token is not None:
         meta[t.PROGRESS_TOKEN_KEY] = progress_token
     if connection.modern:
-        _describe(call, connection, sent.meta, meta, withheld)
+        _describe(call, connection, sent.meta, meta, withheld, takes_tasks=takes_tasks)
     elif call.request.client is not UNSET:
         meta[CLIENT_KEY] = call.request.client
     if is_same and len(sent.raw_meta) <= _SHORT_META:
         if len(connection.described) >= MAX_DESCRIBED:
             connection.described.clear()
-        connection.described[sent.raw_meta] = Raw(_encode(meta))
+        connection.described[key] = Raw(_encode(meta))
     return meta
 
 
@@ -673,6 +757,8 @@ def _describe(
     given: Mapping[str, Raw],
     meta: dict[str, Any],
     withheld: Collection[str],
+    *,
+    takes_tasks: bool,
 ) -> None:
     """Say in `_meta` who asks, and what the client can do, as every request of 2026-07-28 does (META-1)."""
     request = call.request
@@ -686,6 +772,8 @@ def _describe(
         meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities, withheld)
     else:
         meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
+    if takes_tasks:
+        meta[t.CLIENT_CAPABILITIES_KEY] = _with_tasks(carried(request.capabilities, withheld))
     client = given.get(t.CLIENT_INFO_KEY, request.client)
     if client is not UNSET:
         meta[t.CLIENT_INFO_KEY] = client
@@ -736,6 +824,21 @@ def _reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
     def report(params: t.ProgressNotificationParams) -> None:
         total = None if params.total is UNSET else params.total
         call.tell_progress(params.progress, total, None if params.message is UNSET else params.message)
+
+    return report
+
+
+def reporting_task(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
+    """Return what hands on the progress of a task: to the connection of the client, because its call has ended."""
+    token, notify = call.progress_token, getattr(call.outlet.connection, "notify", None)
+
+    def report(params: t.ProgressNotificationParams) -> None:
+        is_new = call.last_progress is None or params.progress > call.last_progress
+        if notify is None or token is None or call.request.modern or not is_new:
+            return  # TSK-17: a modern client reads the status message.
+        call.last_progress = params.progress  # PRG-1
+        told = replace_members(params, progress_token=token, meta=UNSET)
+        notify("notifications/progress", shape(told if call.mask is None else call.mask(told), call.revision))
 
     return report
 
@@ -843,7 +946,7 @@ def _answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
     async def answer(request: Incoming) -> Any:
         params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
         try:
-            return await _ask(call, request.method, params)
+            return await ask_client(call, request.method, params)
         except Refused as refusal:
             code = INTERNAL_ERROR if refusal.code is None else refusal.code
             raise ProtocolError(code, str(refusal)) from None
@@ -853,13 +956,19 @@ def _answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
     return answer
 
 
-async def _ask(call: Call, method: str, params: Any) -> Raw:
-    """Ask the client of a call, and return its answer as it came."""
+async def ask_client(call: Call, method: str, params: Any, task: str | None = None) -> Raw:
+    """Ask the client of a call, and return its answer as it came. `task` is the task that asks, as the client knows it.
+
+    2025-11-25 tasks: a question of a task names the task.
+    """
+    meta: Any = UNSET
+    if task is not None:
+        meta = t.RequestMeta(related_task=t.RelatedTaskMetadata(task_id=task))
     if method == "roots/list":
-        return await call.ask("roots/list", None, None, None, False)
-    if params.meta is not UNSET:
+        return await call.ask("roots/list", None if meta is UNSET else t.RequestParams(meta=meta), None, None, False)
+    if params.meta is not UNSET or meta is not UNSET:
         # The token and the task in it are those of the connection to the server.
-        params = replace_members(params, meta=UNSET)
+        params = replace_members(params, meta=meta)
     if not call.request.modern:
         if method == "elicitation/create" and params.mode == "url" and params.elicitation_id is UNSET:
             # 2025-11-25 client/elicitation: a URL has an id there.
@@ -887,7 +996,7 @@ async def _answered(call: Call, sent: Sent, asked: t.InputRequiredResult, round:
         raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
     async with asyncio.TaskGroup() as together:
         tasks = {
-            key: together.create_task(_ask(call, question.method, question.params))
+            key: together.create_task(ask_client(call, question.method, question.params))
             for key, question in questions.items()
         }
     members["inputResponses"] = {key: _without_meta(task.result()) for key, task in tasks.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
-from toolwire.gateway.relaying import Answer, Relay, sent_with
+from toolwire.gateway.relaying import Answer, Relay, Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -24,12 +24,14 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
+from toolwire.protocol.tasks import Verdict
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import as_object, is_of_objects, output_schema_for
+from toolwire.server.foreign_tasks import TaskHost
 from toolwire.server.kernel import Kernel
 
 R = TypeVar("R", bound=t.Result)
@@ -44,6 +46,21 @@ _SHORT: Final = 500
 _UNKNOWN: Final = re.compile(rb"unknown tool|not found", re.IGNORECASE)
 #: How many servers are asked for an address that none of them lists.
 MAX_ASKED: Final = 8
+
+
+class ToolTasks(Protocol):
+    """The tasks of another server, as far as its tools need them (see `gateway.remote_tasks`)."""
+
+    async def call(
+        self,
+        call: Call,
+        tool: RemoteTool,
+        sent: Sent,
+        headers: Callable[[], Mapping[str, str]],
+        way: Verdict,
+        host: TaskHost,
+    ) -> Any:
+        """Call a tool as the client asked for it: as a call, as a task, or as the server likes."""
 
 
 class Home(Protocol):
@@ -61,6 +78,12 @@ class Home(Protocol):
     def uris(self) -> UriNames:
         """The addresses of the other server that are other ones here."""
 
+    @property
+    def tool_tasks(self) -> ToolTasks: ...
+
+    def task_support(self, definition: t.Tool) -> t.TaskSupport | None:
+        """Return whether calls of a tool may, or must, be tasks of the other server; None for never."""
+
     def component(self, like: Component) -> Component | None:
         """Return the component that is listed under the key of another one now."""
 
@@ -73,12 +96,16 @@ def handler_seconds(relay: Relay) -> float:
 class RemoteTool(ToolBase):
     """A tool of another server."""
 
+    has_foreign_tasks = True
+
     def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
         self._home = home
         self.remote: t.Tool = definition
         self.name = self.key = checked_name(key, "tool")
         self.annotations = definition.annotations
-        self.task = None
+        self.task = home.task_support(definition)
+        self.needs_task: bool = False
+        """Whether a modern server refused a call of the tool that could not be a task."""
         self.input_schema = definition.input_schema
         self.output_schema = None if definition.output_schema is UNSET else definition.output_schema
         self.wraps = self.output_schema is not None and not is_of_objects(self.output_schema)
@@ -99,7 +126,8 @@ class RemoteTool(ToolBase):
 
     def definition(self, revision: str) -> t.Tool:
         remote = self.remote
-        changes: dict[str, Any] = {"name": self.name, "execution": UNSET}
+        execution = UNSET if self.task is None else t.ToolExecution(task_support=self.task)
+        changes: dict[str, Any] = {"name": self.name, "execution": execution}
         if remote.output_schema is not UNSET:
             changes["output_schema"] = output_schema_for(remote.output_schema, revision)
         if remote.meta is not UNSET and self._home.uris.active:
@@ -107,13 +135,24 @@ class RemoteTool(ToolBase):
         return replace_members(remote, **changes)
 
     async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
+        sent = self._sent(call, raw)
+        return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw)))
+
+    async def call_elsewhere(self, call: Call, raw: Raw | UnsetType, way: Verdict, host: TaskHost) -> Any:
+        sent = self._sent(call, raw)
+        return await self._home.tool_tasks.call(call, self, sent, lambda: self._repeated(raw), way, host)
+
+    def _sent(self, call: Call, raw: Raw | UnsetType) -> Sent:
         sent = sent_with(call, "tools/call")
         sent.members["name"] = self.remote.name
         if raw is not UNSET:
             sent.members["arguments"] = raw
         else:
             sent.members.pop("arguments", None)
-        answer = await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw))
+        return sent
+
+    def outcome(self, call: Call, answer: Answer) -> Any:
+        """Return the result of a call in the form in which the kernel finishes it."""
         if len(answer.raw) < _SHORT and _says_unknown(bytes(answer.raw), self.remote.name):
             self._home.relay.doubt()
         result = handed_on(call, answer, OpenResult, self._home)

@@ -7,17 +7,21 @@ So everything whose name nobody here knows goes to a server that declares such a
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.client.listen import Subscription
+from toolwire.gateway.back_connections import UI_EXTENSION
 from toolwire.gateway.relaying import sent_with
 from toolwire.gateway.remote_components import Home, handed_on
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ServerError
+from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import CARRY_EXTENSIONS
 from toolwire.server.call import Call
@@ -27,8 +31,6 @@ from toolwire.server.kernel import Kernel
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: SEP-1865: a host that shows user interfaces declares it. It has no methods between a client and a server.
-UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 #: How many extensions of one server are offered, and how many bytes their settings may have.
 MAX_EXTENSIONS: Final = 64
 MAX_SETTINGS: Final = 16 * 1024
@@ -139,5 +141,53 @@ class RemoteMethods(AnyMethod):
             self._known[call.method] = None
         return handed_on(call, answer, t.Result, self._home)
 
+    @asynccontextmanager
+    async def listening(
+        self,
+        call: Call,
+        wanted: Mapping[str, Any],
+        tell: Callable[[str, Mapping[str, Any]], None],
+        end: Callable[[], None],
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Open a subscription of the client at the server. One before 2026-07-28 cannot be asked for anything."""
+        relay = self._home.relay
+        subscription: Subscription | None = None
+        try:
+            subscription = await relay.subscription(call, wanted)
+            if subscription is not None:
+                await subscription.__aenter__()
+        except (ToolwireError, msgspec.ValidationError) as error:
+            log.debug("%s: a subscription cannot be handed on: %s", relay.name, error)
+        accepted = None if subscription is None else subscription.accepted
+        hearing: asyncio.Future[None] | None = None
+        if subscription is not None and accepted is not None and accepted.extra:
+            hearing = asyncio.ensure_future(_hear(subscription, tell, end))
+        try:
+            yield {} if accepted is None else accepted.extra
+        finally:
+            if hearing is not None:
+                hearing.cancel()
+                await asyncio.wait({hearing})
+            if subscription is not None:
+                await subscription.close()
+
     def notified(self, notice: Notice, session: object) -> None:
         self._home.relay.notify(notice.method, Raw(b"{}") if notice.raw is UNSET else notice.raw, session)
+
+
+async def _hear(
+    subscription: Subscription, tell: Callable[[str, Mapping[str, Any]], None], end: Callable[[], None]
+) -> None:
+    """Hand on the notifications of a subscription, until the server ends it."""
+    try:
+        async for change in subscription:
+            if change.method is None:
+                continue
+            params = dict(change.params or {})
+            meta = params.get("_meta")
+            if isinstance(meta, dict):
+                params["_meta"] = {key: value for key, value in meta.items() if key != t.SUBSCRIPTION_ID_KEY}
+            tell(change.method, params)
+    except ToolwireError as error:
+        log.debug("a subscription of a client ended: %s", error)
+    end()

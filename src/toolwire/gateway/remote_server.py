@@ -37,6 +37,7 @@ from toolwire.gateway.remote_components import (
     UnlistedResources,
 )
 from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
+from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
@@ -146,6 +147,8 @@ class RemoteServer(Server):
         )
         self.reads_directories: bool = False
         self.schemes: frozenset[str] = frozenset()
+        self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
+        self.catalog.foreign_tasks = self.tool_tasks
         self.state: State = "connecting"
         self.error: str | None = None
         """Why the other server is away; None while it is there."""
@@ -238,6 +241,7 @@ class RemoteServer(Server):
         self._keeper = self._reading = None
         self._cancel_unlisting()
         await self.relay.held.close()
+        await self.tool_tasks.close()
         if self.retires:
             # The servers that mounted this one do not wait for it.
             self._closing = asyncio.ensure_future(self._retire())
@@ -592,7 +596,9 @@ class RemoteServer(Server):
 
     def _is_same(self, known: Any, made: Any) -> bool:
         """Return whether two components are listed the same way. Addresses may stand in their definitions."""
-        if t.encode(known.remote) != t.encode(made.remote):
+        # The same tool may run as a task now, because the server was replaced by one that has tasks.
+        tasks = (getattr(known, "task", None), getattr(made, "task", None))
+        if tasks[0] != tasks[1] or t.encode(known.remote) != t.encode(made.remote):
             return False
         return self._made_for == self.uris.generation or t.encode(known.wire(MODERN)) == t.encode(made.wire(MODERN))
 
@@ -656,6 +662,20 @@ class RemoteServer(Server):
                 self.catalog.complete(
                     "ref/resource", template.key, variable, RemoteCompletion(self, reference, variable)
                 )
+
+    def task_support(self, definition: t.Tool) -> t.TaskSupport | None:
+        """Return whether calls of a tool may, or must, be tasks of the other server; None for never."""
+        connection = self.back_connections.shared.connection
+        if connection is None:
+            return None
+        declared = connection.agreement.capabilities
+        if connection.modern:
+            # The extension does not say it of a tool: the server decides for each call.
+            return "optional" if t.has_capability(declared, f"extensions.{t.TASKS_EXTENSION}") else None
+        execution = definition.execution
+        if execution is UNSET or not t.has_capability(declared, "tasks.requests.tools.call"):
+            return None
+        return execution.task_support if execution.task_support in ("optional", "required") else None
 
     def component(self, like: Component) -> Component | None:
         """Return the component that is listed under the key of another one now."""

@@ -99,6 +99,21 @@ def unknown_task() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "There is no such task, or it has expired")
 
 
+def too_many_questions() -> ProtocolError:
+    """The answer to a question of a task that has asked too many."""
+    return ProtocolError(INVALID_PARAMS, f"The task asked more than {MAX_QUESTIONS} questions")
+
+
+def already_over() -> ProtocolError:
+    """2025-11-25 tasks, cancellation: a task that is over cannot be cancelled."""
+    return ProtocolError(INVALID_PARAMS, "The task is over, so it cannot be cancelled")
+
+
+def was_cancelled() -> ProtocolError:
+    """The answer to `tasks/result` of a task that was cancelled."""
+    return ProtocolError(INTERNAL_ERROR, "The task was cancelled")
+
+
 def wanted_ttl(task: Raw | UnsetType) -> int | UnsetType:
     """The time to live that a call asks for; -32602 for a wish that cannot be read.
 
@@ -378,7 +393,7 @@ def ask(record: Record, questions: Mapping[str, Question]) -> bool:
     if record.over:
         return False
     if len(record.questions) + len(record.answers) + len(questions) > MAX_QUESTIONS:
-        raise ProtocolError(INVALID_PARAMS, f"The task asked more than {MAX_QUESTIONS} questions")
+        raise too_many_questions()
     record.questions = {**record.questions, **questions}
     record.status = "input_required"
     return True
@@ -491,7 +506,7 @@ def payload(record: Record) -> dict[str, Any]:
         return result
     if record.error is not UNSET:
         raise ProtocolError(record.error.code, record.error.message, record.error.data)
-    raise ProtocolError(INTERNAL_ERROR, "The task was cancelled")
+    raise was_cancelled()
 
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode

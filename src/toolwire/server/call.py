@@ -101,6 +101,10 @@ class Host(Protocol):
         """Seals what clients keep for the server."""
 
     @property
+    def signer(self) -> Sealer:
+        """Seals names, which clients may read and compare: the same name is the same text every time."""
+
+    @property
     def results_are_read(self) -> bool:
         """Return whether an observer, a policy or a middleware may look at results."""
 

@@ -18,6 +18,7 @@ from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Effective, TagRule
 from toolwire.server.extensions import AnyMethod, Extension, ExtensionMethod, merged_settings
+from toolwire.server.foreign_tasks import ForeignTasks
 from toolwire.server.middleware import Middleware
 from toolwire.server.subscriptions import Hub
 
@@ -233,6 +234,8 @@ class Catalog:
         """The addresses of mounted servers that live elsewhere, by kind and text. The first one keeps it."""
         self.notes: dict[str, list[str]] = {}
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
+        self.foreign_tasks: ForeignTasks | None = None
+        """The tasks of the server elsewhere whose components these are; None where the components run here."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
@@ -476,11 +479,11 @@ class Catalog:
             return []
         ways = [each for each in extended.unknown if sees is None or sees(each)]
         ways.sort(key=lambda each: -each.component.likelihood(name))
-        first: dict[Owner, Found[AnyMethod]] = {}
-        for each in ways:
-            if each.way[:-1] == ways[0].way[:-1]:
-                first.setdefault(each.owner, each)
-        return list(first.values())
+        return _first_of_each([each for each in ways if each.way[:-1] == ways[0].way[:-1]])
+
+    def unknown_servers(self, sees: Sees | None = None) -> list[Found[AnyMethod]]:
+        """Return one way to each server elsewhere that has an extension which nobody here knows."""
+        return _first_of_each([each for each in self._all_extended().unknown if sees is None or sees(each)])
 
     def _all_extended(self) -> _Extended:
         version, known = self.version, self._extended
@@ -703,6 +706,14 @@ class Catalog:
             "skills": self.skill_set.skills,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+def _first_of_each(ways: list[Found[AnyMethod]]) -> list[Found[AnyMethod]]:
+    """Return the first way to each server."""
+    first: dict[Owner, Found[AnyMethod]] = {}
+    for each in ways:
+        first.setdefault(each.owner, each)
+    return list(first.values())
 
 
 def _extended(ways: Iterable[tuple[Extension, Owner, Way]]) -> _Extended:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -285,6 +286,20 @@ class AnyMethod(ExtensionMethod):
     @abstractmethod
     def notified(self, notice: Notice, session: object) -> None:
         """Hand on a notification of a client."""
+
+    @abstractmethod
+    def listening(
+        self,
+        call: Call,
+        wanted: Mapping[str, Any],
+        tell: Callable[[str, Mapping[str, Any]], None],
+        end: Callable[[], None],
+    ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
+        """Ask the server for the notifications that a `subscriptions/listen` wants, as long as the context is entered.
+
+        The context is the part that the server honours. `tell` gets its notifications, and `end` is called when the
+        server ends the subscription.
+        """
 
 
 def merged_settings(extensions: Iterable[Extension]) -> dict[str, Any]:

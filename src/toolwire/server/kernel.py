@@ -80,6 +80,7 @@ class Kernel:
         limits: Limits,
         stores: Stores,
         sealer: Sealer,
+        signer: Sealer,
         page_size: int,
         cache: Cache,
         debug: bool,
@@ -87,6 +88,7 @@ class Kernel:
         effective = server.policy.effective_scopes if server.policy and server.policy.implies else None
         self.server = server
         self.catalog = catalog
+        self.signer = signer
         self.limits = limits
         self.stores = stores
         self.lowlevel: LowLevel = LowLevel(server)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -265,18 +265,23 @@ class Methods:
     # --- subscriptions ---
 
     async def _listen(self, call: Call) -> Any:
-        request, outlet = call.request, call.outlet
         tasks = call.params.notifications.task_ids
-        return await listen(
+        if tasks is UNSET or not self._parts.offer.has_tasks():
+            return await self._open_stream(call, {})
+        async with self._parts.tasks.listening(call, tasks) as more:
+            return await self._open_stream(call, more)
+
+    def _open_stream(self, call: Call, more: Mapping[str, Any]) -> Awaitable[t.SubscriptionsListenResult]:
+        request, outlet = call.request, call.outlet
+        return listen(
             call,
             self._parts.hub,
             self._parts.limits,
             self._parts.offer.capabilities(MODERN),
             self._catalog.all_extensions(),
-            more=await self._parts.tasks.listened(call, tasks)
-            if tasks is not UNSET and self._parts.offer.has_tasks()
-            else {},
+            more=more,
             hears=lambda uri: self._access.hears(request, outlet, uri),
+            elsewhere=[found.component for found in self._catalog.unknown_servers(self._sees(call))],
         )
 
     # --- extensions ---

@@ -21,6 +21,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
 from toolwire.protocol.revisions import CARRY_EXTENSIONS, MODERN
+from toolwire.protocol.sealing import HmacSealer
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
@@ -139,6 +140,7 @@ class Server(Registering, Serving):
             limits=limits,
             stores=self.stores,
             sealer=make_sealer(keys, random=os.urandom),
+            signer=HmacSealer(keys or [os.urandom(32)], purpose="names"),
             page_size=page_size or limits.page,
             cache=cache or Cache(),
             debug=debug,

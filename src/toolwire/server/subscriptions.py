@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -21,6 +21,7 @@ from toolwire.protocol.changes import (
     LIST_CHANGED,
     UPDATED,
     Change,
+    FrozenParams,
     covers,
     declared_extensions,
     everything,
@@ -30,7 +31,7 @@ from toolwire.protocol.changes import (
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, counted
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.server.call import Call
-from toolwire.server.extensions import Extension
+from toolwire.server.extensions import AnyMethod, Extension
 from toolwire.server.limits import Limits
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -146,6 +147,7 @@ class Stream:
         )
         self._held: dict[Change, None] = {}
         self._is_acknowledged = False
+        self._early: list[Change] = []
 
     def acknowledge(self) -> None:
         """SUB-2: tell the client, in the first message of the stream, which notifications it will get."""
@@ -155,10 +157,25 @@ class Stream:
             accepted = {**self.accepted.to_dict(), **self.extra}
         params = t.SubscriptionsAcknowledgedNotificationParams(notifications=accepted, meta=self._meta)
         self.outlet.notify("notifications/subscriptions/acknowledged", params)
+        early, self._early = self._early, []
+        for change in early:
+            self._tell(change)
 
     def tell(self, change: Change) -> None:
-        if self.ended.done() or not self._is_acknowledged or not self._wants(change):
-            return  # SUB-2, SUB-5
+        if self._is_acknowledged and self._wants(change):
+            self._tell(change)  # SUB-2, SUB-5
+
+    def hand_on(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification of a server elsewhere that the client asked for."""
+        change = Change("", method=method, params=FrozenParams(params))
+        if self._is_acknowledged:
+            self._tell(change)
+        elif len(self._early) < MAX_HELD:
+            self._early.append(change)
+
+    def _tell(self, change: Change) -> None:
+        if self.ended.done():
+            return
         if self.outlet.congested:
             if not self._held:
                 self.loop.create_task(self._release())
@@ -311,12 +328,17 @@ async def listen(
     extensions: Mapping[str, Extension],
     more: Mapping[str, Any],
     hears: Callable[[str], bool],
+    elsewhere: Sequence[AnyMethod] = (),
 ) -> t.SubscriptionsListenResult:
-    """Keep a stream open until either side ends it. `more` are accepted filters besides those of the protocol."""
+    """Keep a stream open until either side ends it. `more` are accepted filters besides those of the protocol.
+
+    `elsewhere` are the servers that may know members of the filter which nobody here knows.
+    """
     caller = call.request.caller
     hub.shares.take(caller)
     try:
-        return await _listen(call, hub, limits, declared, extensions, more, hears)
+        async with AsyncExitStack() as stack:
+            return await _listen(call, hub, limits, declared, extensions, more, hears, elsewhere, stack)
     finally:
         hub.shares.give_back(caller)
 
@@ -329,9 +351,15 @@ async def _listen(
     extensions: Mapping[str, Extension],
     more: Mapping[str, Any],
     hears: Callable[[str], bool],
+    elsewhere: Sequence[AnyMethod],
+    stack: AsyncExitStack,
 ) -> t.SubscriptionsListenResult:
     stream = Stream(call, _accepted(call.params.notifications, limits, declared), hears)
     stream.extra = {**_extension_filters(call, declared, extensions), **more}
+    unknown = _unknown_filters(call, extensions) if elsewhere else {}
+    for server in elsewhere if unknown else ():
+        accepted = await stack.enter_async_context(server.listening(call, unknown, stream.hand_on, stream.end))
+        stream.extra = {**accepted, **stream.extra}
     hub.streams.add(stream)
     connection = call.outlet.connection
     # `Limits.listeners` bounds the streams. They do not count as requests in flight, so others need not wait.
@@ -369,6 +397,14 @@ def _accepted(wanted: t.SubscriptionFilter, limits: Limits, declared: Mapping[st
 
 def _honoured(wanted: bool | UnsetType, declared: Mapping[str, Any], capability: str) -> bool | UnsetType:
     return True if wanted is True and t.has_capability(declared, capability) else UNSET
+
+
+def _unknown_filters(call: Call, extensions: Mapping[str, Extension]) -> dict[str, Any]:
+    """Return the members of the filter that nobody here knows."""
+    asked = msgspec.json.decode(cast(Raw, call.request.raw)).get("notifications", {})
+    own = {name for each in extensions.values() for name in each.filters}
+    known = own.union(t.SubscriptionFilter.__struct_encode_fields__)
+    return {name: value for name, value in asked.items() if name not in known}
 
 
 def _extension_filters(call: Call, declared: Mapping[str, Any], extensions: Mapping[str, Extension]) -> dict[str, Any]:

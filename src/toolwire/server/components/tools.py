@@ -16,6 +16,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.tasks import Verdict
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind, names_in_code
 from toolwire.server.call import Call
@@ -23,6 +24,7 @@ from toolwire.server.components.base import Component, checked_name, given, wire
 from toolwire.server.components.options import Options
 from toolwire.server.context import is_context
 from toolwire.server.executors import invoker_in_order
+from toolwire.server.foreign_tasks import TaskHost
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -51,6 +53,8 @@ class ToolBase(Component):
     questions in the way of an ordinary call. So the server has to know this before the handler runs."""
     task_stays: bool = False
     """Whether tasks of this tool run in the process that accepted the call, and in no other."""
+    has_foreign_tasks: bool = False
+    """Whether the tool lives at another server, which makes the tasks: see `call_elsewhere`."""
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None
     wraps: bool
@@ -70,6 +74,10 @@ class ToolBase(Component):
     @abstractmethod
     async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
         """Run a call with these arguments, and return its result."""
+
+    async def call_elsewhere(self, call: Call, raw: Raw | UnsetType, way: Verdict, host: TaskHost) -> Any:
+        """Run a call at the server that makes the tasks of this tool, in the way that the client asked for."""
+        raise NotImplementedError
 
 
 class Tool(ToolBase):

@@ -70,6 +70,14 @@ class Enforcer:
         if target is not None and plan is not None:
             plan.hold(call, target)
 
+    async def about_task(self, call: Call, target: CallTarget, operation: Operation) -> Any:
+        """Answer a request about a task of a server elsewhere. The target is the call that made the task.
+
+        That call was judged and counted when it was made. Its outcome, its questions and its status leave here.
+        """
+        plan = self._plan(call.principal, target)
+        return await (operation(call) if plan is None else plan.run_late(call, target, operation))
+
     async def read_inside(self, call: Call, inner: Call, target: CallTarget, read: Operation) -> Any:
         """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
 

@@ -99,6 +99,14 @@ class Plan:
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
+    async def run_late(self, call: Call, target: CallTarget, operation: Operation) -> Any:
+        """Let out what belongs to a call that was let in before."""
+        self._mask(call)
+        try:
+            return self._leaving(await operation(call), target)
+        except (ProtocolError, ToolError) as error:
+            raise masked_error(self.redaction, error) from None
+
     async def run_inside(self, call: Call, target: CallTarget, read: Operation) -> Any:
         """Read a resource for a running handler. Only the timeouts of policies limit the read."""
         self._mask(call)

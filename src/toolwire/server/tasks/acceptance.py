@@ -30,6 +30,7 @@ from toolwire.server.tasks.running_tasks import Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.task_records import TasksUnreachable
+from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.stores import QueueFull
 from toolwire.wire.shares import Caller, Shares, Taken
 
@@ -45,6 +46,7 @@ class AcceptingParts(Protocol):
 class Accepting(Protocol):
     """The tasks of a server, as far as accepting a call needs them."""
 
+    elsewhere: TasksElsewhere
     limits: Limits
     quota: Quota
     slots: Slots
@@ -91,6 +93,9 @@ class Acceptance:
         """Answer a call that may become a task: with its result, or with the task."""
         tool, params, limits = found.component, call.params, self._tasks.limits
         chosen = "call" if getattr(call.outlet, "in_process", False) else self._verdict(call, tool)
+        if tool.has_foreign_tasks:
+            called = tool.call_elsewhere(call, params.arguments, chosen, self._tasks.elsewhere)
+            return await self._kernel.runner.run(call, found, params.name, called)
         if chosen == "call":
             return await self._run_as_call(call, found)
         wanted = UNSET if call.request.modern else rules.wanted_ttl(params.task)

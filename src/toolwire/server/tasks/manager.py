@@ -46,6 +46,7 @@ from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.taking import Taking
 from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, reached, short_name
+from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
@@ -102,6 +103,7 @@ class Tasks:
         self.bells: Bells = self.following.bells
         self.letters: DeadLetters = DeadLetters(server, kernel.stores, self.limits)
         self.counts: TaskCounts = TaskCounts()
+        self.elsewhere: TasksElsewhere = TasksElsewhere(kernel, self)
         self.acceptance: Acceptance = Acceptance(kernel, self)
         self._taking = Taking(kernel, self, server)
         self._lease = Lease(kernel.stores, self.limits.task_lease, self._lost_lease)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -36,6 +36,8 @@ from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.watching import TaskCounts
 
 _PAGE: Final = 100
+#: Begins the cursors of tasks behind this server. No id begins like this.
+_ELSEWHERE: Final = "+"
 _LONGEST_ID: Final = 200
 #: How long a request waits before it looks at a task again without having been told of a change.
 _LOOK_SECONDS: Final = 30.0
@@ -50,6 +52,7 @@ class TaskMethods:
         self._tasks = tasks
         self.hosted: HostTasks = HostTasks(tasks)
         self._records = tasks.records
+        self._elsewhere = tasks.elsewhere
         # How many results each connection, or session, waits for.
         self._waiting: Counter[Any] = Counter()
         # Questions that a waiting `tasks/result` is asking right now.
@@ -96,11 +99,15 @@ class TaskMethods:
         self._tasks.forget_loop()
 
     async def handle(self, call: Call) -> Any:
+        if call.request.modern and not rules.is_declared(call.request.capabilities):
+            raise rules.missing_extension(f"{call.method} belongs to tasks")
+        foreign = None if call.method == "tasks/list" else self._elsewhere.find(call, call.params.task_id)
+        if foreign is not None:
+            with self._counted(call) if call.method == "tasks/result" else nullcontext():
+                return await self._elsewhere.answer(call, foreign)
         await self._tasks.ready()
         if not call.request.modern:
             return await self._core[call.method](call)
-        if not rules.is_declared(call.request.capabilities):
-            raise rules.missing_extension(f"{call.method} belongs to tasks")
         return self._tasks.signed(await self._extension[call.method](call))
 
     def _key(self, call: Call) -> str:
@@ -148,7 +155,7 @@ class TaskMethods:
 
         record = await self._change(call, edit)
         if not cancelled:
-            raise ProtocolError(INVALID_PARAMS, "The task is over, so it cannot be cancelled")
+            raise rules.already_over()
         return rules.core_task(record, t.CancelTaskResult, time.time())
 
     async def _list(self, call: Call) -> t.ListTasksResult:
@@ -156,12 +163,18 @@ class TaskMethods:
             after = "" if not isinstance(call.params.cursor, str) else decode_cursor(call.params.cursor, "tasks")
         except ValueError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
-        ids = await self._records.ids(owner_of(call), after, _PAGE + 1)
-        now = time.time()
-        return t.ListTasksResult(
-            tasks=[rules.core_task(record, t.Task, now) for record in await self._usable(call, ids[:_PAGE])],
-            next_cursor=encode_cursor("tasks", ids[_PAGE - 1]) if len(ids) > _PAGE else UNSET,
-        )
+        own: list[t.Task] = []
+        if not after.startswith(_ELSEWHERE):
+            ids = await self._records.ids(owner_of(call), after, _PAGE + 1)
+            now = time.time()
+            own = [rules.core_task(record, t.Task, now) for record in await self._usable(call, ids[:_PAGE])]
+            if len(ids) > _PAGE:
+                return t.ListTasksResult(tasks=own, next_cursor=encode_cursor("tasks", ids[_PAGE - 1]))
+            after = ""
+        # Those behind this server come after all others.
+        tasks, last = await self._elsewhere.page(call, after.removeprefix(_ELSEWHERE))
+        following = UNSET if last is None else encode_cursor("tasks", _ELSEWHERE + last)
+        return t.ListTasksResult(tasks=[*own, *tasks], next_cursor=following)
 
     async def _result(self, call: Call) -> Any:
         """Wait for the end of a task. Meanwhile its questions are asked here, where the client is sure to listen."""
@@ -264,8 +277,9 @@ class TaskMethods:
 
     # --- listening ---
 
-    async def listened(self, call: Call, wanted: list[str]) -> dict[str, Any]:
-        """Return the tasks that a listen stream may hear of: those of its own principal (TSK-18) that it may use."""
+    @asynccontextmanager
+    async def listening(self, call: Call, wanted: list[str]) -> AsyncIterator[dict[str, Any]]:
+        """Yield the tasks that a listen stream may hear of: those of its own principal (TSK-18) that it may use."""
         if not rules.is_declared(call.request.capabilities):
             raise rules.missing_extension("taskIds belong to tasks")
         if len(wanted) > self._tasks.limits.uris:
@@ -277,7 +291,9 @@ class TaskMethods:
         usable = {record.id: record for record in await self._usable(call, wanted)}
         listening = [following.listen(self._records.key(owner, each), record) for each, record in usable.items()]
         await asyncio.gather(*listening)
-        return {FILTER: [each for each in wanted if each in usable]}
+        async with self._elsewhere.listening(call, [each for each in wanted if each not in usable]) as heard:
+            known = {*usable, *heard}
+            yield {FILTER: [each for each in wanted if each in known]}
 
 
 async def _rings(bell: asyncio.Event, seconds: float) -> None:

@@ -19,6 +19,13 @@ from toolwire.server.lowlevel import LowLevel
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 
+class OfTool(Protocol):
+    """A task, as far as permissions need it."""
+
+    @property
+    def tool(self) -> str: ...
+
+
 class JudgingParts(Protocol):
     """The parts of the kernel that decide who sees what."""
 
@@ -39,7 +46,7 @@ class TaskPermissions:
         """Return whether some callers may have lost the right to a tool."""
         return bool(self._kernel.access.active or self._kernel.lowlevel.lists)
 
-    async def of(self, call: Call, records: Sequence[Record]) -> list[Permission]:
+    async def of(self, call: Call, records: Sequence[OfTool]) -> list[Permission]:
         """Return what a caller may do with each task now: no more than with the tool behind it."""
         kernel = self._kernel
         if not self.restrict:
@@ -66,7 +73,7 @@ class TaskPermissions:
             return frozenset()
         return frozenset(each.name for each in tools)
 
-    async def check(self, call: Call, record: Record) -> None:
+    async def check(self, call: Call, record: OfTool) -> None:
         """Raise what a caller gets who may not use a task: an unknown task, or the scopes that it needs."""
         (permission,) = await self.of(call, [record])
         if permission == "refused":

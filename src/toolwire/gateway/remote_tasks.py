@@ -1,0 +1,789 @@
+"""Tasks of a server behind a gateway, in the dialect of each client.
+
+The record of a task stays at the server. The gateway gives the task a sealed name, and sends every request about it to
+the server. 2025-11-25 has `tasks/result`, which waits for the outcome while the server asks its questions by requests.
+2026-07-28 has both in `tasks/get`. Where the two sides differ, one is made out of the other here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.client.listen import Subscription
+from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.gateway.back_connections import Conversation
+from toolwire.gateway.held_call import legacy_answer, modern_question
+from toolwire.gateway.held_calls import HELD_SECONDS, check_room
+from toolwire.gateway.relaying import AboutTask, Answer, Sent, TaskNeeded, ask_client, reporting_task, sent_with
+from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
+from toolwire.gateway.task_dialects import (
+    as_core,
+    created_task,
+    created_under,
+    inlined,
+    members_of,
+    members_sent,
+    modern_fields,
+    related_answers,
+    with_related,
+    without_connection,
+    without_related,
+    without_ttl,
+)
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    InvalidResponse,
+    NotSupported,
+    ProtocolError,
+    ToolError,
+    ToolwireError,
+)
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.open_codec import with_unknown
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.rounds import Keys, digest
+from toolwire.protocol.shaping import shape
+from toolwire.protocol.tasks import (
+    MAX_QUESTIONS,
+    PROGRESS_KEY,
+    TERMINAL,
+    Verdict,
+    already_over,
+    too_many_questions,
+    was_cancelled,
+)
+from toolwire.server.binding.results import OpenResult
+from toolwire.server.call import Call
+from toolwire.server.foreign_tasks import ForeignTask, TaskHost
+from toolwire.server.input_requests import Refused
+from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.tasks_elsewhere import mark_of, sealed_name
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: How many tasks of one server a gateway remembers more about than their names say.
+MAX_REMEMBERED: Final = 10_000
+#: How many tasks of one modern server are followed for legacy clients, who are told of their status.
+MAX_FOLLOWED: Final = 256
+#: How many seconds a question of a task that waits for an answer may need to arrive, and how often it is looked for.
+QUESTION_SECONDS: Final = 0.1
+_LOOKS: Final = 10
+#: How many seconds the server has to acknowledge that it tells of tasks.
+LISTEN_SECONDS: Final = 10.0
+# Seconds between two looks at a task: by default, at least, and at most.
+_POLL: Final = 1.0
+_SHORTEST_POLL: Final = 0.02
+_LONGEST_POLL: Final = 60.0
+
+_encode = msgspec.json.encode
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+W = TypeVar("W", bound=t.Wire)
+
+
+class RemoteTask(NamedTuple):
+    """A task, and the tool that was called, where the tool is still there."""
+
+    id: str
+    tool: RemoteTool | None = None
+
+
+class _Detailed(t.DetailedTaskResult, kw_only=True):
+    """A task of a modern server. Its result stays as it came."""
+
+    result: Raw | UnsetType = UNSET
+    input_requests: Any = UNSET
+
+
+class _Told(t.TaskFields, kw_only=True):
+    """A notification of a task, as far as a 2025-11-25 client can be told of it."""
+
+    result: Any = UNSET
+    meta: Any = msgspec.field(default=UNSET, name="_meta")
+
+
+class _Waiting:
+    """A `tasks/result` that waits at a legacy server for a modern client, and the questions that came meanwhile."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.request: asyncio.Task[Answer] | None = None
+        self.expiry: asyncio.TimerHandle | None = None
+        self.news: asyncio.Event = asyncio.Event()
+        self._keys = Keys()
+        self._open: dict[str, tuple[Incoming, asyncio.Future[Raw]]] = {}
+
+    async def ask(self, request: Incoming) -> Raw:
+        """Keep a question of the server until the client answers it."""
+        if len(self._open) >= MAX_QUESTIONS:
+            raise too_many_questions()
+        asked = digest(request.method, None if request.raw is UNSET else request.raw)
+        key = self._keys.choose(request.method, asked, None)
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._open[key] = (request, answer)
+        self.news.set()
+        try:
+            return await answer
+        finally:
+            self._open.pop(key, None)
+
+    def questions(self) -> dict[str, t.InputRequest]:
+        """Return the open questions as a modern client knows them."""
+        return {key: modern_question(request) for key, (request, _) in self._open.items()}
+
+    def answered(self, responses: Mapping[str, Raw], revision: str) -> None:
+        """Pass answers on to the server. TSK-12: answers to questions that are not open are passed over."""
+        given = {
+            key: legacy_answer(key, request.method, responses[key], revision)
+            for key, (request, _) in self._open.items()
+            if key in responses
+        }
+        for key, answer in given.items():
+            _, waiting = self._open.pop(key)
+            if not waiting.done():  # The server may have taken its question back.
+                waiting.set_result(answer)
+        if not self._open:
+            self.news.clear()
+
+    def stop(self) -> None:
+        if self.expiry is not None:
+            self.expiry.cancel()
+        if self.request is not None:
+            self.request.cancel()
+
+
+class RemoteTasks:
+    """The tasks of one server."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self._home = home
+        self._relay = home.relay
+        self.mark: str = mark_of(name)
+        # The conversations with a legacy server in which tasks were made. A server that is a process knows a task there
+        # and nowhere else.
+        self._conversations: dict[str, Conversation] = {}
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self._followers: dict[str, asyncio.Task[None]] = {}
+        # Set when a task that is followed has changed.
+        self._news: dict[str, asyncio.Event] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def close(self) -> None:
+        """Stop waiting and following."""
+        for waiting in self._waiting.values():
+            waiting.stop()
+        running = {*self._background, *self._followers.values()}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    # --- calls ---
+
+    async def call(
+        self,
+        call: Call,
+        tool: RemoteTool,
+        sent: Sent,
+        headers: Callable[[], Mapping[str, str]],
+        way: Verdict,
+        host: TaskHost,
+    ) -> Any:
+        """Call a tool as the client asked for it: as a call, as a task, or as the server likes."""
+        try:
+            if way == "call":
+                return await self._call_without_task(call, tool, sent, headers)
+            return await self._call_with_task(call, tool, sent, headers, way, host)
+        except InvalidResponse as error:
+            raise self._relay.failed(error) from None
+
+    async def _call_with_task(
+        self,
+        call: Call,
+        tool: RemoteTool,
+        sent: Sent,
+        headers: Callable[[], Mapping[str, str]],
+        way: Verdict,
+        host: TaskHost,
+    ) -> Any:
+        legacy = not call.request.modern
+        sent.task = call.params.task if legacy else Raw(b"{}")
+        answer = await self._relay.send(call, "tools/call", sent, headers)
+        created = created_task(answer)
+        if created is None:
+            result = tool.outcome(call, answer)
+            # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
+            return await host.ended(call, result) if legacy else result
+        if not answer.connection.modern:
+            self._remember(created.task_id, answer.connection)
+        name = self._named(call, created)
+        await host.keep(call, name)
+        if legacy:
+            self._tell_client(call, name, created.task_id, answer, sent)
+            if isinstance(created, t.TaskCreatedResult):
+                return t.CreateTaskResult(task=as_core(created, name, t.Task))
+            return created_under(answer, name)
+        if answer.connection.modern:
+            return created_under(answer, name)
+        assert isinstance(created, t.Task)
+        return await self._within(call, tool, created, name, host.window if way == "may" else 0.0)
+
+    async def _call_without_task(
+        self, call: Call, tool: RemoteTool, sent: Sent, headers: Callable[[], Mapping[str, str]]
+    ) -> Any:
+        """Call a tool for a client that cannot take a task. If the tool only runs as one, wait for its result here."""
+        # A modern client is told which extension it lacks, as the server itself tells it (TSK-4).
+        in_process = call.outer is not None or getattr(call.outlet, "in_process", False)
+        sent.can_wait = in_process or not call.request.modern
+        if tool.task != "required" and not (tool.needs_task and sent.can_wait):
+            try:
+                return tool.outcome(call, await self._relay.send(call, "tools/call", sent, headers))
+            except TaskNeeded:
+                tool.needs_task = True
+        sent.task = Raw(b"{}")
+        answer = await self._relay.send(call, "tools/call", sent, headers)
+        created = created_task(answer)
+        if created is None:
+            return tool.outcome(call, answer)
+        if not answer.connection.modern:
+            self._remember(created.task_id, answer.connection)
+        task = RemoteTask(created.task_id, tool)
+        try:
+            return await self._awaited(call, task, None)
+        except ProtocolError:
+            raise
+        except BaseException:
+            self._in_background(self._cancel_quietly(call, task))
+            raise
+        finally:
+            self._forget(task.id, answer.connection, sent)
+
+    def _named(self, call: Call, created: t.Task | t.TaskCreatedResult) -> str:
+        """Return the name by which the client knows a task."""
+        try:
+            return sealed_name(call, ForeignTask(created.task_id, call.params.name, self.mark))
+        except ValueError as error:
+            self._in_background(self._cancel_quietly(call, RemoteTask(created.task_id)))
+            raise InvalidResponse(str(error)) from None
+
+    async def _within(self, call: Call, tool: RemoteTool, created: t.Task, name: str, seconds: float) -> Any:
+        """Return the result of a task of a legacy server if it comes soon, and otherwise the task."""
+        task = RemoteTask(created.task_id, tool)
+        if seconds > 0:
+            waiting = await self._wait(call, task)
+            assert waiting.request is not None
+            asking = asyncio.ensure_future(waiting.news.wait())
+            try:
+                await asyncio.wait({waiting.request, asking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                self._in_background(self._cancel_quietly(call, task))
+                raise
+            finally:
+                asking.cancel()
+            if waiting.request.done():
+                self._drop(task, waiting)
+                return tool.outcome(call, without_related(waiting.request.result()))
+            if not waiting.questions():
+                self._drop(task, waiting)
+        return t.TaskCreatedResult(**modern_fields(created, name))
+
+    # --- requests about tasks ---
+
+    async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
+        """Answer a request about a task, in the dialect of its client."""
+        task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None)
+        try:
+            is_modern = await self._relay.is_modern()
+            if call.request.modern:
+                return await (self._pass if is_modern else self._modern_from_legacy)(call, task)
+            return await (self._legacy_from_modern if is_modern else self._pass)(call, task)
+        except (ToolError, NotSupported) as error:
+            raise ProtocolError(INTERNAL_ERROR, str(error)) from None
+        except InvalidResponse as error:
+            raise ProtocolError(INTERNAL_ERROR, str(self._relay.failed(error))) from None
+
+    async def state(self, call: Call, foreign: ForeignTask, name: str) -> t.Task:
+        """Return a task as 2025-11-25 knows it."""
+        task = RemoteTask(foreign.id)
+        if await self._relay.is_modern():
+            return as_core(await self._detailed(call, task), name, t.Task)
+        state = await self._core(call, task)
+        state.task_id = name
+        return state
+
+    async def _pass(self, call: Call, task: RemoteTask) -> Any:
+        """Pass a request on to a server that speaks the dialect of the client."""
+        about = self._about(task)
+        if call.method == "tasks/result":
+            about.waiting = RelayedCall(self._asking(call, task), task=task.id)
+        answer = await self._send(call, call.method, task, about, members_sent(call))
+        if call.method == "tasks/result":
+            self._forget(task.id, answer.connection)
+            return with_related(self._result(call, task, answer), call.params.task_id)
+        raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
+        members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
+        if "taskId" in members:
+            members["taskId"] = call.params.task_id
+        if "result" in members:
+            members["result"] = self._inlined(call, task, members["result"], answer.connection)
+        return without_connection(members)
+
+    async def _modern_from_legacy(self, call: Call, task: RemoteTask) -> Any:
+        if call.method == "tasks/update":
+            await self._update_legacy(call, task)
+            return t.Result()
+        if call.method == "tasks/cancel":
+            try:
+                await self._send(call, "tasks/cancel", task)
+            except ProtocolError:
+                # TSK-14: the client gets an empty answer, also where the task is over.
+                if (await self._core(call, task)).status not in TERMINAL:
+                    raise
+            return t.Result()
+        return t.DetailedTaskResult(**await self._details(call, task, call.params.task_id))
+
+    async def _legacy_from_modern(self, call: Call, task: RemoteTask) -> Any:
+        name = call.params.task_id
+        if call.method == "tasks/result":
+            return with_related(await self._awaited(call, task, name), name)
+        state = await self._detailed(call, task)
+        if call.method == "tasks/get":
+            return as_core(state, name, t.GetTaskResult)
+        if state.status in TERMINAL:
+            raise already_over()
+        await self._send(call, "tasks/cancel", task)
+        return as_core(await self._detailed(call, task), name, t.CancelTaskResult)
+
+    # --- a legacy server and a modern client ---
+
+    async def _details(self, call: Call, task: RemoteTask, name: str) -> dict[str, Any]:
+        """Return the members of a task of a legacy server as the extension has them (TSK-10)."""
+        state = await self._core(call, task)
+        questions: dict[str, t.InputRequest] = {}
+        looks = 0
+        while state.status == "input_required" and not questions and looks < _LOOKS:
+            waiting = await self._wait(call, task)
+            await _soon(waiting)
+            questions = waiting.questions()
+            if not questions:
+                # It is about to arrive, or the last one was answered a moment ago.
+                state = await self._core(call, task)
+                looks += 1
+        fields = modern_fields(state, name)
+        if questions:
+            fields["input_requests"] = questions
+        elif state.status == "input_required":
+            fields["status"] = "working"  # There is nothing that this client could answer now.
+        elif state.status in ("completed", "failed"):
+            fields.update(await self._outcome(call, task))
+        return fields
+
+    async def _outcome(self, call: Call, task: RemoteTask) -> dict[str, Any]:
+        """Return the outcome of a task that is over. 2025-11-25 calls a task failed that has the error of a tool."""
+        try:
+            answer = without_related(await self._send(call, "tasks/result", task))
+        except ProtocolError as error:
+            failure = t.Error(code=error.code, message=error.message, data=error.data)
+            return {"status": "failed", "error": failure}
+        return {"status": "completed", "result": inlined(self._result(call, task, answer))}
+
+    async def _wait(self, call: Call, task: RemoteTask) -> _Waiting:
+        """Have a `tasks/result` wait at the server, which asks its questions only there."""
+        owner = owner_of(call)
+        key = (owner, task.id)
+        waiting = self._waiting.get(key)
+        loop = asyncio.get_running_loop()
+        if waiting is None or waiting.request is None or waiting.request.done():
+            check_room([each.owner for each in self._waiting.values()], owner)
+            waiting = self._waiting[key] = _Waiting(owner)
+            about = self._about(task)
+            about.waiting = RelayedCall(related_answers(waiting.ask, task.id), task=task.id)
+            sending = self._send(call, "tasks/result", task, about)
+            waiting.request = loop.create_task(sending)
+            waiting.request.add_done_callback(lambda _: self._done_waiting(key))
+        if waiting.expiry is not None:
+            waiting.expiry.cancel()
+        waiting.expiry = loop.call_later(HELD_SECONDS, waiting.stop)
+        return waiting
+
+    def _done_waiting(self, key: tuple[str, str]) -> None:
+        waiting = self._waiting.pop(key, None)
+        if waiting is None or waiting.request is None:
+            return
+        if waiting.expiry is not None:
+            waiting.expiry.cancel()
+        waiting.news.set()
+        if not waiting.request.cancelled():
+            waiting.request.exception()  # The next `tasks/get` asks for the outcome.
+
+    def _drop(self, task: RemoteTask, waiting: _Waiting) -> None:
+        self._waiting.pop((waiting.owner, task.id), None)
+        waiting.stop()
+
+    async def _update_legacy(self, call: Call, task: RemoteTask) -> None:
+        waiting = await self._wait(call, task)
+        await _soon(waiting)
+        request = waiting.request
+        if request is not None and request.done() and not request.cancelled() and request.exception() is not None:
+            # The task is over, or unknown. What the server says about it decides.
+            await self._core(call, task)
+        connection = self._relay.connections.shared.connection
+        waiting.answered(call.params.input_responses, MODERN if connection is None else connection.revision)
+
+    # --- a modern server and a client that waits ---
+
+    async def _awaited(self, call: Call, task: RemoteTask, name: str | None) -> Any:
+        """Wait for the end of a task, and return its result. `name` is None where the client knows of no task."""
+        if not await self._relay.is_modern():
+            about = self._about(task)
+            about.waiting = RelayedCall(self._asking(call, task), task=task.id)
+            return self._result(call, task, without_related(await self._send(call, "tasks/result", task, about)))
+        asking: dict[str, asyncio.Task[None]] = {}
+        said: Any = None
+        try:
+            while True:
+                answer = await self._send(call, "tasks/get", task)
+                state = self._decoded(_Detailed, answer.raw)
+                if state.status in TERMINAL:
+                    return self._ended(call, task, state, answer.connection)
+                if name is None and (says := (state.status_message, _numbers(state))) != said:
+                    said = says
+                    _report(call, state)
+                for key, question in self._questions(state, answer.raw).items():
+                    if key not in asking and len(asking) < MAX_QUESTIONS:
+                        asking[key] = asyncio.ensure_future(self._ask(call, task, name, key, question))
+                await self._pause(task, state, [each for each in asking.values() if not each.done()])
+                for each in asking.values():
+                    if each.done():
+                        each.result()
+        finally:
+            for each in asking.values():
+                each.cancel()
+
+    def _questions(self, state: t.DetailedTask, raw: Raw) -> Mapping[str, t.InputRequest]:
+        if state.status != "input_required":
+            return {}
+        # With the members that no type here knows.
+        asked = _whole(t.DetailedTaskResult, self._home.uris.in_result(raw) if self._home.uris.active else raw)
+        questions = asked.input_requests
+        return {} if questions is UNSET else questions
+
+    async def _pause(self, task: RemoteTask, state: t.DetailedTask, asking: list[asyncio.Task[None]]) -> None:
+        """Wait until the task may have changed."""
+        news = self._news.get(task.id)
+        hearing = [] if news is None else [asyncio.ensure_future(news.wait())]
+        waits: list[asyncio.Future[Any]] = [*asking, *hearing]
+        seconds = _interval(state.poll_interval_ms)
+        try:
+            if waits:
+                await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(seconds)
+        finally:
+            for each in hearing:
+                each.cancel()
+        if news is not None:
+            news.clear()
+
+    async def _ask(self, call: Call, task: RemoteTask, name: str | None, key: str, question: Any) -> None:
+        """Ask the client one question of a task by a request, and pass the answer on."""
+        try:
+            answer = await ask_client(call, question.method, question.params, name)
+        except (Refused, NotSupported):
+            if question.method != "elicitation/create":
+                raise
+            # The extension has no refusals. A user who was not asked has cancelled.
+            answer = Raw(b'{"action":"cancel"}')
+        members = {each: value for each, value in _members(answer).items() if each != "_meta"}
+        await self._send(call, "tasks/update", task, more={"inputResponses": {key: members}})
+
+    def _ended(self, call: Call, task: RemoteTask, state: t.DetailedTask, connection: RelayConnection) -> Any:
+        if state.status == "cancelled":
+            raise was_cancelled()
+        if state.error is not UNSET:
+            raise ProtocolError(state.error.code, state.error.message, state.error.data)
+        raw = Raw(b"{}") if state.result is UNSET else state.result
+        return self._result(call, task, Answer(raw, members_of(raw), connection))
+
+    # --- telling clients of changes ---
+
+    def _tell_client(self, call: Call, name: str, task: str, answer: Answer, sent: Sent) -> None:
+        """2025-11-25 tasks, status notification: tell the client of a task what the server tells of it."""
+        notify = getattr(call.outlet.connection, "notify", None)
+        if notify is None:
+            return
+        connection = answer.connection
+
+        def tell(state: t.TaskStatusNotificationParams) -> None:
+            if state.status in TERMINAL:
+                self._forget(task, connection, sent)
+            state.task_id = name
+            told = state if call.mask is None else call.mask(state)
+            notify("notifications/tasks/status", shape(told, call.revision))
+
+        if not connection.modern:
+            if len(connection.on_task_status) >= MAX_REMEMBERED:
+                del connection.on_task_status[next(iter(connection.on_task_status))]
+            connection.on_task_status[task] = tell
+        elif len(self._followers) < MAX_FOLLOWED:
+            report = reporting_task(call)
+            following = asyncio.ensure_future(self._follow(call, task, tell, report))
+            self._followers[task] = following
+            self._news[task] = asyncio.Event()
+            following.add_done_callback(lambda _: self._unfollow(task))
+
+    def _unfollow(self, task: str) -> None:
+        self._followers.pop(task, None)
+        news = self._news.pop(task, None)
+        if news is not None:
+            news.set()
+
+    async def _follow(
+        self,
+        call: Call,
+        task: str,
+        tell: Callable[[t.TaskStatusNotificationParams], None],
+        report: Callable[[t.ProgressNotificationParams], None],
+    ) -> None:
+        """Hear of one task of a modern server, and tell its legacy client."""
+        announced = "working"
+        try:
+            async with aclosing(self._states(call, task)) as states:
+                async for state in states:
+                    self._news[task].set()
+                    numbers = _numbers(state)
+                    if numbers is not None and state.status not in TERMINAL:
+                        message = state.status_message
+                        report(t.ProgressNotificationParams(progress_token=0, message=message, **numbers))
+                    core = as_core(state, task, t.TaskStatusNotificationParams)
+                    if core.status != announced:
+                        announced = core.status
+                        tell(core)
+                    if core.status in TERMINAL:
+                        return
+        except (ToolwireError, msgspec.ValidationError) as error:
+            log.debug("%s does not tell of its task: %s", self._relay.name, error)
+
+    async def _states(self, call: Call, task: str) -> AsyncGenerator[t.TaskFields, None]:
+        """Yield the state of a task of a modern server now, and whenever the server tells of it."""
+        wanted = t.SubscriptionFilter(task_ids=[task])
+        async with Subscription(self._relay.connections.shared, wanted, LISTEN_SECONDS) as subscription:
+            # The task may have changed before the server began to tell of it.
+            yield await self._detailed(call, RemoteTask(task))
+            async for change in subscription:
+                if change.params is None:
+                    yield await self._detailed(call, RemoteTask(task))
+                else:
+                    yield msgspec.convert(dict(change.params), _Told)
+
+    @asynccontextmanager
+    async def listening(
+        self, call: Call, tasks: Mapping[str, ForeignTask], tell: Callable[[str, Mapping[str, Any]], None]
+    ) -> AsyncIterator[list[str]]:
+        """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
+        if not await self._relay.is_modern():
+            found = {name: await self._known_details(call, RemoteTask(task.id), name) for name, task in tasks.items()}
+            known = {name: state for name, state in found.items() if state is not None}
+            work = [self._poll(call, RemoteTask(tasks[name].id), state, tell) for name, state in known.items()]
+            async with _running(work):
+                yield list(known)
+            return
+        names = {task.id: name for name, task in tasks.items()}
+        wanted = t.SubscriptionFilter(task_ids=list(names))
+        async with Subscription(self._relay.connections.shared, wanted, LISTEN_SECONDS) as subscription:
+            accepted = subscription.accepted
+            known_ids = [] if accepted is None or accepted.task_ids is UNSET else accepted.task_ids
+            async with _running([self._hear(call, subscription, names, tell)]):
+                yield [names[each] for each in known_ids if each in names]
+
+    async def _hear(
+        self,
+        call: Call,
+        subscription: Subscription,
+        names: Mapping[str, str],
+        tell: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        async for change in subscription:
+            if change.params is None:
+                # Changes may have been missed.
+                for each, name in names.items():
+                    with suppress(ToolwireError):
+                        answer = await self._send(call, "tasks/get", RemoteTask(each))
+                        tell(name, self._told(call, msgspec.json.decode(answer.raw), name))
+                continue
+            named = names.get(change.params.get("taskId", ""))
+            if named is not None:
+                tell(named, self._told(call, dict(change.params), named))
+
+    def _told(self, call: Call, members: dict[str, Any], name: str) -> dict[str, Any]:
+        members["taskId"] = name
+        members.pop("resultType", None)
+        connection = self._relay.connections.shared.connection
+        if "result" in members and isinstance(connection, RelayConnection):
+            inlined = self._inlined(call, RemoteTask(""), Raw(_encode(members["result"])), connection)
+            members["result"] = msgspec.json.decode(inlined)
+        meta = {key: value for key, value in members.get("_meta", {}).items() if key not in t.MODERN_META_KEYS}
+        members.pop("_meta", None)
+        return {**members, "_meta": meta} if meta else members
+
+    async def _known_details(self, call: Call, task: RemoteTask, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._details(call, task, name)
+        except ProtocolError:
+            return None
+
+    async def _poll(
+        self, call: Call, task: RemoteTask, state: dict[str, Any], tell: Callable[[str, Mapping[str, Any]], None]
+    ) -> None:
+        """Look at a task of a legacy server now and then: its notifications reach only the client that made it."""
+        name = state["task_id"]
+        while state["status"] not in TERMINAL:
+            await asyncio.sleep(_interval(state["poll_interval_ms"]))
+            try:
+                newest = await self._known_details(call, task, name)
+            except ToolwireError:
+                continue  # The server is away.
+            if newest is None:
+                return  # The task has expired.
+            is_new, state = without_ttl(newest) != without_ttl(state), newest
+            if is_new:
+                tell(name, msgspec.json.decode(t.encode(t.TaskNotificationParams(**state))))
+
+    # --- one request ---
+
+    def _about(self, task: RemoteTask) -> AboutTask:
+        return AboutTask(self._conversations.get(task.id))
+
+    async def _send(
+        self,
+        call: Call,
+        method: str,
+        task: RemoteTask,
+        about: AboutTask | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        sent = sent_with(call, "")
+        sent.members = {**(more or {}), "taskId": task.id}
+        sent.about_task = about or self._about(task)
+        return await self._relay.send(call, method, sent)
+
+    async def _core(self, call: Call, task: RemoteTask) -> t.GetTaskResult:
+        return self._decoded(t.GetTaskResult, (await self._send(call, "tasks/get", task)).raw)
+
+    async def _detailed(self, call: Call, task: RemoteTask) -> _Detailed:
+        return self._decoded(_Detailed, (await self._send(call, "tasks/get", task)).raw)
+
+    def _decoded(self, type_: type[W], raw: Raw) -> W:
+        try:
+            return msgspec.json.decode(raw, type=type_)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidResponse(f"The task cannot be read: {error}") from None
+
+    async def _cancel_quietly(self, call: Call, task: RemoteTask) -> None:
+        with suppress(ToolwireError):
+            await self._send(call, "tasks/cancel", task)
+
+    def _in_background(self, work: Any) -> None:
+        running = asyncio.ensure_future(work)
+        self._background.add(running)
+        running.add_done_callback(self._background.discard)
+
+    def _remember(self, task: str, connection: RelayConnection) -> None:
+        """Remember in which conversation with a legacy server a task was made."""
+        conversation = self._relay.connections.conversation(connection)
+        if conversation is not None:
+            if len(self._conversations) >= MAX_REMEMBERED:
+                del self._conversations[next(iter(self._conversations))]
+            self._conversations[task] = conversation
+
+    def _forget(self, task: str, connection: RelayConnection, sent: Sent | None = None) -> None:
+        """Stop telling of a task that is over."""
+        connection.on_task_status.pop(task, None)
+        if sent is not None and sent.progress_token is not None:
+            connection.reports.pop(sent.progress_token, None)
+
+    # --- results ---
+
+    def _asking(self, call: Call, task: RemoteTask) -> Callable[[Incoming], Any]:
+        """Return what asks a legacy client the questions of a task of a legacy server."""
+        name = call.params.task_id if call.method == "tasks/result" else None
+
+        async def ask(request: Incoming) -> Raw:
+            params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
+            try:
+                return await ask_client(call, request.method, params, name)
+            except Refused as refusal:
+                code = INTERNAL_ERROR if refusal.code is None else refusal.code
+                raise ProtocolError(code, str(refusal)) from None
+            except NotSupported as error:
+                raise ProtocolError(INVALID_PARAMS, str(error)) from None
+
+        return related_answers(ask, task.id)
+
+    def _result(self, call: Call, task: RemoteTask, answer: Answer) -> Any:
+        """Return the result of a task in the form in which the kernel finishes it."""
+        if task.tool is not None:
+            return task.tool.outcome(call, answer)
+        return handed_on(call, answer, OpenResult, self._home)
+
+    def _inlined(self, call: Call, task: RemoteTask, raw: Raw, connection: RelayConnection) -> Raw:
+        return inlined(self._result(call, task, Answer(raw, members_of(raw), connection)))
+
+
+# --- small parts -----------------------------------------------------------------------------------------------------
+
+
+def _interval(milliseconds: int | UnsetType) -> float:
+    return _POLL if milliseconds is UNSET else min(max(milliseconds / 1000, _SHORTEST_POLL), _LONGEST_POLL)
+
+
+def _numbers(state: Any) -> dict[str, Any] | None:
+    """Return how far a task is, where the server says so in numbers."""
+    told = state.meta.get(PROGRESS_KEY) if isinstance(state.meta, dict) else None
+    if not isinstance(told, dict):
+        return None
+    numbers = {name: told[name] for name in ("progress", "total") if type(told.get(name)) in (int, float)}
+    return numbers if "progress" in numbers else None
+
+
+def _report(call: Call, state: t.DetailedTask) -> None:
+    """Report the status of a task as the progress of a call. A new message without numbers counts as one step."""
+    numbers = _numbers(state) or {"progress": (call.last_progress or 0.0) + 1}
+    message = None if state.status_message is UNSET else state.status_message
+    if message is not None or "total" in numbers:
+        call.tell_progress(numbers["progress"], numbers.get("total"), message)
+
+
+async def _soon(waiting: _Waiting) -> None:
+    """Wait a moment for a question."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(QUESTION_SECONDS):
+            await waiting.news.wait()
+
+
+@asynccontextmanager
+async def _running(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run coroutines until the block ends."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _whole(type_: type[W], raw: Raw) -> W:
+    try:
+        return t.decode(type_, raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidResponse(f"The questions cannot be read: {error}") from None

@@ -1,0 +1,55 @@
+"""The terms on which servers behind this one have tasks (see `server.tasks.tasks_elsewhere`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from toolwire.protocol import types as t
+from toolwire.server.call import Call
+
+
+class ForeignTask(Struct, array_like=True, frozen=True):
+    """A task of a server behind this one."""
+
+    id: str
+    """The id that the other server gave it."""
+    tool: str
+    """The tool that was called, under the name that clients of this server know."""
+    server: str
+    """The mark of the server that has it."""
+
+
+class ForeignTasks(Protocol):
+    """The tasks of one server behind this one."""
+
+    mark: str
+    """Tells the server from others."""
+
+    async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
+        """Answer a request about a task of a tool, in the dialect of its client."""
+
+    async def state(self, call: Call, foreign: ForeignTask, name: str) -> t.Task:
+        """Return a task as 2025-11-25 knows it, under the name that the client knows."""
+
+    def listening(
+        self, call: Call, tasks: Mapping[str, ForeignTask], tell: Callable[[str, Mapping[str, Any]], None]
+    ) -> AbstractAsyncContextManager[list[str]]:
+        """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
+
+
+class TaskHost(Protocol):
+    """The server in front of other servers, as far as a call that becomes a task of one of them needs it."""
+
+    @property
+    def window(self) -> float:
+        """The seconds that a call may take before its client gets a task instead of the result."""
+
+    async def keep(self, call: Call, name: str) -> None:
+        """Keep the name of a task for the lists of its owner."""
+
+    async def ended(self, call: Call, result: Any) -> t.CreateTaskResult:
+        """Make a task out of a call that has ended."""

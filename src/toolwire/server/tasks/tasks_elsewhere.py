@@ -1,0 +1,238 @@
+"""Tasks of servers behind this one: their records are there, and only their names are made here.
+
+The name of such a task is sealed for its owner. So any process with the same secret finds the server that has the task,
+nobody else can use the name, and nothing has to be remembered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change, FrozenParams
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolwireError
+from toolwire.protocol.rounds import digest
+from toolwire.protocol.sealing import BadSeal
+from toolwire.protocol.tasks import Record
+from toolwire.server.call import Call
+from toolwire.server.call_target import CallTarget
+from toolwire.server.catalog import Catalog
+from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks
+from toolwire.server.limits import Limits
+from toolwire.server.storage_budget import StorageBudget
+from toolwire.server.subscriptions import Hub
+from toolwire.server.tasks.ends import Ends
+from toolwire.server.tasks.following import FILTER
+from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.permissions import TaskPermissions
+from toolwire.server.tasks.running_tasks import Followed
+from toolwire.server.tasks.task_records import Records, reached
+from toolwire.stores import Stores
+
+if TYPE_CHECKING:
+    from toolwire.server.policy.enforcement import Enforcer
+
+#: How long the name of a task behind this server may be. It grows with each server that a task is behind.
+MAX_NAME: Final = 6_000
+#: How many tasks of one page are asked for at the servers that have them.
+PAGE: Final = 20
+#: How many names of tasks this process keeps for `tasks/list` at a time.
+_MOST_LISTED: Final = 50_000
+
+_encode = msgspec.json.encode
+
+
+_decode = msgspec.json.Decoder(ForeignTask).decode
+
+
+def mark_of(server: str) -> str:
+    """Return the mark of a server by its name, which may say more than clients should know."""
+    return digest(server)[:12]
+
+
+def sealed_name(call: Call, task: ForeignTask) -> str:
+    """Return the name of a task for the caller, and for nobody else."""
+    name = call.host.signer.seal(_encode(task), _context(call))
+    if len(name) > MAX_NAME:
+        raise ValueError("its task id is too long to be handed on")
+    return name
+
+
+def opened_name(call: Call, name: str) -> ForeignTask | None:
+    """Return the task that a name of the caller means; None for any other text."""
+    if len(name) > MAX_NAME:
+        return None
+    try:
+        return _decode(call.host.signer.open(name, _context(call)))
+    except (BadSeal, msgspec.DecodeError):
+        return None
+
+
+def _context(call: Call) -> bytes:
+    return b"task/" + owner_of(call).encode()
+
+
+class ForeignParts(Protocol):
+    """The parts of the kernel that tasks of other servers need."""
+
+    catalog: Catalog
+    enforcer: Enforcer | None
+    hub: Hub
+    stores: Stores
+
+
+class KeptTasks(Protocol):
+    """The tasks whose records are here."""
+
+    ends: Ends
+    limits: Limits
+    permissions: TaskPermissions
+    records: Records
+
+    async def create_hosted(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record: ...
+
+    async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None: ...
+
+
+class TasksElsewhere:
+    """The tasks of all servers behind this one."""
+
+    def __init__(self, kernel: ForeignParts, tasks: KeptTasks) -> None:
+        self._kernel = kernel
+        self._tasks = tasks
+        self._permissions = tasks.permissions
+        self._listed = StorageBudget(_MOST_LISTED, tasks.limits.share)
+
+    @property
+    def window(self) -> float:
+        """The seconds that a call may take before its client gets a task instead of the result."""
+        return self._tasks.limits.task_window
+
+    def find(self, call: Call, name: str) -> ForeignTask | None:
+        """Return a task behind this server; None where the name is not that of one."""
+        return None if not self._owners() else opened_name(call, name)
+
+    def _owners(self) -> list[ForeignTasks]:
+        catalog = self._kernel.catalog
+        found = (each.foreign_tasks for each in (catalog, *catalog.family()))
+        return [each for each in found if each is not None]
+
+    def _owner(self, task: ForeignTask) -> ForeignTasks:
+        owner = next((each for each in self._owners() if each.mark == task.server), None)
+        if owner is None:
+            raise rules.unknown_task()  # The server was taken away.
+        return owner
+
+    async def answer(self, call: Call, task: ForeignTask) -> Any:
+        """Answer a request about a task: no more than what the caller may do with its tool, and within its policies."""
+        owner = self._owner(task)
+        if self._permissions.restrict:
+            await self._permissions.check(call, task)
+
+        found = self._kernel.catalog.tool(task.tool)
+
+        async def asked(call: Call) -> Any:
+            return await owner.answer(call, task, None if found is None else found.component)
+
+        return await self._within_policies(call, task.tool, asked)
+
+    async def _within_policies(self, call: Call, tool: str, operation: Callable[[Call], Awaitable[Any]]) -> Any:
+        enforcer = self._kernel.enforcer
+        if enforcer is None:
+            return await operation(call)
+        target = CallTarget("tools/call", tool, t.CallToolRequestParams(name=tool), self._kernel.catalog.tool(tool))
+        return await enforcer.about_task(call, target, operation)
+
+    async def ended(self, call: Call, result: Any) -> t.CreateTaskResult:
+        """Make a task out of a call that has ended, because its 2025-11-25 client asked for one."""
+        limits, tasks, tool = self._tasks.limits, self._tasks, call.params.name
+
+        async def leave(call: Call) -> Any:
+            return result
+
+        outcome = await self._within_policies(call, tool, leave)
+        ttl = rules.lifetime(rules.wanted_ttl(call.params.task), limits.task_ttl, limits.task_ttl_max)
+        followed = Followed(None, call.revision)
+        record = await tasks.create_hosted(owner_of(call), ttl, followed, tool=tool)
+        created = rules.core_task(record, t.Task, record.created)
+        await tasks.settle(followed.key, tasks.ends.ending(call.revision, outcome, call.request.caller))
+        # 2025-11-25 tasks, creation: every task begins as working.
+        return t.CreateTaskResult(task=created)
+
+    # --- lists ---
+
+    async def keep(self, call: Call, name: str) -> None:
+        """Keep the name of a task for the lists of its owner, where the owner can ask for lists.
+
+        The list of the other server is no help: it has the tasks of everybody whom this server calls it for.
+        """
+        if call.principal is None and not call.outlet.is_local:
+            return
+        seconds = self._tasks.limits.task
+        if self._listed.admit(call.request.caller, 1, seconds):
+            key = self._start(call) + self._tasks.records.new_id(time.time())
+            with suppress(ProtocolError):  # The log has the reason. The task is there, and is only not listed.
+                await reached(self._kernel.stores.kv.put(key, name.encode(), ttl=seconds))
+
+    async def page(self, call: Call, after: str) -> tuple[list[t.Task], str | None]:
+        """Return tasks of the caller after a key, and the key of the last one; None where it was the last page."""
+        if not self._owners():
+            return [], None
+        start = self._start(call)
+        keys = await reached(self._kernel.stores.kv.keys(start, after=f"{start}{after}", limit=PAGE + 1))
+        tasks: list[t.Task] = []
+        for key in keys[:PAGE]:
+            task = await self._listed_task(call, key)
+            if task is not None:
+                tasks.append(task)
+        return tasks, keys[PAGE - 1].removeprefix(start) if len(keys) > PAGE else None
+
+    async def _listed_task(self, call: Call, key: str) -> t.Task | None:
+        stored = await reached(self._kernel.stores.kv.get(key))
+        name = "" if stored is None else stored.decode()
+        task = opened_name(call, name)
+        if task is None or (await self._permissions.of(call, [task])) != ["usable"]:
+            return None
+        try:
+            return await self._owner(task).state(call, task, name)
+        except ProtocolError as error:
+            if error.code == INVALID_PARAMS:
+                await reached(self._kernel.stores.kv.delete(key))  # The task has expired.
+            return None
+        except ToolwireError:
+            return None  # Its server is away.
+
+    def _start(self, call: Call) -> str:
+        return f"toolwire:foreign-task:{self._tasks.records.server}:{digest(owner_of(call))}:"
+
+    # --- listening ---
+
+    @asynccontextmanager
+    async def listening(self, call: Call, names: Sequence[str]) -> AsyncIterator[list[str]]:
+        """Tell the listen stream of a call of the changes of tasks. Yield the names that it will hear of."""
+        wanted: dict[str, dict[str, ForeignTask]] = {}
+        for name in dict.fromkeys(names):
+            task = self.find(call, name)
+            if task is not None and await self._permissions.of(call, [task]) == ["usable"]:
+                wanted.setdefault(task.server, {})[name] = task
+        async with AsyncExitStack() as open_streams:
+            heard: list[str] = []
+            for tasks in wanted.values():
+                try:
+                    owner = self._owner(next(iter(tasks.values())))
+                    heard += await open_streams.enter_async_context(owner.listening(call, tasks, self._tell))
+                except ToolwireError:
+                    continue  # SUB-3: what cannot be heard of is left out.
+            yield heard
+
+    def _tell(self, name: str, params: Mapping[str, Any]) -> None:
+        change = Change(FILTER, name, "notifications/tasks", FrozenParams(params))
+        for stream in self._kernel.hub.streams:
+            if name in stream.extra.get(FILTER, ()):
+                stream.tell(change)
