@@ -310,3 +310,30 @@ async def test_a_call_that_expires_on_one_replica_is_cancelled_and_forgotten(mon
         await until(asking.cancelled.is_set)
         late = await call(running.clients[1], "b_book", {"seats": 1}, asked, **accept(asked))
         assert late["isError"]
+
+
+# --- a replica is stopped ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("back", LEGACY)
+async def test_a_replica_that_is_stopped_leaves_its_calls_to_others(back: str) -> None:
+    asking = Asking()
+    memory = Stores.memory()
+    async with behind(asking.server, "http") as target, AsyncExitStack() as stack:
+        replicas = [Replica(memory, RemoteServer("b", target, revision=back)) for _ in range(2)]
+        two, _ = await stack.enter_async_context(testing.connect(replicas[1].server, elicit=answer))
+        async with testing.connect(replicas[0].server, elicit=answer) as (one, _):
+            asked = await call(one, "b_book", {"seats": 4})
+        named = await call(two, "b_book", {"seats": 4}, asked, **accept(asked))
+        done = await call(two, "b_book", {"seats": 4}, named, **accept(named, "Anna"))
+        assert done["content"][0]["text"] == "4 True Anna"
+        assert asking.begun == 1 and not asking.cancelled.is_set()
+
+
+async def test_a_replica_that_is_stopped_cancels_a_call_that_nobody_can_go_on_with() -> None:
+    asking = Asking()
+    async with behind(asking.server, "memory") as target:
+        replica = Replica(Stores.memory(), RemoteServer("b", target, revision="2025-11-25"))
+        async with testing.connect(replica.server, elicit=answer) as (client, _):
+            await call(client, "b_book", {"seats": 4})
+        await until(asking.cancelled.is_set)

@@ -193,6 +193,12 @@ class RelayConnection(ClientConnection):
         finally:
             self._end(identifier, call)
 
+    def leave_requests(self) -> None:
+        """Leave the session and the requests in flight to another process, when this connection is closed."""
+        if isinstance(self.session, HttpSession):
+            self.session.leaves_requests = True
+        self.leave_session()
+
     def leave_session(self) -> None:
         """Leave the session at the server to others, when this connection is closed."""
         if isinstance(self.session, HttpSession):

@@ -162,6 +162,12 @@ class HeldCall:
         if self._pending or (self._task is not None and self._task.done()):
             self._wake()
 
+    def leave(self) -> None:
+        """Leave the call to another process, and let go of it here."""
+        self.connection.leave_requests()
+        if self._task is not None:
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
     async def cancel(self) -> None:
         """Cancel the call at the server."""
         task = self._task

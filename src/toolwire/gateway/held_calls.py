@@ -240,8 +240,13 @@ class HeldCalls:
 
     # --- the end ---
 
-    async def close(self) -> None:
-        """Cancel all calls."""
+    async def close(self, *, for_good: bool) -> None:
+        """Leave the calls to other processes where that is possible, and cancel the others; `for_good`: cancel all."""
+        for replica in self._replicas.values():
+            for held in list(self._held.values()):
+                if not for_good and replica.outlives(held):
+                    self._take(held)
+                    held.leave()
         for held in list(self._held.values()):
             self._take(held)
             await held.cancel()

@@ -240,7 +240,7 @@ class RemoteServer(Server):
                 await asyncio.wait({task})
         self._keeper = self._reading = None
         self._cancel_unlisting()
-        await self.relay.held.close()
+        await self.relay.held.close(for_good=self.retires)
         await self.tool_tasks.close()
         if self.retires:
             # The servers that mounted this one do not wait for it.

@@ -31,7 +31,7 @@ from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.protocol.rounds import LIFETIME
-from toolwire.stores import StoreFailed, Stores
+from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.queue import NO_QUEUE
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.process_lease import Lease
@@ -128,6 +128,7 @@ class Replica:
         """`serve` goes on with a call that is held here."""
         self.name: str = os.urandom(12).hex()
         self._kv = stores.kv
+        self._is_shared = not isinstance(stores.kv, MemoryKV)
         self._link = BusLink(stores.bus, topic)
         self._has_leases = stores.queue is not NO_QUEUE
         self._lease = Lease(stores, LEASE_SECONDS, self._lease_lost)
@@ -209,6 +210,10 @@ class Replica:
             return False
         held.record = data
         return True
+
+    def outlives(self, held: HeldCall) -> bool:
+        """Return whether another process can go on with a call when this one ends."""
+        return self._is_shared and bool(held.record) and _decode_record(held.record).resumption is not None
 
     async def forget(self, held: HeldCall) -> None:
         """Remove the record of a call that is over."""

@@ -158,6 +158,8 @@ class HttpSession(Session):
         self._closed_early = handler.closed_early
         self._idle = asyncio.Event()
         self._idle.set()
+        self.leaves_requests: bool = False
+        """Whether requests that end here go on in another process, so that the server is not told to cancel them."""
         at_once = endpoint.pool.at_once
         self._turns = Turns(math.inf if at_once is None else max(1, at_once - _SPARE))
 
@@ -258,7 +260,7 @@ class HttpSession(Session):
 
     def _give_up(self, exchange: Exchange, reason: str) -> None:
         # HTTP-12: on 2026-07-28 the closed connection cancels. Before, a disconnect cancels nothing (1.5.1).
-        if not self.channel.modern and self.channel.revision is not None:
+        if not self.channel.modern and self.channel.revision is not None and not self.leaves_requests:
             self._tell_cancelled(exchange.identifier, exchange.method, reason)
 
     def _expire(self, exchange: Any) -> None:
