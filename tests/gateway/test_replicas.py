@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -30,11 +30,17 @@ class Reached:
         self._store = store
         self.is_dead = False
         self.kept: list[str] = []
+        self.dies_before: tuple[str, Callable[[], Awaitable[None]]] | None = None
 
     def __getattr__(self, name: str) -> Any:
         if self.is_dead:
             raise StoreFailed("this process is dead")
         return getattr(self._store, name)
+
+    async def put(self, key: str, *given: Any, **named: Any) -> Any:
+        if self.dies_before is not None and key.startswith(self.dies_before[0]):
+            await self.dies_before[1]()
+        return await self.__getattr__("put")(key, *given, **named)
 
     def subscribe(self, topic: str, callback: Callable[[bytes], None], **options: Any) -> Callable[[], None]:
         heard = lambda data: None if self.is_dead else callback(data)  # noqa: E731
@@ -53,6 +59,10 @@ class Replica:
         self._reached = [Reached(each) for each in (stores.kv, stores.log, stores.bus, stores.queue)]
         self.server: Server = Server("front", stores=Stores(*cast("Any", self._reached)), secret=SECRET)
         self.server.mount(remote, prefix="b")
+
+    def die_before(self, key: str) -> None:
+        """Die before a value of such a key is stored."""
+        self._reached[0].dies_before = (key, self.die)
 
     async def die(self) -> None:
         """Reach no store and no other process any more, and say nothing to the server behind: the lease is gone."""
@@ -300,6 +310,27 @@ async def test_a_replica_that_ends_while_another_waits_for_it() -> None:
         go_on.set()
         assert (await going_on)["content"][0]["text"] == "done"
         assert begun == ["work"]
+
+
+@pytest.mark.parametrize("far", OVER)
+async def test_a_replica_that_ends_before_it_hands_over_the_outcome(far: str) -> None:
+    """Its last acts are the questions, or the result, that it got from the server."""
+    asking = Asking()
+    async with fleet(asking.server, far, "2025-11-25") as running:
+        one, two = running.clients
+        booking = await call(one, "b_book", {"seats": 5})
+        both = await call(one, "b_both", {})
+        running.replicas[0].die_before("toolwire:held:outcome:")
+        named = await call(two, "b_book", {"seats": 5}, booking, **accept(booking))
+        result = await call(two, "b_both", {}, both, **accept(both))
+        if far == "memory":
+            for each in (named, result):
+                assert each["isError"] and "may have been carried out" in each["content"][0]["text"]
+            return
+        done = await call(two, "b_book", {"seats": 5}, named, **accept(named, "Anna"))
+        assert done["content"][0]["text"] == "5 True Anna"
+        assert result["content"][0]["text"] == "True True"
+        assert asking.begun == 2
 
 
 async def test_a_call_that_expires_on_one_replica_is_cancelled_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

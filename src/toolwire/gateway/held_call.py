@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
@@ -44,6 +44,8 @@ class Outcome(Struct, eq=False):
     result: Raw | None
     questions: t.InputRequiredResult | None = None
     round: int = 0
+    over: HeldCall | None = None
+    """The call that is over, and has a record in the store."""
 
 
 class OpenQuestion(NamedTuple):
@@ -76,6 +78,8 @@ class HeldCall:
         self.expiry: asyncio.TimerHandle | None = None
         self.record: bytes = b""
         """The record of the call in the store."""
+        self.exchange: str = ""
+        """The exchange that brought the last answers."""
         self.is_taken_over: bool = False
         """Whether another process made the call."""
         self._task: asyncio.Task[Raw] | None = None
@@ -86,7 +90,12 @@ class HeldCall:
 
     def begin(self, task: asyncio.Task[Raw]) -> None:
         self._task = task
-        task.add_done_callback(self._wake)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Raw]) -> None:
+        if not task.cancelled():
+            task.exception()  # Perhaps nobody waits for the call any more.
+        self._wake()
 
     def restore(self, keys: Mapping[RequestId, str]) -> None:
         """Give questions that were asked in another process the keys that the client knows."""
@@ -105,7 +114,7 @@ class HeldCall:
             await self.cancel()
             raise
 
-    def _wake(self, _: Any = None) -> None:
+    def _wake(self) -> None:
         if not self._news.done():
             self._news.set_result(None)
 
@@ -165,8 +174,6 @@ class HeldCall:
     def leave(self) -> None:
         """Leave the call to another process, and let go of it here."""
         self.connection.leave_requests()
-        if self._task is not None:
-            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def cancel(self) -> None:
         """Cancel the call at the server."""
@@ -175,8 +182,6 @@ class HeldCall:
             return
         task.cancel()
         await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # Nobody waits for it any more.
 
 
 def modern_question(request: Incoming) -> t.InputRequest:

@@ -80,8 +80,7 @@ class HeldCalls:
             await replica.forget(held)
             raise
         if result is not None:
-            await replica.forget(held)
-            return Outcome(result)
+            return Outcome(result, over=held)
         try:
             self._check_room(held.principal)
             asked = held.questions()
@@ -129,7 +128,13 @@ class HeldCalls:
 
     async def go_on(self, host: Host, answered: AnsweredRound) -> Outcome:
         """Go on with a call that the client answers, wherever it is held."""
-        replica, exchange = self.replica(host), new_exchange()
+        replica = self.replica(host)
+        outcome = await self._go_on(replica, new_exchange(), answered)
+        if outcome.over is not None:
+            await replica.forget(outcome.over)
+        return outcome
+
+    async def _go_on(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
         if answered.held in self._held:
             return await self._go_on_here(replica, exchange, answered)
         try:
@@ -198,7 +203,9 @@ class HeldCalls:
         record = gone.record
         if record is None:
             raise ToolError(self._failure(str(gone)))
-        if record.round != answered.round or record.taken not in ("", exchange):
+        # The process may have ended after the server asked again, and before it said so.
+        has_asked_again = record.after == exchange and record.round == answered.round + 1
+        if not has_asked_again and (record.round != answered.round or record.taken not in ("", exchange)):
             raise used_state()
         resumption = record.resumption
         if resumption is None:
@@ -208,7 +215,7 @@ class HeldCalls:
         except ToolwireError as error:
             raise ToolError(self._failure(str(error))) from None
         held = HeldCall(answered.listener, connection, resumption.method, answered.principal)
-        held.id, held.round, held.request = answered.held, answered.round, resumption.request
+        held.id, held.round, held.request = answered.held, record.round, resumption.request
         if not await replica.take_over(held, record, exchange):
             connection.leave_session()
             await connection.close()
@@ -223,7 +230,7 @@ class HeldCalls:
         held.begin(task)
         await held.restored()
         try:
-            given = held.checked(answered.responses)
+            given = {} if has_asked_again else held.checked(answered.responses)
         except ProtocolError:
             given = {}  # They are asked for again.
         held.answer(answered.listener, given)

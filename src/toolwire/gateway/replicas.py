@@ -13,6 +13,7 @@ process goes on with the call then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -62,6 +63,8 @@ class Record(Struct, array_like=True):
     round: int
     taken: str
     """The exchange that brings the answers of this round; empty while nobody has answered."""
+    after: str
+    """The exchange that brought the answers of the round before; empty in the first round."""
     resumption: Resumption | None
     questions: list[OpenQuestion]
 
@@ -180,17 +183,19 @@ class Replica:
         if sum(len(bytes(each.message)) for each in questions) > MAX_QUESTIONS_BYTES:
             resumption, questions = None, []
         lease = await self._lease.held() if self._has_leases else ""
-        record = Record(self.name, lease, held.round, "", resumption, questions)
+        record = Record(self.name, lease, held.round, "", held.exchange, resumption, questions)
         if not await self._change(held, record):
             raise ToolError("Another process of this server has gone on with the call")
 
     async def take(self, held: HeldCall, exchange: str) -> bool:
         """Mark a round as answered; return False when another process has gone on with the call."""
+        held.exchange = exchange
         return await self._change(held, msgspec.structs.replace(_decode_record(held.record), taken=exchange))
 
     async def take_over(self, held: HeldCall, record: Record, exchange: str) -> bool:
         """Become the process that holds a call; return False when another one was faster."""
         self.open()
+        held.exchange = exchange
         lease = await self._lease.held() if self._has_leases else ""
         changed = _encode(msgspec.structs.replace(record, holder=self.name, lease=lease, taken=exchange))
         expect = _encode(record)
@@ -223,7 +228,7 @@ class Replica:
         try:
             if held.is_taken_over:
                 # The process that held it before may come back, and would take a missing record for a lost one.
-                over = _encode(Record("", "", held.round + 1, "", None, []))
+                over = _encode(Record("", "", held.round + 1, "", "", None, []))
                 await self._kv.put(key, over, ttl=RECORD_SECONDS)
             else:
                 await self._kv.delete(key)
@@ -323,8 +328,10 @@ class Replica:
 
     async def _go_on(self, answers: Answers) -> None:
         listener = _ListenerElsewhere(self._link, answers)
+        over: HeldCall | None = None
         try:
-            reply = _replied(await self._serve(self, answers, listener))
+            outcome = await self._serve(self, answers, listener)
+            reply, over = _replied(outcome), outcome.over
         except ProtocolError as error:
             reply = _Reply(number=error.code, message=error.message, data=UNSET if error.data is None else error.data)
         except ToolError as error:
@@ -337,8 +344,12 @@ class Replica:
         except ToolwireError as error:
             log.error("the outcome of a held call could not be handed over: %s", error)
             lost = _Reply(failure="The result could not be handed over; the request may have been carried out")
-            await self._kv.put(_outcome_key(answers.exchange), _encode(lost), ttl=OUTCOME_SECONDS, if_absent=True)
+            with contextlib.suppress(ToolwireError):
+                await self._kv.put(_outcome_key(answers.exchange), _encode(lost), ttl=OUTCOME_SECONDS, if_absent=True)
         self._link.post_to(answers.process, "outcome", answers.exchange.encode())
+        if over is not None:
+            # Not before: if this process ends in between, the one that waits goes on with the call.
+            await self.forget(over)
 
     def _on_cancel(self, data: bytes) -> None:
         task = self._serving.get(data.decode())
