@@ -10,11 +10,16 @@ import msgspec
 import pytest
 from msgspec import Raw
 from tests.client.fake import FakeServer
+from tests.client.scripted_http import URL, Reply, Request, Script, result, stream
+from tests.gateway.backs import until
 
 from toolwire import Client, Server, testing
 from toolwire.client import targets
+from toolwire.client.http_target import HttpTarget
+from toolwire.client.target import Link, Target
 from toolwire.gateway import Gateway, remote_server
-from toolwire.protocol.errors import ProtocolError
+from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN
 
 TOOLS_ONLY = {"tools": {}}
@@ -176,6 +181,77 @@ async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
 
 
 @pytest.mark.covers("GW-11.15")
+class _Gone(Target):
+    """A server that cannot be reached."""
+
+    label = "gone"
+
+    async def open(self) -> Link:
+        raise Unreachable("nobody is there")
+
+
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+async def test_a_name_of_a_server_that_never_listed_it_names_the_server(front: str) -> None:
+    async with testing.connect(pair(_Gone()), revision=front) as (client, _):
+        with pytest.raises(ProtocolError, match=r"Unknown tool: bad_run \(the list of the server 'bad' is missing"):
+            await client.call_tool("bad_run")
+        with pytest.raises(ProtocolError, match=r"Unknown prompt: bad_run \(the list of the server 'bad' is missing"):
+            await client.get_prompt("bad_run")
+        with pytest.raises(ProtocolError) as unknown:
+            await client.call_tool("good_run")
+        assert unknown.value.message == "Unknown tool: good_run"
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+async def test_lists_that_change_all_the_time_are_offered_all_the_same() -> None:
+    """Each reading finds that the lists have changed again."""
+    readings = 0
+    server = fake(raw(b'{"content":[{"type":"text","text":"ok"}]}'))
+    page = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
+
+    def listed(request: Any, outlet: Any) -> Any:
+        nonlocal readings
+        readings += 1
+        outlet.connection.notify("notifications/tools/list_changed", msgspec.UNSET)
+        return Raw(msgspec.json.encode(page))
+
+    server.handlers["tools/list"] = listed
+    server.declared = {"tools": {"listChanged": True}}
+    async with testing.connect(pair(server, revision="2025-11-25")) as (client, _):
+        assert "bad_run" in {tool.name for tool in await client.list_tools()}
+        await until(lambda: readings >= remote_server.READINGS_A_SECOND)
+        assert (await client.call_tool("bad_run")).text == "ok"
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same() -> None:
+    requests: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        requests.append(request.rpc)
+        if request.rpc == "server/discover":
+            return result(
+                request,
+                supportedVersions=[MODERN],
+                capabilities={"tools": {"listChanged": True}},
+                serverInfo={"name": "far", "version": "1"},
+                ttlMs=0,
+                cacheScope="private",
+            )
+        if request.rpc == "tools/list":
+            tools = [{"name": "run", "inputSchema": {"type": "object"}}]
+            return result(request, tools=tools, ttlMs=0, cacheScope="private")
+        if request.rpc == "subscriptions/listen":
+            return stream()
+        return result(request, content=[{"type": "text", "text": "ok"}])
+
+    gateway = pair(HttpTarget(URL, pool=AsgiPool(Script(answer))))
+    async with testing.connect(gateway) as (client, _):
+        assert (await client.call_tool("bad_run")).text == "ok"
+        assert gateway.backs["bad"].state == "ready"
+        assert requests.count("subscriptions/listen") == 1
+
+
 async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each begins only when it has waited for the other.
     monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.05)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from math import inf
@@ -75,6 +76,10 @@ WORKS_SECONDS: Final = 5.0
 ERA_SECONDS: Final = VERDICT_SECONDS
 #: Lists are read again after this many seconds, however long the other server lets others keep them.
 LONGEST_SECONDS: Final = 86_400.0
+#: How often the lists of a server are read at most, however often it says that they changed.
+READINGS_A_SECOND: Final = 10
+#: How many seconds pass before a server is asked again to tell of its changes, after the stream for that failed.
+LISTEN_SECONDS: Final = 30.0
 #: A list is read up to this many pages and bytes.
 MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -175,6 +180,9 @@ class RemoteServer(Server):
         self._wanted: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._is_outdated = False
+        self._readings: deque[float] = deque(maxlen=READINGS_A_SECOND)
+        self._listens_from = inf
+        """When a server that did not tell of its changes is asked again to do so."""
         self._watched: list[Any] = []
         self._listened: list[Catalog] = []
         self._followed: set[str] = set()
@@ -355,13 +363,16 @@ class RemoteServer(Server):
 
     async def _subscribe(self, wanted: t.SubscriptionFilter | None) -> Subscription | None:
         """Open a subscription; return None where there is nothing to listen for, or where the server refuses."""
+        self._listens_from = inf
         if wanted is None:
             return None
         subscription = Subscription(self.back_connections.shared, wanted, SUBSCRIBE_SECONDS, heals=False)
         try:
             return await subscription.__aenter__()
-        except (ProtocolError, Timeout, InvalidResponse) as error:
+        except (ProtocolError, Timeout, InvalidResponse, TransportError) as error:
             log.warning("%s does not tell of its changes: %s", self.name, error)
+            # A server that is gone shows when its lists are read.
+            self._listens_from = asyncio.get_running_loop().time() + LISTEN_SECONDS
             return None
 
     def _may_be_upgraded(self, connection: ClientConnection) -> bool:
@@ -374,7 +385,8 @@ class RemoteServer(Server):
         waits: set[asyncio.Future[Any]] = {wanting, connection.reader}
         if hearing is not None:
             waits.add(hearing)
-        seconds = min(longest, inf if self._is_told else FRESH_SECONDS)
+        listens_from = self._listens_from - asyncio.get_running_loop().time() if hearing is None else inf
+        seconds = min(longest, inf if self._is_told else FRESH_SECONDS, listens_from)
         try:
             done, _ = await asyncio.wait(
                 waits, timeout=None if seconds == inf else max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
@@ -475,7 +487,11 @@ class RemoteServer(Server):
 
         Updates of resources come on the shared connection, which alone subscribes to them.
         """
-        if method != UPDATED and self._keeper is not None:
+        if method != UPDATED:
+            self._read_again()
+
+    def _read_again(self) -> None:
+        if self._keeper is not None:
             self._begin_reading().add_done_callback(self._heed)
 
     def _heed(self, reading: asyncio.Future[None]) -> None:
@@ -483,11 +499,18 @@ class RemoteServer(Server):
             log.debug("%s: the lists could not be read again: %s", self.name, error)
 
     async def _read_lists(self) -> None:
-        while True:
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            if len(self._readings) == READINGS_A_SECOND:
+                await asyncio.sleep(self._readings[0] + 1.0 - loop.time())
+            self._readings.append(loop.time())
             self._is_outdated = False
             lists = await self._listed(await self.back_connections.shared_connection())
             if not self._is_outdated:
                 break
+        else:
+            # It changes all the time. What it listed last is offered meanwhile.
+            loop.call_soon(self._read_again)
         if not set(self._marks()).isdisjoint(lists.gateways):
             # Each reading would find the tools of the one before, under longer names.
             self._lists = _Lists()

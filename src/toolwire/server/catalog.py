@@ -328,6 +328,15 @@ class Catalog:
         """Return the names of the servers whose components are missing in lists, or may be out of date."""
         return self.all_notes().get(MISSING_KEY, [])
 
+    def missing_for(self, name: str) -> list[str]:
+        """Return servers that may have a tool or prompt of a name, and whose lists are missing: three at most."""
+        found: list[str] = []
+        for mount in self.mounts:
+            inner = mount.inner(name)
+            if inner is not None:
+                found += (*mount.catalog.notes.get(MISSING_KEY, ()), *mount.catalog.missing_for(inner))
+        return found[:3]
+
     @property
     def mark(self) -> str:
         """A text that no other catalogue has, in any process. It shows when servers lead to each other in a circle."""

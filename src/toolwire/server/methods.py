@@ -121,10 +121,15 @@ class Methods:
         except Exception as error:
             return await self._failures.answer(call, error, f"the tool {params.name[:200]}")
         if found is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}{self._absence(params.name)}")
         if found.component.task is not None or params.task is not UNSET:
             return await self._parts.tasks.tool_called(call, found)
         return await self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
+
+    def _absence(self, name: str) -> str:
+        """Return why a tool or prompt may be unknown; empty where everything is known."""
+        missing = " or ".join(map(repr, self._catalog.missing_for(name)))
+        return f" (the list of the server {missing} is missing, or not whole)" if missing else ""
 
     async def _about_tasks(self, call: Call) -> Any:
         return await self._parts.tasks.handle(call)
@@ -219,7 +224,7 @@ class Methods:
         params: t.GetPromptRequestParams = call.params
         found = self._catalog.prompt(params.name, self._sees(call))
         if found is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
+            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}{self._absence(params.name)}")
         prompt = found.component
         values = _strings(params.arguments)
         return await self._runner.run(call, found, params.name, prompt.get(call, values))
