@@ -123,8 +123,10 @@ async def test_updates_of_a_renamed_resource_are_told_under_its_name(front: str,
                 (second, "note://at/9", "note://b/at/9"),
                 (first, "note://today", "note://today"),
             ):
-                server.notify_updated(inner)
-                assert (await anext(told)).uri == public
+                further = {"_meta": {"com.example/version": 7}, "com.example/why": [1]}
+                server.notify_updated(inner, further)
+                change = await anext(told)
+                assert (change.uri, change.params) == (public, further)
 
 
 @pytest.mark.filterwarnings("ignore:Sampling is deprecated")

@@ -74,7 +74,7 @@ class ChangeListener(Protocol):
     @property
     def hears_extensions(self) -> bool: ...
 
-    def changed(self, method: str, uri: str | None) -> None: ...
+    def changed(self, method: str, uri: str | None, params: Raw | UnsetType) -> None: ...
 
     def told(self, method: str, params: Raw | UnsetType) -> None: ...
 
@@ -456,11 +456,11 @@ class ClientConnection:
                 # everybody.
                 streams = [stream for stream in streams if stream.covers(uri)] or streams
             for stream in streams:
-                stream.changed(method, uri)
+                stream.changed(method, uri, notice.raw)
             return
         listening = self._stream(params.meta)
         if listening is not None:
-            listening.changed(method, uri)
+            listening.changed(method, uri, notice.raw)
 
     def _extension_notification(self, method: str) -> Method | None:
         """Return the row of an extension's notification that somebody wants. All others are ignored."""

@@ -51,8 +51,8 @@ _CAPABILITIES: Final = {
 class Change(Struct, frozen=True):
     """A change: of the list of tools, prompts or resources, or (`resource`) of the contents at `uri`.
 
-    `extension` is a notification of an extension, with its method and params. It has neither where notifications may
-    have been missed.
+    `params` are the further members of the notification of a `resource`, if it has any. `extension` is a notification
+    of an extension, with its method and params. It has neither where notifications may have been missed.
     """
 
     kind: Literal["tools", "prompts", "resources", "resource", "extension"]
@@ -86,9 +86,15 @@ class _ChangeStream:
             self.accepted = accepted
             self.opened.set()
 
-    def changed(self, method: str, uri: str | None) -> None:
+    def changed(self, method: str, uri: str | None, params: Raw | UnsetType) -> None:
+        """Take a change of a list, or of the resource at `uri`."""
         kind = _KINDS.get(method)
-        if kind is not None and kind in self.kinds:
+        if kind is None or kind not in self.kinds:
+            return
+        further = {} if uri is None or params is UNSET else _further(params)
+        if further:
+            self._add(Change(kind, uri, params=FrozenParams(further)), memoryview(params).nbytes)
+        else:
             self._add(Change(kind, uri), 0)
 
     def told(self, method: str, params: Raw | UnsetType) -> None:
@@ -155,6 +161,18 @@ class _ChangeStream:
         change = next(iter(self._waiting))
         self._bytes -= self._waiting.pop(change)
         return change
+
+
+def _further(params: Raw) -> dict[str, Any]:
+    """Return the members of a notification besides the address, and besides what names the stream."""
+    members: dict[str, Any] = msgspec.json.decode(params)
+    del members["uri"]
+    meta = members.get("_meta")
+    if isinstance(meta, dict):
+        meta.pop(t.SUBSCRIPTION_ID_KEY, None)
+        if not meta:
+            del members["_meta"]
+    return members
 
 
 class Subscription:

@@ -428,7 +428,7 @@ class RemoteServer(Server):
     async def _hear(self, subscription: Subscription) -> None:
         async for change in subscription:
             if change.kind == "resource" and change.uri is not None:
-                self.notify_updated(self.uris.public(change.uri))
+                self.notify_updated(self.uris.public(change.uri), change.params)
             else:
                 await self.refresh()
 
