@@ -12,6 +12,7 @@ from tests.gateway.backs import behind, until
 
 from toolwire import Client, Context, Server, ToolResult
 from toolwire.gateway import Gateway
+from toolwire.gateway.names import Renaming
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.revisions import MODERN
@@ -286,3 +287,10 @@ async def test_a_resource_that_no_list_has_is_read_at_the_server_that_has_it(fro
 def test_what_is_no_address_stays_as_it_is(raw: bytes) -> None:
     names = UriNames()
     assert msgspec.json.decode(names.in_result(Raw(raw))) == msgspec.json.decode(raw)
+
+
+def test_the_result_of_a_task_has_public_addresses() -> None:
+    names = UriNames()
+    names.rename({"note://a": Renaming("note://", "note://b/")}, {}, {}, ())
+    raw = Raw(b'{"taskId":"1","status":"completed","result":{"content":[{"type":"resource_link","uri":"note://a"}]}}')
+    assert msgspec.json.decode(names.in_result(raw))["result"]["content"][0]["uri"] == "note://b/a"

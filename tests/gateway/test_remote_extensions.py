@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
 from tests.gateway.backs import OVER, Recorded, behind, gateway_before, until
+from tests.wireclient import connect
 
 from toolwire import Client, Context, Server
 from toolwire.gateway import Gateway
@@ -295,3 +298,34 @@ async def test_user_interfaces_are_declared_to_both_sides(front: str, back: str)
         key = "io.modelcontextprotocol/clientCapabilities"
         capabilities = params["_meta"][key] if back == MODERN else params["capabilities"]
         assert capabilities["extensions"][UI] == {"mimeTypes": [html]}
+
+
+# --- requests of a server ---
+
+
+@pytest.mark.parametrize(
+    ("front", "declares", "said"),
+    [("2025-11-25", True, "of the client"), ("2025-11-25", False, "-32601"), (MODERN, True, "-32601")],
+)
+async def test_a_request_of_an_extension_reaches_a_client_of_the_same_era(
+    front: str, declares: bool, said: str
+) -> None:
+    server = Server("back")
+    server.extension(NOTES)
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        try:
+            answer = await call_of(ctx).outlet.request("notes/ask", Raw(b'{"deep":{"n":1.10}}'), timeout=10)
+        except ProtocolError as error:
+            return str(error.code)
+        return str(msgspec.json.decode(answer)["found"])
+
+    async with gateway_before(server, "memory", "2025-11-25") as gateway, connect(gateway) as client:
+        await client.open(front, {"extensions": {NOTES: {}}} if declares else {})
+        client.answers["notes/ask"] = lambda params: {"found": "of the client"}
+        result = await client.call("b_ask")
+        assert result["content"][0]["text"] == said
+        assert [each["params"] for each in client.requests if each["method"] == "notes/ask"] == (
+            [{"deep": {"n": 1.1}}] if said == "of the client" else []
+        )

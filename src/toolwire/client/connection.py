@@ -112,7 +112,7 @@ class ClientConnection:
         self._on_log = on_log
         self._changed = changed
         self._handlers = handlers
-        self._lifecycle = ClientLifecycle(answers.capabilities, self._extension_notification)
+        self._lifecycle = ClientLifecycle(answers.capabilities, self._extension_notification, self._extension_request)
         self.session: Session = link.session(self._lifecycle, self, CEILING_SECONDS)
         self.callbacks: Callbacks = Callbacks()
         self._closer: asyncio.Task[None] | None = None
@@ -461,6 +461,10 @@ class ClientConnection:
         listening = self._stream(params.meta)
         if listening is not None:
             listening.changed(method, uri, notice.raw)
+
+    def _extension_request(self, method: str) -> Method | None:
+        """Return the row of a request that an extension has; None, because nobody here answers any."""
+        return None
 
     def _extension_notification(self, method: str) -> Method | None:
         """Return the row of an extension's notification that somebody wants. All others are ignored."""

@@ -91,8 +91,7 @@ class _ChangeStream:
         kind = _KINDS.get(method)
         if kind is None or kind not in self.kinds:
             return
-        further = {} if uri is None or params is UNSET else _further(params)
-        if further:
+        if uri is not None and params is not UNSET and (further := _further(params)):
             self._add(Change(kind, uri, params=FrozenParams(further)), memoryview(params).nbytes)
         else:
             self._add(Change(kind, uri), 0)

@@ -269,6 +269,10 @@ class RelayConnection(ClientConnection):
     def _extension_notification(self, method: str) -> Method | None:
         return extension_row(method) if is_unknown_method(method) else None
 
+    def _extension_request(self, method: str) -> Method | None:
+        is_taken = is_unknown_method(method)
+        return Method(name=method, kind="request", sender="server", params=t.RequestParams) if is_taken else None
+
     def notified(self, notice: Notice, session: Session) -> None:
         if notice.method == "notifications/tasks/status":
             on_status = self.on_task_status.get(notice.params.task_id)

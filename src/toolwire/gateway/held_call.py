@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.relay import RelayConnection
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.jsonrpc import RequestId, encode_request
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members, with_unknown
@@ -120,6 +120,9 @@ class HeldCall:
 
     async def ask(self, request: Incoming) -> Raw:
         """Keep a question of the server until the client answers it."""
+        if request.method not in _RESULTS:
+            # An input request is one of these, and an extension has none.
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:200]}")
         asked = digest(request.method, None if request.raw is UNSET else request.raw)
         key = self._restored.pop(request.id, None) or self._keys.choose(request.method, asked, None)
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()

@@ -36,6 +36,7 @@ from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
@@ -961,6 +962,8 @@ async def ask_client(call: Call, method: str, params: Any, task: str | None = No
 
     2025-11-25 tasks: a question of a task names the task.
     """
+    if is_unknown_method(method) and "extensions" not in call.request.capabilities:
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
     meta: Any = UNSET
     if task is not None:
         meta = t.RequestMeta(related_task=t.RelatedTaskMetadata(task_id=task))

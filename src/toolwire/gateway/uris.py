@@ -42,6 +42,7 @@ class UriNames:
             "resource": self._in_block,
             "resources": self._in_blocks,
             "skill": self._in_block,
+            "result": self._in_block,
             "inputRequests": self._in_questions,
         }
 
@@ -113,7 +114,7 @@ class UriNames:
         """Return a result with public addresses, wherever the protocol has addresses.
 
         They are in contents, links and embedded resources, in messages and the questions of a server, in the entries of
-        skills and directories, and in `_meta`.
+        skills and directories, in the result of a task, and in `_meta`.
         """
         return _changed(raw, self._places)
 

@@ -22,10 +22,12 @@ class ClientLifecycle:
         self,
         capabilities: Callable[[str], dict[str, Any]],
         extension_notification: Callable[[str], Method | None] = lambda method: None,
+        extension_request: Callable[[str], Method | None] = lambda method: None,
     ) -> None:
-        """`extension_notification` returns the row of a notification that no revision has; None to ignore it."""
+        """Both functions return the row of a message that no revision has; None for one that is not taken."""
         self._capabilities = capabilities
         self._extension_notification = extension_notification
+        self._extension_request = extension_request
         self.revision: str | None = None
 
     @property
@@ -39,7 +41,7 @@ class ClientLifecycle:
             raise Unanswerable
         if request.method == "ping":
             return PONG
-        row = methods(revision).get(request.method)
+        row = methods(revision).get(request.method) or self._extension_request(request.method)
         declared = self._capabilities(revision)
         if row is None or row.kind != "request" or row.sender == "client" or not is_declared(declared, row):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:200]}")
