@@ -45,6 +45,8 @@ async def test_the_servers_of_a_file_are_served_at_one_address(back: str, worker
     [
         (("nowhere.json",), 1, "cannot be read"),
         (("nowhere.json", "--transport", "stdio", "--port", "1"), 2, "--port is for --transport http"),
+        (("nowhere.json", "--inspect", "--workers", "2"), 2, "--inspect is for one process over HTTP"),
+        (("nowhere.json", "--inspect", "--transport", "stdio"), 2, "--inspect is for one process over HTTP"),
     ],
 )
 def test_wrong_use_is_named(toolwire: Command, words: tuple[str, ...], status: int, text: str) -> None:

@@ -77,6 +77,7 @@ class Development:
             url=url,
             saved=saved_requests(reloader.label),
             stores=lambda: self.stage.stores,
+            gateway=lambda: self.stage.current,
         )
         self._broken = staged.failed is not None
         self._report(staged.failed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolwire import logs
@@ -15,6 +17,11 @@ from toolwire.wire.stdio import claim
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import AsyncIterator
+
+    from toolwire.gateway import Gateway
+    from toolwire.http.serving import HttpServer
+    from toolwire.server.server import Server
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,6 +35,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="where to keep state: a SQLite file, or redis://host:6379/0 "
         f"(put an address with a password into {STORES_VARIABLE} instead)",
     )
+    parser.add_argument(
+        "--inspect", action="store_true", help="also show the gateway, its servers and all calls in the inspector"
+    )
+    parser.add_argument(
+        "--inspector-port", type=options.port, default=0, metavar="PORT", help="the port of its page (default: any)"
+    )
+    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
     options.add_log_level(parser)
     run.add_http_arguments(parser)
 
@@ -39,6 +53,8 @@ def main(arguments: Namespace) -> int:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
         claim()
+    if arguments.inspect and (over_stdio or given.get("workers", 1) > 1):
+        raise UsageError("--inspect is for one process over HTTP: leave out --workers and --transport")
     if arguments.stores is not None:
         os.environ[STORES_VARIABLE] = arguments.stores
     logs.install(arguments.log_level or ("info" if given.get("access_log") else "warning"))
@@ -46,12 +62,53 @@ def main(arguments: Namespace) -> int:
     from toolwire.gateway.config import gateway_of
 
     try:
-        gateway = gateway_of(arguments.file)
+        page = _Page(arguments) if arguments.inspect else None
+        gateway = gateway_of(arguments.file, lifespan=None if page is None else page.lifespan)
         if over_stdio:
             gateway.run("stdio")
-        else:
+        elif page is None:
             gateway.run("http", **given, on_ready=run.announce)
+        else:
+            page.gateway = gateway
+            gateway.run("http", **given, on_ready=page.begin)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1
     return 0
+
+
+class _Page:
+    """The page of the inspector, served in the process of a gateway and for as long as the gateway."""
+
+    def __init__(self, arguments: Namespace) -> None:
+        # Imported here because most gateways are served without a page.
+        from toolwire.inspector import serving
+
+        self._arguments = arguments
+        self._sockets = serving.listen(arguments.inspector_port)
+        self._server: HttpServer | None = None
+        self._served: asyncio.Task[None] | None = None
+        self.gateway: Gateway | None = None
+
+    def begin(self, url: str) -> None:
+        """Serve the page, now that the address of the gateway is known."""
+        from toolwire.cli.inspect import announce_page, saved_requests
+        from toolwire.inspector import Inspector, InspectorApp, serving
+
+        run.announce(url)
+        # A client like any other, so that it holds nothing up when the gateway ends.
+        inspector = Inspector(
+            url, label=self._arguments.file, url=url, saved=saved_requests(url), gateway=lambda: self.gateway
+        )
+        app = InspectorApp(inspector)
+        address = serving.address(app, self._sockets)
+        self._server = serving.make_server(app, self._sockets)
+        shown = self._server.serve(lambda: announce_page(address, open_it=not self._arguments.no_open))
+        self._served = asyncio.get_running_loop().create_task(shown)
+
+    @asynccontextmanager
+    async def lifespan(self, gateway: Server) -> AsyncIterator[None]:
+        yield
+        if self._server is not None and self._served is not None:
+            self._server.stop()
+            await asyncio.wait({self._served})

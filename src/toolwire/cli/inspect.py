@@ -26,6 +26,8 @@ from toolwire.wire import stdio
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from toolwire.gateway import Gateway
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser, log_level="warning")
@@ -46,15 +48,16 @@ def add_page_arguments(parser: ArgumentParser, port: str) -> None:
 def main(arguments: Namespace) -> int:
     if arguments.revision is not None and arguments.revision not in REVISIONS:
         raise UsageError(f"{arguments.revision!r} is not a revision: use one of {', '.join(REVISIONS)}")
-    place = targets.chosen(arguments)
-    stores = _stores(arguments.stores)
     targets.install_logs(arguments, default="warning")
     try:
+        gateway = _gateway(arguments.target)
+        place = targets.Place(gateway) if gateway is not None else targets.chosen(arguments)
+        stores = _stores(arguments.stores)
         sockets = serving.listen(arguments.port)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return FAILED
-    app = InspectorApp(_inspector(arguments, place, url_of(sockets, serving.HOST, CALLBACK), stores))
+    app = InspectorApp(_inspector(arguments, place, url_of(sockets, serving.HOST, CALLBACK), stores, gateway))
     address = serving.address(app, sockets)
     try:
         run(serving.serve(app, sockets, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
@@ -73,8 +76,24 @@ def _stores(address: str | None) -> Stores | None:
     return open_store(address) if address and not is_missing_file(address) else None
 
 
-def _inspector(arguments: Namespace, place: targets.Place, callback: str, stores: Stores | None) -> Inspector:
-    about = _at_url(arguments, place, callback) if targets.is_url(place.target) else _started(arguments, place)
+def _gateway(target: str) -> Gateway | None:
+    """Return the gateway that a file describes, to be inspected from inside; None for any other target."""
+    # Imported here because few targets are files of a gateway.
+    from toolwire.gateway.config import gateway_of, is_gateway_file
+
+    return gateway_of(target) if is_gateway_file(target) else None
+
+
+def _inspector(
+    arguments: Namespace, place: targets.Place, callback: str, stores: Stores | None, gateway: Gateway | None
+) -> Inspector:
+    about: dict[str, Any] = {}
+    if gateway is not None:
+        about = {"gateway": lambda: gateway, "options": {"timeout": arguments.timeout}}
+    elif targets.is_url(place.target):
+        about = _at_url(arguments, place, callback)
+    else:
+        about = _started(arguments, place)
     saved = saved_requests(arguments.target)
     try:
         return Inspector(

@@ -78,6 +78,18 @@ def gateway_of(source: Mapping[str, Any] | str | os.PathLike[str], **options: An
     return gateway
 
 
+def is_gateway_file(name: str) -> bool:
+    """Return whether a text is the path of a file that describes a gateway: one with a table `gateway`."""
+    path = Path(name)
+    if path.suffix.lower() not in (".json", ".toml") or not path.is_file():
+        return False
+    try:
+        content = _content(path)
+    except ServerError:
+        return False
+    return isinstance(content, dict) and "gateway" in content
+
+
 def _add(gateway: Gateway, name: str, members: Any, label: str) -> None:
     if isinstance(members, dict):
         # A member of another program is no mistake, but one that is nearly one of ours is.

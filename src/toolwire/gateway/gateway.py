@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from msgspec import Struct
@@ -61,6 +61,8 @@ class Gateway(Server):
         self._told: frozenset[str] = frozenset()
         self._withheld: frozenset[str] = frozenset()
         self._looks = False
+        self.watchers: list[Callable[[], None]] = []
+        """Called when a server behind this one came, went, or changed."""
         self._stale = stale
         super().__init__(name, **options)
         self.catalog.is_strict = strict
@@ -187,6 +189,8 @@ class Gateway(Server):
         if any(remote.last_change is None for remote, _ in self._backs.values()):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
+        for watcher in tuple(self.watchers):
+            watcher()
 
     def _warn_of_withheld(self) -> None:
         """Say once which extensions are not offered, and why."""

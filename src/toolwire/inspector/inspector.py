@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolwire.client import Change, Client, Subscription
 from toolwire.client.http_target import HttpTarget
@@ -32,6 +32,9 @@ from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.stores import Stores
 
+if TYPE_CHECKING:
+    from toolwire.inspector.gateway_view import GatewayView
+
 MAX_NOTES: Final = 500
 MAX_SUBSCRIPTIONS: Final = 200
 #: Seconds for each request apart from calls, which wait until somebody cancels them.
@@ -51,6 +54,7 @@ class Inspector:
     is one, for those who want to send a message by hand. `callback` is where a browser comes back to after signing in,
     for servers that want that. `saved` keeps the requests that somebody saves; by default they end with the inspector.
     `stores` returns the stores of the server, where they are known: the page then shows the tasks of its fleet.
+    `gateway` returns the server object, where it is in this process: the page then shows the servers behind a gateway.
     `options` go to `Client`.
     """
 
@@ -65,6 +69,7 @@ class Inspector:
         callback: str | None = None,
         saved: SavedRequests | None = None,
         stores: Callable[[], Stores] | None = None,
+        gateway: Callable[[], object] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.label = label
@@ -79,6 +84,7 @@ class Inspector:
         self.calls: PageCalls = PageCalls(self.events)
         self.catalogue: ServerCatalogue = ServerCatalogue()
         self._fleet = None if stores is None else FleetView(stores, self._server_name)
+        self._backs = None if gateway is None else _gateway_view(gateway, self.events, self.log)
         self.skills: PageSkills = PageSkills()
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
@@ -244,6 +250,10 @@ class Inspector:
             shown["instructions"] = (self._client.instructions or "")[:20_000]
         return shown
 
+    def backs(self) -> list[dict[str, Any]] | None:
+        """Return the servers behind the gateway; None where the server is no gateway in this process."""
+        return None if self._backs is None else self._backs.shown()
+
     def snapshot(self) -> dict[str, Any]:
         """Return all that a page needs when it opens, or after it missed events."""
         return {
@@ -254,6 +264,7 @@ class Inspector:
             "notes": list(self.notes),
             "reload": self.reload,
             "signIn": self.steps.shown(),
+            "backs": self.backs(),
             "messages": [entry.summary() for entry in islice(self.log, max(0, len(self.log) - MAX_FIRST), None)],
         }
 
@@ -324,6 +335,7 @@ class Inspector:
         """Tell the pages that the file of the server was loaded again, or with `error` why and where that failed."""
         self.reload = {"at": time.time(), "error": error}
         self.events.tell("reload", reload=self.reload)
+        self.events.tell("backs", backs=self.backs())
 
     # --- changes at the server ---
 
@@ -378,6 +390,13 @@ class Inspector:
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
         return task
+
+
+def _gateway_view(gateway: Callable[[], object], events: Events, log: WireLog) -> GatewayView:
+    # Imported here because few servers that are inspected are gateways.
+    from toolwire.inspector.gateway_view import GatewayView
+
+    return GatewayView(gateway, events, log)
 
 
 def _seconds(value: Any) -> float:

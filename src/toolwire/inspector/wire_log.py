@@ -28,7 +28,8 @@ class WireEntry(Struct, kw_only=True):
     """One message, or (`http`) an answer of HTTP that carries none.
 
     `subject` is what the request is about: the name of a tool or prompt, a URI, the id of a task. `took` is the time
-    from the request that it answers (`answers`, its number) to this. `http` is the exchange that carried it.
+    from the request that it answers (`answers`, its number) to this. `http` is the exchange that carried it. `back` is
+    the server behind a gateway that the gateway sent it to, or got it from, for the request `id` of a client.
     """
 
     number: int
@@ -43,6 +44,7 @@ class WireEntry(Struct, kw_only=True):
     answers: int | None = None
     took: float | None = None
     http: dict[str, Any] | None = None
+    back: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """Tell what a list shows; the whole text is asked for when somebody looks."""
@@ -51,7 +53,7 @@ class WireEntry(Struct, kw_only=True):
         return {**members, "preview": preview}
 
 
-_SHOWN: Final = ("number", "at", "direction", "kind", "size", "method", "subject", "id", "answers", "took")
+_SHOWN: Final = ("number", "at", "direction", "kind", "size", "method", "subject", "id", "answers", "took", "back")
 
 
 class _About(Struct):
@@ -69,6 +71,7 @@ class _Envelope(Struct):
     error: Raw | msgspec.UnsetType = UNSET
 
 
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_about = msgspec.json.Decoder(_About).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
@@ -155,6 +158,35 @@ class WireLog:
         self._keep(entry)
         self._on_entry(entry)
 
+    def sent_on(self, back: str, id: Any, method: str, subject: str | None, params: Mapping[str, Any]) -> WireEntry:
+        """Take what a gateway sends to a server behind it, for the request `id` of a client."""
+        text = _encode(params)
+        entry = WireEntry(
+            number=self._next, at=time.time(), direction="→", kind="request", size=len(text), text=text, back=back
+        )
+        self._next += 1
+        entry.id, entry.method = id, method[:200]
+        entry.subject = None if subject is None else subject[:200]
+        self._take(entry)
+        return entry
+
+    def came_back(self, asked: WireEntry, answer: Any, *, is_error: bool) -> None:
+        """Take what the server behind a gateway answered."""
+        text = _encode(answer)
+        entry = WireEntry(
+            number=self._next, at=time.time(), direction="←", kind="error" if is_error else "result", size=0, text=text
+        )
+        self._next += 1
+        entry.size, entry.id, entry.back = len(text), asked.id, asked.back
+        self._answer(entry, asked)
+        self._take(entry)
+
+    def _take(self, entry: WireEntry) -> None:
+        if entry.size > self._max_bytes:
+            entry.text = entry.text[:PREVIEW]
+        self._keep(entry)
+        self._on_entry(entry)
+
     def exchange_of(self, entry: WireEntry) -> dict[str, Any] | None:
         """Return the exchange of HTTP that carried a message, or that carried the request which it answers."""
         asked = None if entry.answers is None else self.find(entry.answers)
@@ -175,10 +207,7 @@ class WireLog:
             self._posted[data] = entry
             if len(self._posted) > MAX_POSTED:
                 del self._posted[next(iter(self._posted))]
-        if entry.size > self._max_bytes:
-            entry.text = data[:PREVIEW]
-        self._keep(entry)
-        self._on_entry(entry)
+        self._take(entry)
 
     def _classify(self, entry: WireEntry, envelope: _Envelope) -> None:
         # The id is only shown and compared here, so any id that can be a key will do.

@@ -1,7 +1,8 @@
-// The drawer below the page: messages on the wire, events, calls, tasks of the fleet, saved requests, and the steps of
-// the sign-in.
+// The drawer below the page: messages on the wire, events, calls, the servers behind a gateway, tasks of the fleet, saved
+// requests, and the steps of the sign-in.
 
 import { exported } from "./api.js";
+import { backsPanel } from "./backs.js";
 import { bytes, clock, duration, h, icon, iconButton, replace, save, tabList, toast } from "./dom.js";
 import { fleetPanel } from "./fleet.js";
 import { savedPanel } from "./saved.js";
@@ -15,6 +16,7 @@ const TABS = [
   ["wire", "Wire", "wire"],
   ["notes", "Events", "bell"],
   ["calls", "Calls", "play"],
+  ["backs", "Servers", "extension"],
   ["fleet", "Tasks", "task"],
   ["saved", "Saved", "bookmark"],
   ["signIn", "Sign-in", "key"],
@@ -25,6 +27,7 @@ export function drawer(element) {
     wire: wire(),
     notes: notes(),
     calls: calls(),
+    backs: backsPanel(),
     fleet: fleetPanel(),
     saved: savedPanel(),
     signIn: signInPanel(),
@@ -60,6 +63,8 @@ export function drawer(element) {
       wire: state.messages.length,
       notes: state.notes.length,
       calls: state.calls.size,
+      // Only where the server is a gateway in the process of the inspector.
+      backs: state.backs === null ? null : state.backs.length,
       // Only where the store of the server is known.
       fleet: state.connection.hasFleet ? state.fleet.queued + state.fleet.running : null,
       saved: state.saved.length,
@@ -74,7 +79,7 @@ export function drawer(element) {
     show(name, true);
     document.getElementById(`drawer-${name}`).focus();
   });
-  for (const part of ["messages", "notes", "calls", "fleet", "saved", "signIn", "connection"]) {
+  for (const part of ["messages", "notes", "calls", "backs", "fleet", "saved", "signIn", "connection"]) {
     on(part, () => {
       draw();
       if (open) panels[current].show();

@@ -11,6 +11,8 @@ export const state = {
   signIn: [],
   saved: [],
   fleet: { tasks: [], tools: [], queued: 0, running: 0, letters: 0, replicas: 0, isCut: false },
+  // The servers behind a gateway; null where the server is none, or runs in another process.
+  backs: null,
   lost: null,
   selected: null,
 };
@@ -58,6 +60,7 @@ const ACTIONS = {
     state.messages = event.messages;
     state.reload = event.reload;
     state.signIn = event.signIn;
+    state.backs = event.backs;
     state.lost = null;
     for (const part of [
       "connection",
@@ -68,6 +71,7 @@ const ACTIONS = {
       "messages",
       "reload",
       "signIn",
+      "backs",
       "lost",
     ])
       changed(part);
@@ -123,6 +127,10 @@ const ACTIONS = {
       (one, other) => one.number - other.number,
     );
     changed("signIn");
+  },
+  backs(event) {
+    state.backs = event.backs;
+    changed("backs");
   },
   saved(event) {
     state.saved = event.requests;

@@ -67,17 +67,19 @@ export function wire() {
   function row(message, element) {
     element.classList.add("wire-row", `is-${message.kind}`);
     element.classList.toggle("is-fine", isFine(message));
+    element.classList.toggle("is-hop", message.back !== null);
     element.append(
       h("time", {}, clock(message.at)),
       h(
         "span",
-        { class: "arrow", title: message.direction === "→" ? "to the server" : "from the server" },
+        { class: "arrow", title: `${message.direction === "→" ? "to" : "from"} ${message.back ?? "the server"}` },
         message.direction,
       ),
       h("span", { class: "kind" }, message.kind === "http" ? `HTTP ${message.id}` : message.kind),
       h(
         "span",
         { class: "method" },
+        message.back === null ? null : [h("span", { class: "badge" }, message.back), " "],
         message.method ?? "?",
         message.subject ? h("span", { class: "subject" }, ` ${message.subject}`) : null,
       ),
@@ -94,7 +96,7 @@ export function wire() {
   function matches(message) {
     if (!KINDS[sort].includes(message.kind) || (sort === "error" && isFine(message))) return false;
     const text = filter.value.toLowerCase();
-    return !text || `${message.method ?? ""} ${message.subject ?? ""} ${message.preview}`.toLowerCase().includes(text);
+    return !text || `${message.back ?? ""} ${message.method ?? ""} ${message.subject ?? ""} ${message.preview}`.toLowerCase().includes(text);
   }
 
   function show() {
@@ -135,12 +137,13 @@ export function wire() {
       { class: "side-head" },
       h("strong", {}, message.kind === "http" ? `HTTP ${message.id}` : (message.method ?? message.kind)),
       message.subject ? h("code", {}, message.subject) : null,
+      message.back === null ? null : h("span", { class: "badge" }, `${message.direction === "→" ? "to" : "from"} ${message.back}`),
       message.took === null ? null : h("span", { class: "figure" }, duration(message.took)),
       h("span", { class: "figure" }, bytes(message.size)),
       h("span", { class: "spring" }),
       jump,
       h("button", { type: "button", class: "quiet", onclick: () => copyMessage(message) }, icon("copy"), "JSON"),
-      message.direction === "→"
+      message.direction === "→" && message.back === null
         ? h(
             "button",
             { type: "button", class: "quiet", onclick: () => copyCommand(message) },

@@ -1,0 +1,109 @@
+"""The servers behind a gateway in the page: their state, and each request that a call sends to one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from toolwire.gateway import Back, Gateway
+from toolwire.inspector.events import Events
+from toolwire.inspector.wire_log import WireLog
+from toolwire.server.call import Call
+from toolwire.server.hops import Hop
+
+#: Changes within this time are shown together.
+TOGETHER_SECONDS: Final = 0.2
+#: The number of servers, and of names of each, that are shown.
+MAX_BACKS: Final = 1_000
+MAX_NAMES: Final = 100
+
+
+class _Traffic:
+    """The requests to one server while the page is there."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.failures = 0
+        self.in_flight = 0
+        self.seconds = 0.0
+
+
+class GatewayView:
+    """A gateway in this process, as the page shows it. `gateway` returns it, or None while there is none."""
+
+    def __init__(self, gateway: Callable[[], object], events: Events, log: WireLog) -> None:
+        self._gateway = gateway
+        self._events = events
+        self._log = log
+        self._watched: Gateway | None = None
+        self._traffic: dict[str, _Traffic] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def shown(self) -> list[dict[str, Any]] | None:
+        """Return the servers behind the gateway; None for a server that is no gateway."""
+        gateway = self._watch()
+        if gateway is None:
+            return None
+        return [self._back(back) for back in list(gateway.backs.values())[:MAX_BACKS]]
+
+    def _watch(self) -> Gateway | None:
+        """Watch the gateway. A file that is loaded again makes another one."""
+        gateway = self._gateway()
+        if gateway is not self._watched:
+            if self._watched is not None:
+                self._watched.watchers.remove(self._tell_soon)
+                self._watched.kernel.hop_observers.remove(self._hop)
+            self._watched = gateway if isinstance(gateway, Gateway) else None
+            if self._watched is not None:
+                self._watched.watchers.append(self._tell_soon)
+                self._watched.kernel.hop_observers.append(self._hop)
+        return self._watched
+
+    def _back(self, back: Back) -> dict[str, Any]:
+        traffic = self._traffic.get(back.name) or _Traffic()
+        ended = traffic.requests - traffic.in_flight
+        return {
+            "name": back.name,
+            "state": back.state,
+            "error": None if back.error is None else back.error[:2_000],
+            "revision": back.revision,
+            "transport": back.transport,
+            "lastChange": back.last_change,
+            "tools": back.tools,
+            "prompts": back.prompts,
+            "resources": back.resources,
+            "hidden": list(back.hidden[:MAX_NAMES]),
+            "requests": traffic.requests,
+            "failures": traffic.failures,
+            "inFlight": traffic.in_flight,
+            "took": traffic.seconds / ended if ended > 0 else None,
+        }
+
+    def _hop(self, call: Call, hop: Hop) -> Callable[[], None]:
+        traffic = self._traffic.setdefault(hop.back, _Traffic())
+        traffic.requests += 1
+        traffic.in_flight += 1
+        begun = time.perf_counter()
+        asked = self._log.sent_on(hop.back, call.request_id, hop.method, hop.name, hop.params)
+        self._tell_soon()
+
+        def ended() -> None:
+            traffic.in_flight -= 1
+            traffic.seconds += time.perf_counter() - begun
+            is_error = hop.ending not in ("ok", "asked")
+            traffic.failures += is_error
+            text = {"ending": hop.ending, "error": hop.error, "code": hop.code} if hop.answer is None else hop.answer
+            self._log.came_back(asked, text, is_error=is_error)
+            self._tell_soon()
+
+        return ended
+
+    def _tell_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        self._events.tell("backs", backs=self.shown())
