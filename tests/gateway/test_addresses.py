@@ -10,11 +10,14 @@ import pytest
 from msgspec import Raw
 from tests.gateway.backs import behind, until
 
-from toolwire import Client, Context, Server, ToolResult
+from toolwire import Client, Context, ResourceTemplate, Server, ToolResult
+from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
 from toolwire.gateway.names import Renaming
 from toolwire.gateway.uris import UriNames
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import ResourceNotFound
 from toolwire.protocol.revisions import MODERN
 from toolwire.types import EmbeddedResource, ResourceContents, ResourceLink
 
@@ -270,6 +273,70 @@ async def test_a_resource_that_no_list_has_is_read_at_the_server_that_has_it(fro
             assert (contents.uri, contents.text) == ("memo://linked", "linked")
             with pytest.raises(Exception, match=r"(?i)not found|no resource|unknown"):
                 await client.read_resource("memo://nobody")
+
+
+async def test_a_template_that_cannot_be_matched_is_listed_and_its_addresses_are_read() -> None:
+    back = holding("memo://listed")
+    back.add(ResourceTemplate("memo://{a}{b}", name="both"))
+
+    @back.use
+    async def read(ctx: Context, call_next: Any) -> Any:
+        if ctx.method == "resources/read" and ctx.params.uri == "memo://xy":
+            return {"contents": [{"uri": "memo://xy", "text": "expanded"}]}
+        return await call_next(ctx)
+
+    gateway = Gateway("front")
+    gateway.add("b", back)
+    async with Client(gateway) as client:
+        assert [each.uri_template for each in await client.list_resource_templates()] == ["memo://{a}{b}"]
+        (contents,) = await client.read_resource("memo://xy")
+        assert contents.text == "expanded"
+
+
+async def test_an_address_that_is_hidden_here_is_not_read_elsewhere() -> None:
+    back, gateway = holding("memo://listed"), Gateway("front")
+    asked: list[str] = []
+
+    @back.use
+    async def read(ctx: Context, call_next: Any) -> Any:
+        if ctx.method == "resources/read":
+            asked.append(ctx.params.uri)
+        return await call_next(ctx)
+
+    gateway.resource("memo://secret", visible_to="staff")(_resource("memo://secret"))
+    gateway.add("b", back)
+    app = gateway.http_app()
+    pool = AsgiPool(app)
+    try:
+        async with Client(HttpTarget("http://localhost/mcp", pool=pool)) as client:
+            for uri in ("memo://secret", "memo://unknown"):
+                with pytest.raises(ResourceNotFound):
+                    await client.read_resource(uri)
+    finally:
+        app.drain()
+        await pool.close()
+        await app.stop()
+    assert asked == ["memo://unknown"]
+
+
+async def test_addresses_are_rewritten_on_each_of_several_hops() -> None:
+    inner = Gateway("inner")
+    inner.add("one", showing("first")).add("two", showing("second"))
+    gateway = Gateway("front")
+    gateway.add("near", showing("nearest")).add("far", inner)
+    async with Client(gateway) as client:
+        for uri, says in (
+            ("note://today", "nearest"),
+            ("note://far/today", "first"),
+            ("note://two/today", "second"),
+            ("note://far/at/9", "first 9"),
+            ("note://two/at/9", "second 9"),
+        ):
+            (contents,) = await client.read_resource(uri)
+            assert (contents.uri, contents.text) == (uri, says)
+        tools = {each.name: each.meta for each in await client.list_tools()}
+        assert tools["far_one_show"]["ui/resourceUri"] == "ui://far/app/main.html"
+        assert tools["far_two_show"]["ui/resourceUri"] == "ui://two/app/main.html"
 
 
 # --- places in messages that are not what they should be ---

@@ -459,3 +459,17 @@ async def test_any_server_mounts_what_a_client_connects_to(over: str, tmp_path: 
 
 def direct_url(client: Client) -> str:
     return repr(client).removeprefix("<Client of ").partition(",")[0]
+
+
+async def test_instructions_of_all_servers_are_bounded() -> None:
+    gateway = Gateway("front", instructions="Own.")
+    for number in range(12):
+        gateway.add(f"b{number}", Server("back", instructions=str(number % 10) * 5_000))
+    async with testing.connect(gateway) as (client, _):
+        instructions = client.instructions
+        assert instructions is not None
+        blocks = instructions.split("\n\n")
+        assert blocks[0] == "Own."
+        assert blocks[1] == "b0: " + "0" * 4_000
+        assert len(blocks) == 9
+        assert len(instructions) < 33_000

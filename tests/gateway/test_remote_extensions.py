@@ -96,12 +96,15 @@ async def test_methods_of_different_extensions_find_their_servers(front: str) ->
 
 
 async def test_a_method_is_sent_to_the_likeliest_server_first() -> None:
-    gateway, recorded = Gateway("front"), Recorded()
+    gateway, recorded, two = Gateway("front"), Recorded(), noting(OTHER, "other")
     async with behind(noting(NOTES, "notes"), "memory", recorded) as one:
-        gateway.add("one", one).add("two", noting(OTHER, "other"))
+        gateway.add("one", one).add("two", two)
         async with Client(gateway, extensions={NOTES: {}, OTHER: {}}) as client:
             await client.request("other/find")
+            await client.notify("notifications/other/touched", {"which": 7})
+            await until(lambda: two.heard)  # type: ignore[attr-defined]
     assert not recorded.sent("other/find")
+    assert not recorded.sent("notifications/other/touched")
 
 
 @pytest.mark.covers("GW-3.24")
@@ -329,3 +332,14 @@ async def test_a_request_of_an_extension_reaches_a_client_of_the_same_era(
         assert [each["params"] for each in client.requests if each["method"] == "notes/ask"] == (
             [{"deep": {"n": 1.1}}] if said == "of the client" else []
         )
+
+
+@pytest.mark.parametrize("middle", CARRYING)
+@pytest.mark.parametrize("front", CARRYING)
+async def test_an_extension_comes_through_several_gateways(front: str, middle: str) -> None:
+    inner, gateway = Gateway("inner"), Gateway("front")
+    inner.add("back", noting())
+    gateway.add("inner", inner, revision=middle)
+    async with Client(gateway, revision=front, extensions={NOTES: {}}) as client:
+        assert client.capabilities["extensions"] == {NOTES: {"depth": 3}}
+        assert (await client.request("notes/find", {"text": "x"}))["found"] == {"text": "x"}

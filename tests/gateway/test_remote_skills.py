@@ -223,3 +223,29 @@ async def test_the_entry_of_a_skill_crosses_as_it_is() -> None:
     assert page["skills"] == [served.entry("pdf")] == [got["skill"]]
     assert page["cacheScope"] == "private"
     assert isinstance(page["ttlMs"], int)
+
+
+@pytest.mark.parametrize("front", CARRYING)
+async def test_skills_come_through_several_gateways(front: str) -> None:
+    inner = Gateway("inner")
+    inner.add("one", ServedSkills({"pdf": pdf("one")}).server).add("two", ServedSkills({"pdf": pdf("two")}).server)
+    gateway = Gateway("front")
+    gateway.add("near", ServedSkills({"pdf": pdf("near")}).server).add("far", inner)
+    async with Client(gateway, revision=front) as client:
+        assert await listed(client) == ["skill://far/pdf/SKILL.md", PDF, "skill://two/pdf/SKILL.md"]
+        for root, label in (("skill://far/pdf", "one"), ("skill://pdf", "near"), ("skill://two/pdf", "two")):
+            skill = await client.skills.load(f"{root}/SKILL.md")
+            assert (await skill.read("references/FORMS.md")).data == pdf(label)["references/FORMS.md"]
+
+
+async def test_files_of_a_skill_are_told_of_when_they_change(folder: Path) -> None:
+    server = Server("s")
+    served = server.skills(folder)
+    gateway = Gateway("front")
+    gateway.add("one", ServedSkills({"report": {"SKILL.md": skill_md("report")}}).server).add("two", server)
+    uri = "skill://two/report/data/a.csv"
+    async with Client(gateway) as client, client.listen(resources=[uri]) as changes:
+        write(folder, {"report/data/a.csv": "3,4"})
+        served.reload()
+        assert (await anext(aiter(changes))).uri == uri
+        assert (await client.read_resource(uri))[0].text == "3,4"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from toolwire.gateway.names import Renaming, uri_name
@@ -118,12 +119,16 @@ class Addresses:
         known = self._renamings.get((unit.kind, unit.key))
         if known is None and not any(others.meet(address) for address in unit.addresses):
             return None
-        numbers = (f"{self._name}-{number}" for number in range(2, _MAX_TRIES))
-        for renaming in (known, *(Renaming.of(unit.key, name) for name in (self._name, *numbers))):
+        for renaming in chain([known], (Renaming.of(unit.key, name) for name in self._names())):
             if renaming is not None and not any(others.have(address) for address in _public(unit, renaming)):
                 return renaming
         log.warning("%s: %r cannot be offered, because another server has it", self._owner.name, unit.key[:200])
         return None
+
+    def _names(self) -> Iterator[str]:
+        """Yield the texts that an address may carry, the name of the server first."""
+        yield self._name
+        yield from (f"{self._name}-{number}" for number in range(2, _MAX_TRIES))
 
     def _claim(self, claimed: set[Address]) -> None:
         """Claim these addresses in all servers that mount this one, and leave those claimed before to others."""
@@ -153,7 +158,7 @@ class _Others:
         self._roots = {key for kind, key in self._taken if kind == "skills"}
         self._above = {above for root in self._roots for above in _ancestors(root)}
         self._shapes: set[str] = set()
-        self._templates: dict[str, list[UriTemplate]] = {}
+        self._templates: dict[str, list[tuple[str, UriTemplate]]] = {}
         self._samples: dict[str, list[str]] = {}
         for kind, key in self._taken:
             scheme = key.partition(":")[0]
@@ -161,7 +166,7 @@ class _Others:
                 self._shapes.add(_shape(key))
                 held = self._templates.setdefault(scheme, [])
                 if len(held) < _MAX_COMPARED and (template := _parsed(key)) is not None:
-                    held.append(template)
+                    held.append((_beginning(key), template))
             if kind != "skills":
                 samples = self._samples.setdefault(scheme, [])
                 if len(samples) < _MAX_COMPARED:
@@ -183,10 +188,14 @@ class _Others:
         scheme = key.partition(":")[0]
         if kind == "skills":
             return False
-        if any(template.match(_sample(key)) is not None for template in self._templates.get(scheme, ())):
-            return True
-        own = _parsed(key) if kind == "templates" else None
-        return own is not None and any(own.match(sample) is not None for sample in self._samples.get(scheme, ()))
+        sample = _sample(key)
+        for beginning, template in self._templates.get(scheme, ()):
+            if sample.startswith(beginning) and template.match(sample) is not None:
+                return True
+        samples = self._samples.get(scheme, ()) if kind == "templates" else ()
+        near = [each for each in samples if each.startswith(_beginning(key))]
+        own = _parsed(key) if near else None
+        return own is not None and any(own.match(each) is not None for each in near)
 
 
 def _local(catalog: Catalog) -> Iterator[Address]:
@@ -211,6 +220,11 @@ def _shape(text: str) -> str:
 def _sample(text: str) -> str:
     """Return one of the addresses of a template; the address itself, if it is none."""
     return _EXPRESSION.sub("0", text)
+
+
+def _beginning(text: str) -> str:
+    """Return the part of a template before its first variable, with which all its addresses begin."""
+    return text.partition("{")[0]
 
 
 def _parsed(text: str) -> UriTemplate | None:

@@ -25,6 +25,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
 from toolwire.protocol.tasks import Verdict
+from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
 from toolwire.server.completion import Completion
@@ -229,9 +230,11 @@ class RemoteTemplate(ResourceTemplate):
     def __init__(self, home: Home, definition: t.ResourceTemplate) -> None:
         self._home = home
         self.remote: t.ResourceTemplate = definition
+        text = home.uris.public_template(definition.uri_template)
         super().__init__(
-            home.uris.public_template(definition.uri_template),
-            _elsewhere,
+            text,
+            # Clients expand any template. The addresses of one that cannot be matched are read as unlisted ones.
+            _elsewhere if _can_match(text) else None,
             name=definition.name or None,
             screen=False,
             timeout=handler_seconds(home.relay),
@@ -249,6 +252,14 @@ class RemoteTemplate(ResourceTemplate):
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
         return await read_elsewhere(self._home, call, self._home.uris.inner(uri))
+
+
+def _can_match(text: str) -> bool:
+    """Return whether addresses can be taken apart by a template. Raise `ServerError` for what is none."""
+    try:
+        return UriTemplate(text, screen=False).unmatchable is None
+    except ValueError as error:
+        raise ServerError(f"{text!r} is not a URI template: {error}") from None
 
 
 async def _elsewhere() -> str:

@@ -635,7 +635,7 @@ class RemoteServer(Server):
         if connection is None:
             return catalog.skill_set
         declared = extensions_of(self, catalog, connection.agreement.capabilities)
-        catalog.further_capabilities = further_capabilities(connection.agreement.capabilities)
+        further = further_capabilities(connection.agreement.capabilities)
         catalog.elsewhere = UnlistedResources(self) if "resources/read" in connection.callable else None
         extensions = connection.agreement.capabilities.get("extensions", {})
         self.reads_directories = (
@@ -645,7 +645,8 @@ class RemoteServer(Server):
             name: each if (known := catalog.extensions.get(name)) is None or known.settings != each.settings else known
             for name, each in declared.items()
         }
-        if kept != catalog.extensions:
+        if (kept, further) != (catalog.extensions, catalog.further_capabilities):
+            catalog.further_capabilities = further
             catalog.set_extensions(kept)
             self._host_changed("extensions")
         if t.SKILLS_EXTENSION not in kept:

@@ -302,8 +302,11 @@ class Kernel:
             handler = extension.notifications.get(notice.method)
             if handler is not None:
                 handler(notice.params)
-        for found in self.catalog.unknown_methods(notice.method):
-            found.component.notified(notice, session)
+        ways = self.catalog.unknown_methods(notice.method)
+        for found in ways:
+            # No answer says whether a server knows it, so that all those get it that are equally likely to.
+            if found.component.likelihood(notice.method) == ways[0].component.likelihood(notice.method):
+                found.component.notified(notice, session)
         for callback in self.notice_callbacks.get(notice.method, ()):
             callback(notice.params)
 
