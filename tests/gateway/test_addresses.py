@@ -215,6 +215,24 @@ async def test_a_later_address_that_leads_elsewhere_is_renamed(first: str, secon
             assert (contents.uri, contents.text) == (uri, says)
 
 
+async def test_what_is_there_is_not_renamed_when_its_server_changes() -> None:
+    """The new address of the second server matches the template of the first one."""
+    first = holding("note://a", "note://n/{+y}", "note://{x}/a")
+    gateway = Gateway("front")
+    gateway.add("a", first).add("b", holding("note://a"))
+    async with Client(gateway) as client:
+
+        async def addresses() -> list[str]:
+            templates = [each.uri_template for each in await client.list_resource_templates()]
+            return sorted([*templates, *(each.uri for each in await client.list_resources())])
+
+        before = await addresses()
+        assert before == ["note://a", "note://b/a", "note://n/{+y}", "note://{x}/a"]
+        first.resource("memo://more")(_resource("memo://more"))
+        await until(lambda: len(gateway.catalog.all("resources")) == 3)
+        assert await addresses() == ["memo://more", *before]
+
+
 async def test_a_name_that_another_server_has_is_not_taken() -> None:
     gateway = Gateway("front")
     gateway.add("a", holding("note://a", "note://b/a")).add("b", holding("note://a"))

@@ -87,23 +87,26 @@ class Addresses:
         self._owner = owner
         self._name = uri_name(owner.name)
         self._renamings: dict[tuple[Kind, str], Renaming] = {}
+        self._kept: set[tuple[Kind, str]] = set()
         self._claimed: set[Address] = set()
         self.names: UriNames = UriNames()
 
     def settle(self, units: Iterable[Unit]) -> None:
-        """Choose the addresses of all units. While a unit is listed, a renamed one keeps its name."""
+        """Choose the addresses of all units. While a unit is listed, its addresses stay the same."""
         others = _Others(self._owner)
         renamings: dict[tuple[Kind, str], Renaming] = {}
         kept: list[str] = []
+        kept_units: set[tuple[Kind, str]] = set()
         claimed: set[Address] = set()
         for unit in units:
             renaming = self._renaming(unit, others)
             if renaming is not None:
                 renamings[unit.kind, unit.key] = renaming
             else:
+                kept_units.add((unit.kind, unit.key))
                 kept += [address for kind, address in unit.addresses if kind == "resources"]
             claimed.update(_public(unit, renaming))
-        self._renamings = renamings
+        self._renamings, self._kept = renamings, kept_units
         self._claim(claimed)
         by_kind: dict[Kind, dict[str, Renaming]] = {"resources": {}, "templates": {}, "skills": {}}
         for (kind, key), renaming in renamings.items():
@@ -117,7 +120,9 @@ class Addresses:
     def _renaming(self, unit: Unit, others: _Others) -> Renaming | None:
         """Return how a unit is renamed; None where it keeps its addresses."""
         known = self._renamings.get((unit.kind, unit.key))
-        if known is None and not any(others.meet(address) for address in unit.addresses):
+        # What others have got since then does not count, unless it is the very same address at a server here.
+        collides = others.have if (unit.kind, unit.key) in self._kept else others.meet
+        if known is None and not any(map(collides, unit.addresses)):
             return None
         for renaming in chain([known], (Renaming.of(unit.key, name) for name in self._names())):
             if renaming is not None and not any(others.have(address) for address in _public(unit, renaming)):
