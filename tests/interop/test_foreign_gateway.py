@@ -1,7 +1,8 @@
 """A gateway between clients and servers that we did not write, in each pair of eras.
 
 Every row has somebody else's library on one end, some on both. In the first half it is the client, and the server
-behind is ours, so that every message and header is seen. In the second half it is the server.
+behind is ours, so that every message and header is seen. In the second half it is the server. Tasks have a file of
+their own.
 """
 
 from __future__ import annotations
@@ -398,6 +399,11 @@ BEHIND = (
 )
 
 
+def gateway_before(target: Any, revision: str) -> Gateway:
+    """Make a gateway before one server, which may take its time to start."""
+    return Gateway("front").add("b", target, prefix="", revision=revision, list_timeout=60)
+
+
 class Person:
     """A client of ours in front of a gateway, and what it was asked and told."""
 
@@ -439,8 +445,7 @@ QUESTIONS = {
 @pytest.mark.parametrize("behind", BEHIND, ids=[f"{each.library}-{each.over}-{each.revision}" for each in BEHIND])
 async def test_a_server_behind(behind: Behind) -> None:
     async with behind.running() as target:
-        gateway = Gateway("front")
-        gateway.add("b", target, prefix="", revision=behind.revision)
+        gateway = gateway_before(target, behind.revision)
         for front in (MODERN, LEGACY):
             person = Person(gateway, front)
             async with person.client as client:
@@ -531,8 +536,7 @@ async def check_that_a_bare_client_is_not_asked(client: Ours, behind: Behind, fr
 async def test_conversations_and_changes_of_a_legacy_server(library: str, front: str) -> None:
     """Each conversation has a session of its own, and what changes in one of them is told to everybody."""
     async with Behind(library, LEGACY).running() as target:
-        gateway = Gateway("front")
-        gateway.add("b", target, prefix="", revision=LEGACY)
+        gateway = gateway_before(target, LEGACY)
         async with Ours(gateway, revision=front) as one, Ours(gateway, revision=front) as two:
             assert [await one.call_tool("visits", returns=int) for _ in range(2)] == [1, 2]
             assert await two.call_tool("visits", returns=int) == 1
@@ -552,8 +556,7 @@ async def test_the_everything_server_behind(front: str) -> None:
         urls.append(params.url)
         return Accept()
 
-    gateway = Gateway("front")
-    gateway.add("b", [str(peers.needed_node()), package("server-everything"), "stdio"], prefix="")
+    gateway = gateway_before([str(peers.needed_node()), package("server-everything"), "stdio"], LEGACY)
     client = Ours(
         gateway,
         revision=front,
@@ -594,7 +597,7 @@ async def test_nothing_of_ours_at_either_end(client: Client, behind: Behind, tmp
     """`toolwire gateway FILE` as a process, over stdio and HTTP."""
     async with behind.running() as target:
         entry = {"url": target} if isinstance(target, str) else {"command": target[0], "args": target[1:]}
-        servers = {"back": {**entry, "prefix": "", "revision": behind.revision}}
+        servers = {"back": {**entry, "prefix": "", "revision": behind.revision, "list_timeout": 60}}
         file = tmp_path / "gateway.json"
         file.write_text(json.dumps({"mcpServers": servers, "gateway": {"name": "front"}}), encoding="utf-8")
         command = [sys.executable, "-m", "toolwire", "gateway", str(file)]
