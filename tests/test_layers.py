@@ -69,6 +69,7 @@ STRANGERS = {("server", "client"), ("client", "server")}
 
 # The one way upwards: parts of `Server` and `Client` that live in a package above them.
 UPWARDS: dict[str, str] = {
+    "client.gateway": "toolwire.gateway.client_gateway.ClientGateway",
     "server.mount": "toolwire.gateway.remote_server.remote",
     "server.skills": "toolwire.skills.served.ServedSkills",
     "verified_body": "toolwire.skills.verified_body.verified_body",

@@ -13,6 +13,7 @@ from typing import Any, Final
 PARTS: Final[dict[str, tuple[str, str]]] = {
     "verified_body": ("toolwire.skills.verified_body", "verified_body"),
     "server.skills": ("toolwire.skills.served", "ServedSkills"),
+    "client.gateway": ("toolwire.gateway.client_gateway", "ClientGateway"),
     "server.mount": ("toolwire.gateway.remote_server", "remote"),
 }
 

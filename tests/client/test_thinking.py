@@ -10,12 +10,27 @@ from typing import Any
 import pytest
 
 from toolwire import Client, Context, Server, testing
-from toolwire.client.group import Group, GroupTarget
 from toolwire.client.sync import Client as SyncClient
+from toolwire.client.target import Link
+from toolwire.client.targets import ServerTarget
 from toolwire.protocol.errors import Timeout
 from toolwire.protocol.revisions import MODERN, REVISIONS
+from toolwire.wire.tapped_channel import Tap
 
 ASKING = REVISIONS[2:]
+
+
+class TappedTarget(ServerTarget):
+    """A server whose messages are shown as they pass."""
+
+    def __init__(self, server: Server, tap: Tap) -> None:
+        super().__init__(server)
+        self._tap = tap
+
+    async def open(self) -> Link:
+        link = await super().open()
+        link.tap(self._tap)
+        return link
 
 
 def asking() -> Server:
@@ -61,8 +76,8 @@ async def test_the_time_in_which_the_user_thinks_is_not_that_of_the_call(
 
 @pytest.mark.parametrize("revision", ASKING)
 async def test_it_is_not_that_of_a_call_to_one_of_several_servers(revision: str, think: Callable[..., Any]) -> None:
-    members = {name: Client(asking(), revision=revision, elicit=think) for name in ("a", "b")}
-    async with Client(GroupTarget(Group(members)), timeout=10) as client:
+    servers = {"a": asking(), "b": asking()}
+    async with Client(servers, revision=revision, elicit=think, timeout=10) as client:
         assert (await client.call_tool("b_ask")).text == "hello Ann"
         with pytest.raises(Timeout, match="not answered within"):
             await client.call_tool("b_ask_and_hang", timeout=0.01)
@@ -92,7 +107,8 @@ async def test_a_callback_that_blocks_holds_nobody_up(revision: str) -> None:
         assert (await call).text == "hello Ann"
 
 
-async def test_callbacks_that_block_are_called_one_after_the_other() -> None:
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_callbacks_that_block_are_called_one_after_the_other(servers: int) -> None:
     """As two that ask the same person have to be."""
     questions = 0
     both_arrived = threading.Event()
@@ -109,8 +125,11 @@ async def test_callbacks_that_block_are_called_one_after_the_other() -> None:
         assert both_arrived.wait(10)
         return {"value": f"after {len(started)}"}
 
-    async with Client(asking(), revision="2025-11-25", elicit=think, on_message=count) as client:
-        results = await asyncio.gather(client.call_tool("ask"), client.call_tool("ask"))
+    tapped = [TappedTarget(asking(), count) for _ in range(servers)]
+    target: Any = tapped[0] if servers == 1 else dict(zip("ab", tapped, strict=True))
+    tools = ["ask", "ask"] if servers == 1 else ["a_ask", "b_ask"]
+    async with Client(target, revision="2025-11-25", elicit=think) as client:
+        results = await asyncio.gather(*[client.call_tool(tool) for tool in tools])
     assert sorted(result.text for result in results) == ["hello after 1", "hello after 2"]
 
 

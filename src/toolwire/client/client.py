@@ -7,6 +7,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
 
@@ -20,7 +21,7 @@ from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connection import ClientConnection, OnLog, OnProgress
 from toolwire.client.extensions import Extending, SendCall
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
-from toolwire.client.listen import subscribe
+from toolwire.client.listen import Subscription, subscribe
 from toolwire.client.middleware import ClientMiddleware, connection_type
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.pins import Pins
@@ -51,13 +52,14 @@ from toolwire.protocol.errors import (
     ToolwireError,
     TransportError,
 )
-from toolwire.protocol.revisions import REVISIONS, supports
+from toolwire.protocol.revisions import MODERN, REVISIONS, supports
 from toolwire.wire.tapped_channel import Tap
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
     from toolwire.client.safety import Safety
+    from toolwire.client.several import SeveralTarget
     from toolwire.client.skills import OriginSkills, Skills
 
 log: logging.Logger = logging.getLogger("toolwire.client")
@@ -76,11 +78,12 @@ _read_empty = reader(t.EmptyResult)
 
 
 class Client(Extending):
-    """A client of one server.
+    """A client of one server, or of several.
 
     `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.py:OBJECT`, `.js`), a
-    command as a list of strings, a `Channel`, or a configuration with `mcpServers` (a dict or the path of a `.json`).
-    Where that names several servers, tools and prompts are called `server_name`.
+    command as a list of strings, a `Channel`, a configuration with `mcpServers` (a dict or the path of a `.json`), or a
+    mapping of names to any of these. Of several servers, tools and prompts are called `server_name`, and `missing`
+    names those that are away.
 
     Use it with `async with`, or with `connect()` and `close()`, which may be called from any task, in any order and
     more than once. A server that went away is started again, or waited for, by the next operation.
@@ -156,12 +159,11 @@ class Client(Extending):
         icons = tuple(icons)
         options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env or None)
         self._members: dict[str, Client] = {}
-        # The client of the group that this one is a member of.
-        self._company: Client | None = None
+        several: SeveralTarget | None = None
         if is_config(target):
             options.only("inherit_env", kind="a configuration, which says it for each server")
             # Imported here because few clients have a configuration.
-            from toolwire.client.config import configured
+            from toolwire.client import config
 
             def member(one: Target) -> Client:
                 return Client(
@@ -171,6 +173,7 @@ class Client(Extending):
                     roots=roots,
                     extensions=extensions,
                     on_log=on_log,
+                    on_progress=on_progress,
                     timeout=timeout,
                     approve_skill=approve_skill,
                     pins=pins,
@@ -185,12 +188,17 @@ class Client(Extending):
                     cache=cache,
                 )
 
-            self._target, self._members = configured(target, member, inherit_env=inherit_env)
-            for each in self._members.values():
-                each._company = self
-            if self._members:
-                # Each member has the pins, and each speaks a revision of its own.
-                pins = revision = None
+            targets = config.read_config(target, inherit_env=inherit_env)
+            if len(targets) == 1:
+                self._target = next(iter(targets.values()))
+            else:
+                from toolwire.client.several import SeveralTarget, member_connection
+
+                names = config.prefixes(targets)
+                self._target = several = SeveralTarget({names[each]: one for each, one in targets.items()}, timeout)
+                self._members = {names[each]: member(one) for each, one in targets.items()}
+                # Each member speaks a revision of its own. The gateway in between speaks the newest.
+                revision = MODERN
         else:
             self._target = resolve(target, options)
         self._answers = Answers(elicit, sample, roots, extensions)
@@ -209,8 +217,6 @@ class Client(Extending):
             NotificationHandlers() if self._members else self._handlers,
             on_message,
         )
-        for each in self._members.values():
-            each._opener.handlers = self._handlers
         self._connector = Connector(self._opener)
         self._cache: CacheView | None = None
         if cache is not False:
@@ -231,13 +237,19 @@ class Client(Extending):
             from toolwire.client.safety import Safety
 
             self._safety = Safety(self._target, approve, budget, pins, audit)
-        if middleware:
-            # Of several servers each has a connection. The one between the client and its members is no wire.
-            connecting = list(self._members.values()) or [self]
-            is_guarded = any(each._safety is not None for each in (self, *connecting))
-            make_connection = connection_type(middleware, is_guarded=is_guarded)
-            for each in connecting:
+        is_guarded = self._safety is not None
+        if several is not None:
+            # Each server has a connection with the middleware. The one between the client and the gateway is no wire.
+            make_connection = member_connection(several, middleware, is_guarded=is_guarded)
+            for label, each in self._members.items():
+                each._opener.handlers = self._handlers
+                # One for all, because they ask the same person.
+                each._answers = each._opener.answers = self._answers
                 each._opener.make_connection = make_connection
+                each._opener.changed = partial(self._member_changed, label, each)
+            several.use({label: each._connector for label, each in self._members.items()})
+        elif middleware:
+            self._opener.make_connection = connection_type(middleware, is_guarded=is_guarded)
         if tracing:
             from toolwire.client.tracing import traced
 
@@ -254,6 +266,8 @@ class Client(Extending):
     async def close(self) -> None:
         """Close the connection, and end the process if the client started it. Calls in flight are lost."""
         await self._connector.close()
+        for member in self._members.values():
+            await member.close()
         self._answers.close()
         if self._safety is not None:
             await self._safety.close()
@@ -297,7 +311,21 @@ class Client(Extending):
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        return self._connector.current().agreement.capabilities
+        declared = self._connector.current().agreement.capabilities
+        return self._with_extensions(declared) if self._members else declared
+
+    def _with_extensions(self, declared: dict[str, Any]) -> dict[str, Any]:
+        """Return the capabilities of several servers with their extensions; the settings are those of the first."""
+        found: dict[str, Any] = {}
+        for member in self._members.values():
+            for identifier, settings in member._declared_extensions().items():
+                found.setdefault(identifier, settings)
+        return {**declared, "extensions": {**found, **declared.get("extensions", {})}} if found else declared
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """The servers of a configuration that are away, by name, each with the reason. Their tools are not listed."""
+        return self._target.missing
 
     @property
     def revision(self) -> str:
@@ -561,9 +589,13 @@ class Client(Extending):
 
         return make_stub(protocol, call)
 
+    def _member_changed(self, label: str, member: Client, notification: str | None, uri: str | None) -> None:
+        """Take note of a change that one of several servers announced."""
+        cast("SeveralTarget", self._target).gateway.told(label, notification)
+        member._changed(notification, uri)
+        self._changed(notification, uri)
+
     def _changed(self, notification: str | None, uri: str | None) -> None:
-        if self._company is not None:
-            self._company._changed(notification, uri)
         if self._skills is not None and (notification is None or notification.startswith("notifications/resources/")):
             self._skills.forget()
         if self._cache is not None:
@@ -591,6 +623,14 @@ class Client(Extending):
         if self._outdated is not connection or connection is not self._connector.connection or connection.ended:
             return
         await self._list_quietly(None)
+
+    def _subscription(self, wanted: t.SubscriptionFilter) -> Subscription:
+        if not self._members or not wanted.extra:
+            return super()._subscription(wanted)
+        # Imported here because few clients have several servers.
+        from toolwire.client.several import joint_subscription
+
+        return joint_subscription(self._connector, self._members, wanted, self._timeout)
 
     # --- skills ---
 

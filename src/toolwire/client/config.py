@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from toolwire.client.group import Group, GroupTarget, Member
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
-from toolwire.client.targets import CommandTarget
+from toolwire.client.targets import CommandTarget, TargetOptions, is_started, resolve
 from toolwire.redaction import repr_without
 
-MemberT = TypeVar("MemberT", bound=Member)
 EntryT = TypeVar("EntryT", bound="ServerEntry")
 
-MAX_SERVERS: Final = 100
 # Characters that a tool's name does not have, and how long the server's part of the name may be.
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
@@ -53,7 +50,7 @@ class ServerEntry(Struct):
         return repr_without(self, "args", "env", "url", "headers")
 
 
-class _Config(Struct):
+class _File(Struct):
     servers: dict[str, ServerEntry] | None = msgspec.field(name="mcpServers", default=None)
     vscode: dict[str, ServerEntry] | None = msgspec.field(name="servers", default=None)
 
@@ -61,26 +58,62 @@ class _Config(Struct):
 def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_env: bool = False) -> dict[str, Target]:
     """Return the servers of a configuration, or of a configuration file, by name. Raise `ValueError` if it is none.
 
-    With `inherit_env` commands get the environment of this process.
+    A mapping may have anything that a client connects to in place of an entry, such as a `Server`. A mapping of names
+    to such targets needs no `mcpServers`. With `inherit_env` commands get the environment of this process.
     """
-    try:
-        if isinstance(source, Mapping):
-            config = msgspec.convert(dict(source), _Config)
-        else:
-            config = msgspec.json.decode(Path(source).read_bytes(), type=_Config)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise ValueError(f"{_named(source)} is not a configuration with mcpServers: {error}") from None
-    except OSError as error:
-        raise ValueError(f"The configuration {os.fspath(source)!r} cannot be read: {error.strerror}") from None  # type: ignore[arg-type]
-    servers = config.vscode if config.servers is None else config.servers
+    servers = _given(source) if isinstance(source, Mapping) else _written(source)
     if servers is None:
         raise ValueError(f"{_named(source)} is not a configuration: it has no mcpServers, nor servers as VS Code has")
-    entries = {name: entry for name, entry in servers.items() if not entry.disabled}
-    if not entries:
+    chosen = {name: one for name, one in servers.items() if not (isinstance(one, ServerEntry) and one.disabled)}
+    if not chosen:
         raise ValueError("The configuration names no server")
-    if len(entries) > MAX_SERVERS:
-        raise ValueError(f"The configuration names more than {MAX_SERVERS} servers")
-    return {name: entry_target(name, entry, inherit_env=inherit_env) for name, entry in entries.items()}
+    return {name: _server(name, one, inherit_env) for name, one in chosen.items()}
+
+
+def _written(path: str | os.PathLike[str]) -> Mapping[str, ServerEntry] | None:
+    """Return the entries of a file."""
+    try:
+        file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ValueError(f"{_named(path)} is not a configuration with mcpServers: {error}") from None
+    except OSError as error:
+        raise ValueError(f"The configuration {os.fspath(path)!r} cannot be read: {error.strerror}") from None
+    return file.vscode if file.servers is None else file.servers
+
+
+def _given(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the entries and the targets of a mapping; None if it is no mapping of servers."""
+    servers = next((source[key] for key in ("mcpServers", "servers") if source.get(key) is not None), None)
+    if servers is None:
+        is_plain = any(not isinstance(one, Mapping) for one in source.values())
+        servers = source if is_plain else None
+    elif not isinstance(servers, Mapping):
+        raise ValueError("This is not a configuration with mcpServers: they are a mapping of names to servers")
+    if servers is None:
+        return None
+    return {_checked(name): _entry(one) if isinstance(one, Mapping) else one for name, one in servers.items()}
+
+
+def _checked(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"This is not a configuration with mcpServers: {name!r:.100} is not the name of a server")
+    return name
+
+
+def _entry(members: Mapping[str, Any]) -> ServerEntry:
+    try:
+        return msgspec.convert(dict(members), ServerEntry)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"This is not a configuration with mcpServers: {error}") from None
+
+
+def _server(name: str, one: Any, inherit_env: bool) -> Target:
+    if isinstance(one, ServerEntry):
+        return entry_target(name, one, inherit_env=inherit_env)
+    try:
+        return resolve(one, TargetOptions(inherit_env=inherit_env or None) if is_started(one) else TargetOptions())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The server {name!r} cannot be used: {error}") from None
 
 
 def entry_target(name: str, entry: ServerEntry, *, inherit_env: bool = False) -> Target:
@@ -130,7 +163,7 @@ def _value(found: re.Match[str], where: str) -> str:
 
 
 def prefixes(names: Iterable[str]) -> dict[str, str]:
-    """Return the prefix of each server's tool names in a group of servers, by the name of the server.
+    """Return the prefix of each server's tool names in a client of several servers, by the name of the server.
 
     Raise `ValueError` for names that two servers would share.
     """
@@ -143,20 +176,6 @@ def prefixes(names: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"Two servers would both be called {prefix!r}: name one of them otherwise")
         found[name] = prefix
     return found
-
-
-def configured(
-    source: Mapping[str, Any] | str | os.PathLike[str],
-    member: Callable[[Target], MemberT],
-    *,
-    inherit_env: bool = False,
-) -> tuple[Target, dict[str, MemberT]]:
-    """Return the target of a configuration: the one server in it, or a group with a `member` for each, by name."""
-    targets = read_config(source, inherit_env=inherit_env)
-    if len(targets) == 1:
-        return next(iter(targets.values())), {}
-    members = {prefix: member(targets[name]) for name, prefix in prefixes(targets).items()}
-    return GroupTarget(Group(members)), members
 
 
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:

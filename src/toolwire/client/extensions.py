@@ -21,7 +21,6 @@ from toolwire.client.handlers import check_extension
 from toolwire.client.notifications import NotificationHandlers, OnNotification
 from toolwire.client.requests import encode_arguments
 from toolwire.client.resources import Reading
-from toolwire.client.target import MEMBER_KEY
 from toolwire.client.tools import RawResult, adapter_of, type_name
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
@@ -83,6 +82,7 @@ class Extending(Reading):
     """The part of a client that sends requests and notifications of any method, and hears those of extensions."""
 
     _handlers: NotificationHandlers
+    _members: Mapping[str, Extending]
 
     @overload
     def request(
@@ -122,15 +122,25 @@ class Extending(Reading):
         """
         _check_method(method, "request")
         connection = await self._connector.usable()
+        member = self._member_for(method, extension, server)
+        if member is not None:
+            return await member.request(
+                method,
+                params,
+                returns=returns,
+                timeout=timeout,
+                on_progress=on_progress,
+                meta=meta,
+                headers=headers,
+                repeatable=repeatable,
+                result_types=result_types,
+            )
         _require_extension(connection, method, extension)
         members, own = _members(params)
         kinds = _CALL_KINDS | {*result_types} if method == "tools/call" else frozenset(result_types)
         decode = _receiving(kinds)
         # Never None, so that the answer of a cache does not stand in for what was to be sent.
         sent_meta = {**own, **(meta or {})}
-        name = self._member_for(method, extension, server)
-        if name is not None:
-            sent_meta[MEMBER_KEY] = {"server": name, "repeatable": repeatable, "resultTypes": [*result_types]}
 
         def send(
             params: t.RequestParams, timeout: float | None, headers: Mapping[str, str] | None
@@ -155,13 +165,41 @@ class Extending(Reading):
             result = await send(open_params, timeout, headers)
         return _value(method, result.raw, returns)
 
-    def _member_for(self, method: str, extension: str | None, server: str | None) -> str | None:
-        """Return which of several servers a method goes to; None where the name in the params, or nothing, decides."""
-        if method not in _KINDS:
-            return self._target.member_for(method, extension, server)
-        if server is not None:
+    def _member_for(self, method: str, extension: str | None, server: str | None) -> Extending | None:
+        """Return the client of the server that a method of an extension goes to.
+
+        Return None where there is one server, and for a method of the protocol, whose params decide. Raise
+        `NotSupported` where it is not clear.
+        """
+        if server is not None and method in _KINDS:
             raise ValueError(f"server= is for methods of extensions, and {method} is one of the protocol")
-        return None
+        if not self._members:
+            if server is not None:
+                raise ValueError(f"server= is for a client of several servers, and {self._target.label} is one")
+            return None
+        if method in _KINDS:
+            return None
+        names = ", ".join(self._members)
+        if server is not None:
+            if server not in self._members:
+                raise ValueError(f"There is no server {server!r:.100}: the servers are {names}")
+            return self._members[server]
+        if extension is None:
+            raise NotSupported(f"{method} could go to any of the servers {names}: say extension= or server=")
+        check_extension(extension)
+        having = [name for name, member in self._members.items() if extension in member._declared_extensions()]
+        if not having:
+            raise NotSupported(f"The servers {names} did not declare the extension {extension}, which {method} needs")
+        if len(having) > 1:
+            both = ", ".join(having)
+            raise NotSupported(f"{both} have the extension {extension}: say with server= which one is meant")
+        return self._members[having[0]]
+
+    def _declared_extensions(self) -> dict[str, Any]:
+        """Return the extensions that the server declared; none while it is away."""
+        connection = self._connector.connection
+        declared = None if connection is None else connection.agreement.capabilities.get("extensions")
+        return declared if isinstance(declared, dict) else {}
 
     @abstractmethod
     async def _called(
@@ -182,12 +220,12 @@ class Extending(Reading):
         """
         _check_method(method, "notification")
         connection = await self._connector.usable()
+        member = self._member_for(method, extension, server)
+        if member is not None:
+            await member.notify(method, params)
+            return
         _require_extension(connection, method, extension)
         members, own = _members(params)
-        name = self._member_for(method, extension, server)
-        if name is not None:
-            await self._target.notify(name, method, {**members, "_meta": own})
-            return
         if not await connection.notify(method, members, own):
             raise await connection.lost(Unreachable("The connection is closed"))
 

@@ -125,13 +125,19 @@ class Around(Struct, frozen=True):
         return await following(ctx)
 
 
-def connection_type(middleware: Iterable[ClientMiddleware], *, is_guarded: bool) -> Callable[..., ClientConnection]:
-    """Return what makes the connections of a client with this middleware. Raise `TypeError` for what is no function."""
+def around(middleware: Iterable[ClientMiddleware], *, is_guarded: bool) -> Around | None:
+    """Return the middleware of a client; None if there is none. Raise `TypeError` for what is no function."""
     functions = tuple(middleware)
     for each in functions:
         if not callable(each):
             raise TypeError(f"a middleware is an async function (ctx, call_next), not {type(each).__name__}")
-    return partial(AroundConnection, Around(functions, is_guarded)) if functions else ClientConnection
+    return Around(functions, is_guarded) if functions else None
+
+
+def connection_type(middleware: Iterable[ClientMiddleware], *, is_guarded: bool) -> Callable[..., ClientConnection]:
+    """Return what makes the connections of a client with this middleware. Raise `TypeError` for what is no function."""
+    found = around(middleware, is_guarded=is_guarded)
+    return ClientConnection if found is None else partial(AroundConnection, found)
 
 
 async def _checked(middleware: ClientMiddleware, following: CallNext, ctx: ClientContext) -> Any:
@@ -303,6 +309,11 @@ class AroundConnection(ClientConnection):
                 stream.missed()
         if self._passing is None or self._passing.done():
             self._passing = self.callbacks.start(self._pass_on())
+
+    async def passed(self, seconds: float) -> None:
+        """Wait until the notifications that have come passed the middleware, for some seconds at most."""
+        if self._passing is not None:
+            await asyncio.wait({self._passing}, timeout=seconds)
 
     async def _pass_on(self) -> None:
         while self._notices:

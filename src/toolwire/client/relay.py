@@ -100,6 +100,9 @@ class DeclaredCapabilities(Answers):
 class RelayConnection(ClientConnection):
     """A connection that requests of other clients are sent on."""
 
+    answers_itself: bool = False
+    """Whether the connection answers the questions of the server, and not the client of a call."""
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.calls: dict[RequestId, RelayedCall] = {}

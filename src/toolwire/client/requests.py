@@ -62,7 +62,7 @@ class CallOptions(TypedDict, total=False):
     """HTTP headers of this request, where the server is reached by URL."""
 
 
-async def _waited(error: TransportError, deadline: float | None) -> float | None:
+async def waited(error: TransportError, deadline: float | None) -> float | None:
     """Give a busy server time to recover, and return what is left of the deadline.
 
     Raise the error when the deadline is shorter than the pause, or when the server asks for a longer pause than a
@@ -129,7 +129,7 @@ class Requests:
         except TransportError as error:
             if not (self._target.restartable and may_repeat(error, connection, method, params, repeatable)):
                 raise
-            deadline = await _waited(error, deadline)
+            deadline = await waited(error, deadline)
         connection = await self._connector.recovered(deadline)
         if not unasked:
             connection.require(method)

@@ -121,6 +121,9 @@ class Reading(Lists):
         filters = _extension_filters(extensions or {})
         wanted.task_ids = filters.pop("taskIds", UNSET)
         wanted.extra.update(filters)
+        return self._subscription(wanted)
+
+    def _subscription(self, wanted: t.SubscriptionFilter) -> Subscription:
         return Subscription(self._connector, wanted, self._timeout)
 
     # --- prompts and completion ---

@@ -38,8 +38,7 @@ class Safety:
         pins: Pins | None,
         audit: AuditLog | None,
     ) -> None:
-        self._label = target.label
-        self._address = target.address
+        self._target = target
         self._approve = approve
         self._budget = budget
         self._pins = pins
@@ -47,12 +46,13 @@ class Safety:
 
     def listed(self, tools: list[t.Tool]) -> None:
         if self._pins is not None:
-            self._pins.listed(self._address, tools)
+            for address, own in self._target.pinned_lists(tools).items():
+                self._pins.listed(address, own)
 
     def check(self, name: str, tool: t.Tool | None) -> None:
         """Raise `ToolChanged` for a tool that differs from its pin."""
         if self._pins is not None:
-            self._pins.check(self._address, name, tool)
+            self._pins.check(*self._target.pinned(name, tool))
 
     async def call(self, name: str, arguments: Arguments | None, timeout: float | None, find: Find, make: Make) -> Any:
         """Make a call if every check passes, and record it either way."""
@@ -60,7 +60,7 @@ class Safety:
             return await self._call(name, arguments, timeout, find, make, None)
         if self._audit.required and not self._audit.ready:
             raise Denied("Calls cannot be recorded at the moment, so none are made")
-        record = CallRecord(self._audit, self._label, name, arguments)
+        record = CallRecord(self._audit, self._target.label, name, arguments)
         try:
             result = await self._call(name, arguments, timeout, find, make, record)
         except BaseException as error:

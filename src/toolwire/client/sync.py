@@ -137,6 +137,10 @@ class Client:
         return self._client.capabilities
 
     @property
+    def missing(self) -> Mapping[str, str]:
+        return self._client.missing
+
+    @property
     def revision(self) -> str:
         return self._client.revision
 

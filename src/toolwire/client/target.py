@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
@@ -18,8 +19,6 @@ from toolwire.wire.tapped_channel import Tap, TappedChannel
 
 #: How long a server may take to start where requests have no timeout.
 START_SECONDS: Final = 120.0
-#: The member of `_meta` that says which of several servers a request is for. It never leaves this process.
-MEMBER_KEY: Final = "toolwire/member"
 # How often to check whether a starting server has read the question.
 _LOOK_SECONDS: Final = 0.2
 
@@ -184,15 +183,18 @@ class Target(ABC):
     @abstractmethod
     async def open(self) -> Link: ...
 
-    def member_for(self, method: str, extension: str | None, server: str | None) -> str | None:
-        """Return which of several servers a method of an extension goes to; None where there is only one server."""
-        if server is not None:
-            raise ValueError(f"server= is for a client of several servers, and {self.label} is one")
-        return None
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """The servers that are away, each with the reason, where this is a place of several servers."""
+        return {}
 
-    async def notify(self, member: str, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification to the member that `member_for` chose. A single server has no members."""
-        raise ValueError(f"{self.label} is one server: it has no member {member!r}")
+    def pinned(self, name: str, tool: t.Tool | None) -> tuple[str, str, t.Tool | None]:
+        """Return the address of the server that has a tool, and the name and the definition that it has there."""
+        return self.address, name, tool
+
+    def pinned_lists(self, tools: list[t.Tool]) -> Mapping[str, list[t.Tool]]:
+        """Return the tools that were listed, as their servers define them, by the address of the server."""
+        return {self.address: tools}
 
 
 def fingerprint(*texts: str) -> str:

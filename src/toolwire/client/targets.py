@@ -33,7 +33,8 @@ TargetLike: TypeAlias = InProcessServer | Channel | str | os.PathLike[str] | Seq
 
 SUPPORTED: Final = (
     "A client takes a URL, a Server object, the path of a server (.py, .py:OBJECT or .js), "
-    "a command as a list of strings, a configuration with mcpServers (a dict or a .json file), or a Channel"
+    "a command as a list of strings, a configuration with mcpServers (a dict or a .json file), a mapping of names to "
+    "any of these, or a Channel"
 )
 
 
@@ -193,6 +194,13 @@ def is_config(target: TargetLike) -> TypeGuard[Mapping[str, Any] | str | os.Path
         path = os.fspath(target)
         return "://" not in path and path.lower().endswith(".json")
     return isinstance(target, Mapping)
+
+
+def is_started(target: TargetLike) -> bool:
+    """Say whether a target is a file or a command, which the client starts."""
+    if isinstance(target, str):
+        return "://" not in target
+    return isinstance(target, os.PathLike | list | tuple)
 
 
 _NO_OPTIONS: Final = TargetOptions()

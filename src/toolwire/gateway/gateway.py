@@ -124,10 +124,14 @@ class Gateway(Server):
             keeps_stale_lists=self._stale,
             trusts=trust,
         )
-        back.published.append(self._look_soon)
-        self._backs[name] = (back, shown)
-        self.catalog.mount(shown, back.catalog)
+        self.put(back, shown)
         return self
+
+    def put(self, back: RemoteServer, prefix: str) -> None:
+        """Put a server behind this one that is made already."""
+        back.published.append(self._look_soon)
+        self._backs[back.name] = (back, prefix)
+        self.catalog.mount(prefix, back.catalog)
 
     def remove(self, name: Any) -> Self:
         """Take a server away, also while this one runs; its connections close when its calls have ended.

@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -102,6 +102,10 @@ _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
+#: Returns the headers that repeat arguments, as the server's list has them now; None where there are none.
+Headers: TypeAlias = Callable[[], Mapping[str, str]] | None
+
+
 class _State(Struct, array_like=True):
     """The state of a modern server between two rounds, sealed for one request of one client."""
 
@@ -175,6 +179,14 @@ def _read_meta(raw: bytes) -> Mapping[str, Raw]:
     return _members(raw)
 
 
+class BackFailed(ToolError):
+    """A server behind the gateway that could not be asked, or did not answer. `error` says what went wrong."""
+
+    def __init__(self, text: str, error: Exception) -> None:
+        super().__init__(text)
+        self.error = error
+
+
 class Answer(Struct, eq=False):
     """A result of the server, as it came or member by member, and the connection on which it came."""
 
@@ -219,7 +231,7 @@ class Relay:
         call: Call,
         method: str,
         sent: Sent,
-        headers: Callable[[], Mapping[str, str]] | None = None,
+        headers: Headers = None,
     ) -> Coroutine[Any, Any, Answer]:
         """Send a request for the client of a call, and return the result.
 
@@ -347,10 +359,10 @@ class Relay:
         method: str,
         sent: Sent,
         hops: int,
-        headers: Callable[[], Mapping[str, str]] | None,
+        headers: Headers,
     ) -> Answer:
         if not connection.modern:
-            if _may_be_held(call):
+            if not connection.answers_itself and _may_be_held(call):
                 return await self._holding(call, connection, method, sent, hops)
             try:
                 raw = await self._once(call, connection, method, sent.members, sent, hops, headers)
@@ -391,7 +403,7 @@ class Relay:
         members: Mapping[str, Any],
         sent: Sent,
         hops: int,
-        headers: Callable[[], Mapping[str, str]] | None,
+        headers: Headers,
         held: HeldCall | None = None,
     ) -> Raw:
         about = sent.about_task
@@ -618,7 +630,7 @@ class Relay:
             return ResourceNotFound(error.message, error.data)
         return error
 
-    def failed(self, error: ToolwireError) -> ToolError:
+    def failed(self, error: ToolwireError) -> BackFailed:
         """Return the error that names the server, and says whether the request may have been carried out."""
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         if isinstance(error, OutcomeUnknown | Timeout):
@@ -626,7 +638,7 @@ class Relay:
         elif isinstance(error, Unreachable):
             text = f"{text}; the request was not carried out"
         log.warning("%s: %s", self.name, text)
-        return ToolError(f"The server {self.name!r} behind this one failed: {text}")
+        return BackFailed(f"The server {self.name!r} behind this one failed: {text}", error)
 
 
 def _read(raw: Raw) -> dict[str, Raw]:
@@ -783,7 +795,7 @@ def _describe(
         meta[t.LOG_LEVEL_KEY] = level
 
 
-def _parameter_headers(call: Call, headers: Callable[[], Mapping[str, str]] | None) -> dict[str, str] | None:
+def _parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
     """Return the headers that repeat arguments: those of the server's own list, and those that the client sent."""
     sent: Mapping[str, str] | None = call.request.headers
     known = headers() if headers is not None else {}

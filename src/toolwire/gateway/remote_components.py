@@ -39,6 +39,8 @@ R = TypeVar("R", bound=t.Result)
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
+#: The seconds of a handler whose request has no deadline: ten years.
+UNLIMITED: Final = 10.0 * 365 * 24 * 3600
 _PRIVATE: Final = Raw(b'"private"')
 # `_meta` of a result is signed once while it is at most this long.
 _SHORT_META: Final = 2048
@@ -91,7 +93,7 @@ class Home(Protocol):
 
 def handler_seconds(relay: Relay) -> float:
     """Return the time of a handler here. The time of the request itself is shorter, and its error names the server."""
-    return CEILING_SECONDS + (relay.timeout or CEILING_SECONDS)
+    return UNLIMITED if relay.timeout is None else CEILING_SECONDS + relay.timeout
 
 
 class RemoteTool(ToolBase):

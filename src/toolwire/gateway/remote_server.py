@@ -43,6 +43,7 @@ from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.errors import (
+    METHOD_NOT_FOUND,
     InvalidResponse,
     ProtocolError,
     ServerError,
@@ -140,10 +141,12 @@ class RemoteServer(Server):
         list_timeout: float = LIST_SECONDS,
         keeps_stale_lists: bool = False,
         trusts: bool = False,
+        connections: BackConnections | None = None,
     ) -> None:
+        """`connections` are those to use, instead of new ones."""
         super().__init__(name, lifespan=_running)
         identity = t.Implementation("toolwire-gateway", __version__)
-        self.back_connections: BackConnections = BackConnections(
+        self.back_connections: BackConnections = connections or BackConnections(
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision
         )
         self._addresses = Addresses(self)
@@ -529,10 +532,21 @@ class RemoteServer(Server):
         return [catalog.mark for catalog in self.catalog.hosts() or [self.catalog]]
 
     async def _listed(self, connection: ClientConnection) -> _Lists:
-        lists = _Lists()
+        lists, before = _Lists(), self._lists or _Lists()
 
-        async def read(method: str, reader: Read[Any], entries: Callable[[Any], list[Item]]) -> list[Item]:
-            found, whole, pages = await _all_pages(connection, method, reader, entries, self._timeout)
+        async def read(
+            method: str, reader: Read[Any], entries: Callable[[Any], list[Item]], known: list[Item]
+        ) -> list[Item]:
+            try:
+                found, whole, pages = await _all_pages(connection, method, reader, entries, self._timeout)
+            except ProtocolError as error:
+                if error.code == METHOD_NOT_FOUND:
+                    # Many servers declare a capability and do not know all methods of it.
+                    log.debug("%s does not know %s", self.name, method)
+                    return []
+                log.warning("%s: %s failed: %s", self.name, method, error)
+                lists.is_partial = True
+                return known
             meta = pages[0].meta if isinstance(pages[0].meta, dict) else {}
             lists.is_partial = lists.is_partial or not whole
             for page in pages if connection.modern else ():
@@ -544,22 +558,20 @@ class RemoteServer(Server):
             return found
 
         if "tools/list" in connection.callable:
-            lists.tools = await read("tools/list", read_tools, lambda page: page.tools)
+            lists.tools = await read("tools/list", read_tools, lambda page: page.tools, before.tools)
         if "prompts/list" in connection.callable:
-            lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts)
+            lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts, before.prompts)
         if "resources/list" in connection.callable:
-            lists.resources = await read("resources/list", read_resources, lambda page: page.resources)
-            try:
-                lists.templates = await read(
-                    "resources/templates/list", read_templates, lambda page: page.resource_templates
-                )
-            except ProtocolError as error:
-                # Servers that have resources and no templates often do not know the method.
-                log.debug("%s lists no templates: %s", self.name, error)
+            lists.resources = await read(
+                "resources/list", read_resources, lambda page: page.resources, before.resources
+            )
+            lists.templates = await read(
+                "resources/templates/list", read_templates, lambda page: page.resource_templates, before.templates
+            )
         if t.has_capability(connection.agreement.capabilities, f"extensions.{t.SKILLS_EXTENSION}"):
             from toolwire.gateway.remote_skills import read_entries
 
-            entries = await read("skills/list", _read_skills, lambda page: page.skills)
+            entries = await read("skills/list", _read_skills, lambda page: page.skills, [])
             lists.skills = read_entries(self.name, entries)
         return lists
 

@@ -236,6 +236,8 @@ class Catalog:
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
         self.foreign_tasks: ForeignTasks | None = None
         """The tasks of the server elsewhere whose components these are; None where the components run here."""
+        self.find_unlisted: Callable[[str, str], Found[Any] | None] | None = None
+        """Finds a tool or a prompt that is in no list, by its kind and its public name."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
@@ -538,6 +540,10 @@ class Catalog:
                     return found
         mounted = (mount.catalog.resource(uri, sees, (*way, mount)) for mount in self.mounts)
         return next((found for found in mounted if found is not None), None)
+
+    def unlisted_component(self, kind: str, name: str) -> Found[Any] | None:
+        """Return a tool or a prompt that is in no list; None where all are listed."""
+        return None if self.find_unlisted is None else self.find_unlisted(kind, name)
 
     def address(self, name: str) -> str:
         """Return the address of the resource of that name; any other text is taken for an address."""

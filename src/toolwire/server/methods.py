@@ -110,7 +110,7 @@ class Methods:
 
     async def _call_unlisted(self, call: Call, params: t.CallToolRequestParams) -> Any:
         """Call a tool that is not in the catalogue: one of the low-level handlers, or none at all."""
-        found = None
+        found = self._catalog.unlisted_component("tools", params.name)
         try:
             if self._lowlevel.active:
                 judged: CallTarget | None = call.target
@@ -223,6 +223,8 @@ class Methods:
     async def _get_prompt(self, call: Call) -> Any:
         params: t.GetPromptRequestParams = call.params
         found = self._catalog.prompt(params.name, self._sees(call))
+        if found is None:
+            found = self._catalog.unlisted_component("prompts", params.name)
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}{self._absence(params.name)}")
         prompt = found.component

@@ -1,0 +1,265 @@
+"""`ClientGateway`: the gateway inside a client of several servers.
+
+It has one client, in the same process. So everything goes over the one connection that the client has to each server,
+and the client gets the errors of the servers as they were raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from toolwire._version import __version__
+from toolwire.client.reconnect import Connector, may_repeat
+from toolwire.client.relay import RelayConnection
+from toolwire.client.requests import waited
+from toolwire.client.target import Target
+from toolwire.gateway.back_connections import BackConnections, Conversation
+from toolwire.gateway.gateway import Gateway
+from toolwire.gateway.relaying import Answer, BackFailed, Headers, Relay, Sent
+from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
+from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.uris import UriNames
+from toolwire.http.legacy.session_records import BackSession
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import UPDATED
+from toolwire.protocol.errors import (
+    ServerError,
+    ToolwireError,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.server.call import Call
+from toolwire.server.catalog import Found
+from toolwire.server.components import Component
+
+_FAMILIES: Final = ("tools", "resources", "prompts")
+#: The names of tools stay whole, because the client may know them from another place.
+_ANY_LENGTH: Final = 10_000
+
+
+class ClientGateway(Gateway):
+    """A gateway for the client in the same process.
+
+    `members` are the servers by the prefix of their names, each with the connection that the client has to it.
+    `patience` is how many seconds to wait for them at the start.
+    """
+
+    def __init__(self, members: Mapping[str, tuple[Target, Connector]], patience: float) -> None:
+        super().__init__("toolwire-gateway", version=__version__)
+        self.errors: dict[RequestId, Exception | None] = {}
+        """The requests of the client that are in flight, and how their server failed."""
+        self._by_name: dict[str, _Back] = {}
+        for name, (target, connector) in members.items():
+            longer = [other for other in members if other.startswith(f"{name}_")]
+            back = _Back(name, target, connector, self.errors, longer, patience)
+            self._by_name[name] = back
+            self.put(back, f"{name}_")
+        # The longest first: of `a` and `a_b`, names that start with `a_b_` belong to `a_b`.
+        self._by_length = sorted(self._by_name, key=len, reverse=True)
+        self.catalog.find_unlisted = self._unlisted
+
+    # --- beginning ---
+
+    def begin(self) -> None:
+        """Prepare to be served again."""
+        for back in self._by_name.values():
+            back.settled.clear()
+
+    async def reached(self) -> None:
+        """Wait until each server is there, or known to be away. Raise `Unreachable` when all are away."""
+        for back in self._by_name.values():
+            await back.settled.wait()
+        missing = self.missing
+        if len(missing) == len(self._by_name):
+            told = "; ".join(f"{name}: {why}" for name, why in missing.items())
+            raise Unreachable(f"None of the servers can be reached: {told}")
+        self.kernel.offer.add_families(kind for kind in _FAMILIES if missing or self._declares(kind))
+
+    def _declares(self, kind: str) -> bool:
+        """Return whether one of the servers has components of a kind, also if it lists none of them."""
+        connections = (back.back_connections.shared.connection for back in self._by_name.values())
+        return any(each is not None and t.has_capability(each.agreement.capabilities, kind) for each in connections)
+
+    # --- what the client wants to know ---
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """The servers that are away, each with the reason."""
+        return {name: back.error for name, back in self._by_name.items() if back.error is not None}
+
+    def told(self, server: str, method: str | None) -> None:
+        """Take note that a server announced a change; None stands for any change."""
+        self._by_name[server].told(method)
+
+    def origin(self, tool: str) -> tuple[str, t.Tool] | None:
+        """Return the server of a tool, and the tool as the server defines it."""
+        found = self.catalog.tool(tool)
+        if found is None or not isinstance(found.component, RemoteTool):
+            return None
+        return found.owner.name, found.component.remote
+
+    def tools_of(self, server: str) -> list[t.Tool]:
+        """Return the tools of a server as the server defines them."""
+        tools = self._by_name[server].catalog.tools.values()
+        return [tool.remote for tool in tools if isinstance(tool, RemoteTool)]
+
+    # --- components that no list has ---
+
+    def _unlisted(self, kind: str, key: str) -> Found[Any] | None:
+        """Find a component by its name alone: the server decides whether it has it, and says why it is away."""
+        name = next((each for each in self._by_length if key.startswith(f"{each}_")), None)
+        if name is None:
+            return None
+        back, inner = self._by_name[name], key[len(name) + 1 :]
+        component: Component
+        try:
+            if kind == "tools":
+                component = RemoteTool(back, t.Tool(name=inner, input_schema={"type": "object"}), inner)
+            else:
+                component = RemotePrompt(back, t.Prompt(name=inner), inner)
+        except ServerError:
+            return None  # No component can have such a name.
+        mount = next(each for each in self.catalog.mounts if each.catalog is back.catalog)
+        return Found(component, back, (mount,))
+
+
+class _MemberConnections(BackConnections):
+    """The one connection of a client to one of its servers. Lists, changes and all calls go over it."""
+
+    def __init__(self, target: Target, connector: Connector) -> None:
+        super().__init__(
+            target, t.Implementation("", ""), changed=lambda method, uri: None, timeout=None, revision=None
+        )
+        self.shared: Connector = connector
+
+    async def of(
+        self,
+        conversation: Conversation,
+        capabilities: Mapping[str, Any],
+        *,
+        alone: bool = False,
+        session: BackSession | None = None,
+    ) -> RelayConnection:
+        return await self.shared_connection()
+
+
+class _Back(RemoteServer):
+    """One of the servers of a client."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        connector: Connector,
+        errors: dict[RequestId, Exception | None],
+        longer: list[str],
+        patience: float,
+    ) -> None:
+        connections = _MemberConnections(target, connector)
+        super().__init__(name, target, timeout=None, room=_ANY_LENGTH, connections=connections, list_timeout=patience)
+        # The client has the deadlines.
+        self.relay: Relay = _MemberRelay(self, connections, errors, self._addresses.names)
+        self._longer = longer
+        self._is_announced = False
+        self.settled: asyncio.Event = asyncio.Event()
+        """Whether it is known what the server has, or that it is away."""
+
+    async def settle(self) -> None:
+        await super().settle()
+        self.settled.set()
+
+    def told(self, method: str | None) -> None:
+        """Take note of an announcement; None stands for all of them. `_hear` acts on it, a little later."""
+        if method != UPDATED:
+            self._is_announced = True
+
+    async def _read_lists(self) -> None:
+        self._is_announced = False
+        await super()._read_lists()
+
+    def freshen(self) -> Awaitable[None] | None:
+        """Read lists again that changed, as far as the server told, or that are too old where it tells nothing."""
+        if self.state != "ready" or not (self._is_announced or self._is_too_old()):
+            return None
+        return self._wait_for(asyncio.get_running_loop().create_task(self._reread()))
+
+    def _is_too_old(self) -> bool:
+        ttl = (self._lists and self._lists.ttl) or 0.0
+        return not self._is_told and asyncio.get_running_loop().time() - self._read_at >= ttl
+
+    def _name(self, name: str) -> str:
+        """Return the name. Raise `ServerError` if it would be taken for that of another server."""
+        public = f"{self.name}_{name}"
+        other = next((each for each in self._longer if public.startswith(f"{each}_")), None)
+        if other is not None:
+            raise ServerError(f"{public[:200]!r} would be one of {other}")
+        return name
+
+    def is_repeatable(self, tool: str) -> bool:
+        """Return whether a tool claims that a second call does no harm."""
+        listed = self.catalog.tools.get(tool)
+        annotations = None if listed is None else listed.annotations
+        return isinstance(annotations, t.ToolAnnotations) and (
+            annotations.read_only_hint is True or annotations.idempotent_hint is True
+        )
+
+
+class _MemberRelay(Relay):
+    """The way to one of the servers. What fails on it is sent again, and raised, as a client of one server does."""
+
+    def __init__(
+        self,
+        back: _Back,
+        connections: BackConnections,
+        errors: dict[RequestId, Exception | None],
+        uris: UriNames,
+    ) -> None:
+        super().__init__(back.name, connections, timeout=None, suspect=back.suspect, uris=uris)
+        self._back = back
+        self._errors = errors
+
+    async def send(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
+        try:
+            return self._answered(call, await super().send(call, method, sent, headers))
+        except BackFailed as failed:
+            if not self._may_repeat(failed.error, method, sent):
+                raise self._noted(call, failed.error) from None
+            error = failed.error
+        except ToolwireError:
+            raise
+        except Exception as broken:  # Of a callback of the program.
+            raise self._noted(call, broken) from None
+        try:
+            assert isinstance(error, TransportError)
+            await self.connections.shared.recovered(await waited(error, None))
+            return self._answered(call, await super().send(call, method, sent, headers))
+        except BackFailed as failed:
+            raise self._noted(call, failed.error) from None
+        except TransportError as failure:
+            raise self._noted(call, failure) from None
+
+    def _may_repeat(self, error: Exception, method: str, sent: Sent) -> bool:
+        connection = self.connections.shared.connection
+        if connection is None or not self.connections.target.restartable or not isinstance(error, TransportError):
+            return False
+        again = method == "tools/call" and self._back.is_repeatable(sent.members["name"])
+        return may_repeat(error, connection, method, t.RequestParams(), again)
+
+    def _answered(self, call: Call, answer: Answer) -> Answer:
+        """Forget that another server was asked before, and failed."""
+        if self._errors.get(call.request.id) is not None:
+            self._errors[call.request.id] = None
+        return answer
+
+    def _noted(self, call: Call, error: Exception) -> BackFailed:
+        """Keep an error for the client, which raises it in place of the answer."""
+        if isinstance(error, Unreachable) and self._back.state == "away":
+            named = type(error)(f"The server {self.name!r} is away: {error}")
+            named.__dict__.update(error.__dict__)
+            error = named
+        if call.request.id in self._errors:
+            self._errors[call.request.id] = error
+        return BackFailed(f"The server {self.name!r} failed", error)
