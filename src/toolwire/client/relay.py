@@ -171,12 +171,18 @@ class RelayConnection(ClientConnection):
         """The id of the session at the server; None where it has none."""
         return self.session.channel.session_id if isinstance(self.session, HttpSession) else None
 
-    def take_up(self, client: t.Implementation, agreement: Agreement, session_id: str | None) -> None:
-        """Use a session that another process opened. Raise `Unreachable` where the server has no such sessions."""
+    def take_up(
+        self, client: t.Implementation, agreement: Agreement, session_id: str | None, *, listens: bool = True
+    ) -> None:
+        """Use a session that another process opened. Raise `Unreachable` where the server has no such sessions.
+
+        `listens`: the stream for messages that belong to no request is opened, too.
+        """
         session = self.session
         if not isinstance(session, HttpSession):
             raise Unreachable("its transport has no sessions that another process could use")
         session.channel.begin(session_id)
+        session.channel.listens = listens
         # Another process counts from 1. RPC-2: ids differ within a session.
         session.peer.next_id = count(int.from_bytes(os.urandom(6)) + _FIRST_ID).__next__
         self.agreed(client, agreement)

@@ -207,7 +207,8 @@ class BackConnections:
         )
         try:
             agreement = msgspec.structs.replace(shared.agreement, revision=resumption.revision)
-            connection.take_up(self._identity, agreement, resumption.session)
+            # What belongs to no request is not for the client of this one.
+            connection.take_up(self._identity, agreement, resumption.session, listens=False)
         except BaseException:
             await connection.close()
             raise

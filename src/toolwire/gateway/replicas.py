@@ -48,7 +48,7 @@ MAX_QUESTIONS_BYTES: Final = 64 * 1024
 #: How many exchanges are remembered after their end, so that a message which comes twice does nothing.
 MAX_REMEMBERED: Final = 1024
 # The seconds before the first look at a process that does not answer, and the longest pause between two looks.
-_FIRST_LOOK: Final = 0.25
+_FIRST_LOOK: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 
 _PROGRESS: Final = "notifications/progress"

@@ -58,6 +58,8 @@ class HttpChannel(Channel):
         self._headers: dict[str, str] = {**_POST, VERSION: MODERN}
         self.revision: str | None = None
         self.modern: bool = False
+        self.listens: bool = True
+        """Whether the server's own stream is opened, before 2026-07-28."""
 
     # --- the headers of requests ---
 
@@ -114,7 +116,8 @@ class HttpChannel(Channel):
                 await self._post(self._queue.popleft())
         finally:
             self._posting = None
-        if self.revision is not None and not self.modern and self._listening is None and not self._closed:
+        is_legacy = self.revision is not None and not self.modern
+        if is_legacy and self.listens and self._listening is None and not self._closed:
             # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
             self._opened = asyncio.Event()
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
