@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer
 from tests.gateway.backs import OVER, Recorded, behind
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
@@ -34,10 +37,11 @@ from toolwire import Context, Limits, Policy, Server, ToolResult
 from toolwire.auth import Principal
 from toolwire.client.target import Link
 from toolwire.client.targets import ServerTarget
-from toolwire.gateway import Gateway
+from toolwire.gateway import Gateway, back_connections
 from toolwire.gateway.remote_server import RemoteServer
 from toolwire.protocol.errors import Unreachable
 from toolwire.server.tasks import tasks_elsewhere
+from toolwire.stores import Stores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
 
@@ -66,7 +70,7 @@ def held_tools(**options: Any) -> Held:
 
 @asynccontextmanager
 async def before(
-    server: Server, back: str, far: str = "memory", recorded: Recorded | None = None, **options: Any
+    server: Any, back: str, far: str = "memory", recorded: Recorded | None = None, **options: Any
 ) -> AsyncIterator[Gateway]:
     """Yield a gateway in front of a server, whose tools keep their names."""
     async with behind(server, far, recorded) as target:
@@ -77,7 +81,7 @@ async def before(
 
 @asynccontextmanager
 async def through(
-    server: Server, front: str, back: str, far: str = "memory", near: Over = "memory", **options: Any
+    server: Any, front: str, back: str, far: str = "memory", near: Over = "memory", **options: Any
 ) -> AsyncIterator[WireClient]:
     """Yield a client of a gateway in front of a server."""
     async with before(server, back, far, **options) as gateway, talk(gateway, front, near) as client:
@@ -412,3 +416,113 @@ async def test_policies_hold_for_the_outcome_of_a_task(front: str, back: str) ->
             error = await client.request("tasks/result", {"taskId": large})
         assert "5000" not in str(error)
         assert "may have 2000" in error["error"]["message"]
+
+
+# --- several processes ---
+
+
+async def test_a_question_is_seen_and_answered_at_every_replica() -> None:
+    held, stores, secret = held_tools(), Stores.memory(), "a secret of all replicas"
+    async with (
+        before(held.server, CORE, secret=secret, stores=stores) as one,
+        before(held.server, CORE, secret=secret, stores=stores) as two,
+        talk(one, MODERN) as first,
+        talk(two, MODERN) as second,
+    ):
+        task = await begin(first, "asking")
+        keys = set((await reaches(first, task, "input_required"))["inputRequests"])
+        assert set((await reaches(second, task, "input_required"))["inputRequests"]) == keys
+        wrong = {"taskId": task, "inputResponses": {min(keys): {"action": "dance"}}}
+        assert (await second.request("tasks/update", wrong))["error"]["code"] == -32602
+        given = {key: accepted("yes") for key in keys}
+        await second.result("tasks/update", {"taskId": task, "inputResponses": given})
+        assert text_in(await outcome(second, task)) == "yes and yes"
+        assert text_in(await outcome(first, task)) == "yes and yes"
+
+
+async def test_a_question_whose_replica_has_ended_is_asked_again() -> None:
+    held, stores, secret = held_tools(), Stores.memory(), "a secret of all replicas"
+    async with (
+        before(held.server, CORE, secret=secret, stores=stores) as one,
+        before(held.server, CORE, secret=secret, stores=stores) as two,
+        talk(two, MODERN) as second,
+    ):
+        async with talk(one, MODERN) as first:
+            task = await begin(first, "asking")
+            await reaches(first, task, "input_required")
+        keys = (await reaches(second, task, "input_required"))["inputRequests"]
+        given = {key: accepted("yes") for key in keys}
+        await second.result("tasks/update", {"taskId": task, "inputResponses": given})
+        assert text_in(await outcome(second, task)) == "yes and yes"
+
+
+async def test_the_connection_on_which_a_task_was_made_outlives_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A legacy server that is a process knows a task in that process, and nowhere else."""
+    monkeypatch.setattr(back_connections, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(back_connections.BackConnections, "_reap", lambda self: None)
+    held, ann = held_tools(), Principal("ann")
+    host = Server("front", limits=QUICK)
+    remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
+    host.mount(remote)
+    async with talk(host, CORE, principal=ann) as stays:
+        async with talk(host, CORE, principal=ann) as client:
+            task = await begin(client, "hold")
+        async with talk(host, CORE, principal=ann) as client:
+            await client.call("plain")
+        assert remote.back_connections.conversations == 2
+        remote.back_connections.close_idle()
+        assert remote.back_connections.conversations == 1
+        assert await status_of(stays, task) == "working"
+        assert remote.back_connections.conversations == 1
+
+
+# --- servers that do what they should not ---
+
+TASK = {"taskId": "t", "status": "working", "createdAt": "x", "lastUpdatedAt": "x", "ttlMs": None, "ttl": None}
+
+
+def lying(call: Any, **methods: Any) -> FakeServer:
+    """Make a server whose only tool answers as the test says."""
+    tool = {"name": "go", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}}
+    answers = {"tools/list": {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}}
+    answers |= {"tools/call": call, **{f"tasks/{name}": value for name, value in methods.items()}}
+    declared = {
+        "tools": {},
+        "tasks": {"requests": {"tools": {"call": {}}}},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    }
+    handlers = {name: _saying(value) for name, value in answers.items()}
+    return FakeServer(handlers, capabilities=declared)
+
+
+def _saying(value: Any) -> Any:
+    return lambda request, outlet: Raw(msgspec.json.encode(value))
+
+
+@pairs
+@pytest.mark.parametrize("damage", [{"taskId": 1}, {"status": "dancing"}, {"taskId": "x" * 10_000}], ids=str)
+async def test_a_broken_task_is_an_error_that_names_the_server(front: str, back: str, damage: Message) -> None:
+    broken = {**TASK, **damage}
+    call = {"resultType": "task", **broken} if back == MODERN else {"task": broken}
+    async with through(lying(call, cancel={}, get=broken), front, back) as client:
+        wish: Message = {} if front == MODERN else {"task": {}}
+        answered = await client.request("tools/call", {"name": "go", "arguments": {}, **wish})
+        assert "The server 'b' behind this one failed" in str(answered)
+        assert "x" * 300 not in str(answered)
+
+
+@pairs
+async def test_a_broken_state_of_a_task_is_an_error_that_names_the_server(front: str, back: str) -> None:
+    call = {"resultType": "task", **TASK} if back == MODERN else {"task": TASK}
+    async with through(lying(call, get={"taskId": "t", "status": 3}), front, back) as client:
+        task = await begin(client, "go")
+        answered = await client.request("tasks/get", {"taskId": task})
+        if front != back:
+            assert "The server 'b' behind this one failed" in answered["error"]["message"]
+
+
+async def test_a_task_that_nobody_asked_for_is_an_error() -> None:
+    """TSK-1: its id would be that of the server, and anybody could use it."""
+    server, bare = lying({"resultType": "task", **TASK}), {"extensions": {"x/y": {}}}
+    async with before(server, MODERN) as gateway, talk(gateway, MODERN, capabilities=bare) as client:
+        assert "The server 'b' behind this one failed" in text_in(await client.call("go"))

@@ -58,12 +58,14 @@ class Conversation(NamedTuple):
 class _Lane:
     """The connection of one conversation, and when it was used last."""
 
-    __slots__ = ("connector", "is_shared", "is_taken", "opener", "session_id", "used")
+    __slots__ = ("connector", "is_shared", "is_taken", "kept_until", "opener", "session_id", "used")
 
     def __init__(self, opener: RelayOpener, used: float) -> None:
         self.opener = opener
         self.connector = Connector(opener)
         self.used = used
+        self.kept_until = 0.0
+        """The end of the tasks that the server runs for this conversation, as far as it is known."""
         self.is_taken = False
         """Whether one call has the connection for itself."""
         self.is_shared = False
@@ -219,6 +221,12 @@ class BackConnections:
         found = (key for key, lane in self._lanes.items() if lane.connector.connection is connection)
         return next(found, None)
 
+    def keep(self, conversation: Conversation, seconds: float) -> None:
+        """Keep the connection of a conversation, also where nobody uses it: a server that is a process runs a task."""
+        lane = self._lanes.get(conversation)
+        if lane is not None:
+            lane.kept_until = max(lane.kept_until, asyncio.get_running_loop().time() + seconds)
+
     def free(self, connection: RelayConnection) -> None:
         """Let others use a connection that a call had for itself."""
         lane = self._taken.pop(connection, None)
@@ -243,13 +251,17 @@ class BackConnections:
         self._close_lane(idle)
 
     def _reap(self) -> None:
+        self.close_idle()
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - IDLE_SECONDS
+        self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap) if self._lanes else None
+
+    def close_idle(self) -> None:
+        """Close the connections of conversations that have ended, or that nobody has used for a while."""
+        now = asyncio.get_running_loop().time()
         for key, lane in list(self._lanes.items()):
             is_over = getattr(key.client, "over", False)
-            if not lane.is_busy and (is_over or lane.used < oldest):
+            if not lane.is_busy and lane.kept_until < now and (is_over or lane.used < now - IDLE_SECONDS):
                 self._close_lane(key)
-        self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap) if self._lanes else None
 
     def _close_lane(self, conversation: Conversation) -> None:
         self._end(self._lanes.pop(conversation).close())

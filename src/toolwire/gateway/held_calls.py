@@ -184,7 +184,7 @@ class HeldCalls:
         except BaseException as error:
             self._keep(held, replica)
             if isinstance(error, ToolwireError):
-                raise _not_now(error) from None
+                raise not_now(error) from None
             raise
         if not is_own:
             raise used_state()
@@ -295,6 +295,7 @@ def _id_of(message: Raw) -> RequestId:
     return _decode_id(message).id
 
 
-def _not_now(error: ToolwireError) -> ProtocolError:
+def not_now(error: ToolwireError) -> ProtocolError:
+    """Return the answer to a client whose answers cannot be passed on, because the store failed."""
     log.error("a call could not go on with its answers: the store failed: %s", error)
     return ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later")

@@ -19,8 +19,6 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.listen import Subscription
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import Conversation
-from toolwire.gateway.held_call import legacy_answer, modern_question
-from toolwire.gateway.held_calls import HELD_SECONDS, check_room
 from toolwire.gateway.relaying import AboutTask, Answer, Sent, TaskNeeded, ask_client, reporting_task, sent_with
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
 from toolwire.gateway.task_dialects import (
@@ -37,6 +35,7 @@ from toolwire.gateway.task_dialects import (
     without_related,
     without_ttl,
 )
+from toolwire.gateway.waiting_tasks import WaitingTask, WaitingTasks, answer_elsewhere, questions_elsewhere
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
@@ -49,8 +48,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import with_unknown
-from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.rounds import Keys, digest
+from toolwire.protocol.rounds import digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import (
     MAX_QUESTIONS,
@@ -58,7 +56,6 @@ from toolwire.protocol.tasks import (
     TERMINAL,
     Verdict,
     already_over,
-    too_many_questions,
     was_cancelled,
 )
 from toolwire.server.binding.results import OpenResult
@@ -74,8 +71,9 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 MAX_REMEMBERED: Final = 10_000
 #: How many tasks of one modern server are followed for legacy clients, who are told of their status.
 MAX_FOLLOWED: Final = 256
-#: How many seconds a question of a task that waits for an answer may need to arrive, and how often it is looked for.
-QUESTION_SECONDS: Final = 0.1
+#: How many seconds the connection on which a task was made stays open for it without a call.
+MAX_KEPT_SECONDS: Final = 86_400.0
+# How often a question of a task that waits for an answer is looked for.
 _LOOKS: Final = 10
 #: How many seconds the server has to acknowledge that it tells of tasks.
 LISTEN_SECONDS: Final = 10.0
@@ -110,56 +108,6 @@ class _Told(t.TaskFields, kw_only=True):
     meta: Any = msgspec.field(default=UNSET, name="_meta")
 
 
-class _Waiting:
-    """A `tasks/result` that waits at a legacy server for a modern client, and the questions that came meanwhile."""
-
-    def __init__(self, owner: str) -> None:
-        self.owner = owner
-        self.request: asyncio.Task[Answer] | None = None
-        self.expiry: asyncio.TimerHandle | None = None
-        self.news: asyncio.Event = asyncio.Event()
-        self._keys = Keys()
-        self._open: dict[str, tuple[Incoming, asyncio.Future[Raw]]] = {}
-
-    async def ask(self, request: Incoming) -> Raw:
-        """Keep a question of the server until the client answers it."""
-        if len(self._open) >= MAX_QUESTIONS:
-            raise too_many_questions()
-        asked = digest(request.method, None if request.raw is UNSET else request.raw)
-        key = self._keys.choose(request.method, asked, None)
-        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._open[key] = (request, answer)
-        self.news.set()
-        try:
-            return await answer
-        finally:
-            self._open.pop(key, None)
-
-    def questions(self) -> dict[str, t.InputRequest]:
-        """Return the open questions as a modern client knows them."""
-        return {key: modern_question(request) for key, (request, _) in self._open.items()}
-
-    def answered(self, responses: Mapping[str, Raw], revision: str) -> None:
-        """Pass answers on to the server. TSK-12: answers to questions that are not open are passed over."""
-        given = {
-            key: legacy_answer(key, request.method, responses[key], revision)
-            for key, (request, _) in self._open.items()
-            if key in responses
-        }
-        for key, answer in given.items():
-            _, waiting = self._open.pop(key)
-            if not waiting.done():  # The server may have taken its question back.
-                waiting.set_result(answer)
-        if not self._open:
-            self.news.clear()
-
-    def stop(self) -> None:
-        if self.expiry is not None:
-            self.expiry.cancel()
-        if self.request is not None:
-            self.request.cancel()
-
-
 class RemoteTasks:
     """The tasks of one server."""
 
@@ -170,7 +118,7 @@ class RemoteTasks:
         # The conversations with a legacy server in which tasks were made. A server that is a process knows a task there
         # and nowhere else.
         self._conversations: dict[str, Conversation] = {}
-        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self._waiting = WaitingTasks()
         self._followers: dict[str, asyncio.Task[None]] = {}
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
@@ -178,8 +126,7 @@ class RemoteTasks:
 
     async def close(self) -> None:
         """Stop waiting and following."""
-        for waiting in self._waiting.values():
-            waiting.stop()
+        await self._waiting.close()
         running = {*self._background, *self._followers.values()}
         for task in running:
             task.cancel()
@@ -223,7 +170,7 @@ class RemoteTasks:
             # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
             return await host.ended(call, result) if legacy else result
         if not answer.connection.modern:
-            self._remember(created.task_id, answer.connection)
+            self._remember(created, answer.connection)
         name = self._named(call, created)
         await host.keep(call, name)
         if legacy:
@@ -254,7 +201,7 @@ class RemoteTasks:
         if created is None:
             return tool.outcome(call, answer)
         if not answer.connection.modern:
-            self._remember(created.task_id, answer.connection)
+            self._remember(created, answer.connection)
         task = RemoteTask(created.task_id, tool)
         try:
             return await self._awaited(call, task, None)
@@ -289,10 +236,9 @@ class RemoteTasks:
             finally:
                 asking.cancel()
             if waiting.request.done():
-                self._drop(task, waiting)
                 return tool.outcome(call, without_related(waiting.request.result()))
             if not waiting.questions():
-                self._drop(task, waiting)
+                self._waiting.drop(waiting)
         return t.TaskCreatedResult(**modern_fields(created, name))
 
     # --- requests about tasks ---
@@ -370,9 +316,7 @@ class RemoteTasks:
         questions: dict[str, t.InputRequest] = {}
         looks = 0
         while state.status == "input_required" and not questions and looks < _LOOKS:
-            waiting = await self._wait(call, task)
-            await _soon(waiting)
-            questions = waiting.questions()
+            questions = await self._asked(call, task)
             if not questions:
                 # It is about to arrive, or the last one was answered a moment ago.
                 state = await self._core(call, task)
@@ -395,48 +339,44 @@ class RemoteTasks:
             return {"status": "failed", "error": failure}
         return {"status": "completed", "result": inlined(self._result(call, task, answer))}
 
-    async def _wait(self, call: Call, task: RemoteTask) -> _Waiting:
+    async def _asked(self, call: Call, task: RemoteTask) -> dict[str, t.InputRequest]:
+        """Return the open questions of a task. One process waits for them at the server."""
+        key = self._key(call, task)
+        if self._waiting.get(key) is None and (asked := await questions_elsewhere(call.host.stores, key)):
+            return asked
+        waiting = await self._wait(call, task)
+        await waiting.soon()
+        return waiting.questions()
+
+    async def _wait(self, call: Call, task: RemoteTask) -> WaitingTask:
         """Have a `tasks/result` wait at the server, which asks its questions only there."""
-        owner = owner_of(call)
-        key = (owner, task.id)
+        key = self._key(call, task)
         waiting = self._waiting.get(key)
-        loop = asyncio.get_running_loop()
-        if waiting is None or waiting.request is None or waiting.request.done():
-            check_room([each.owner for each in self._waiting.values()], owner)
-            waiting = self._waiting[key] = _Waiting(owner)
+        if waiting is None:
+            connection = await self._relay.connections.shared_connection()
+            waiting = WaitingTask(owner_of(call), key, call.host.stores, connection.revision)
             about = self._about(task)
             about.waiting = RelayedCall(related_answers(waiting.ask, task.id), task=task.id)
-            sending = self._send(call, "tasks/result", task, about)
-            waiting.request = loop.create_task(sending)
-            waiting.request.add_done_callback(lambda _: self._done_waiting(key))
-        if waiting.expiry is not None:
-            waiting.expiry.cancel()
-        waiting.expiry = loop.call_later(HELD_SECONDS, waiting.stop)
+            self._waiting.begin(waiting, self._send(call, "tasks/result", task, about))
         return waiting
 
-    def _done_waiting(self, key: tuple[str, str]) -> None:
-        waiting = self._waiting.pop(key, None)
-        if waiting is None or waiting.request is None:
-            return
-        if waiting.expiry is not None:
-            waiting.expiry.cancel()
-        waiting.news.set()
-        if not waiting.request.cancelled():
-            waiting.request.exception()  # The next `tasks/get` asks for the outcome.
-
-    def _drop(self, task: RemoteTask, waiting: _Waiting) -> None:
-        self._waiting.pop((waiting.owner, task.id), None)
-        waiting.stop()
+    def _key(self, call: Call, task: RemoteTask) -> str:
+        """Return the name of a task in the store."""
+        return f"toolwire:{call.host.server.name}:task:{digest(self.mark, owner_of(call), task.id)}"
 
     async def _update_legacy(self, call: Call, task: RemoteTask) -> None:
+        responses = call.params.input_responses
+        stores, key = call.host.stores, self._key(call, task)
+        if self._waiting.get(key) is None and (asked := await questions_elsewhere(stores, key)):
+            await answer_elsewhere(stores, key, asked, responses)
+            return
         waiting = await self._wait(call, task)
-        await _soon(waiting)
+        await waiting.soon()
         request = waiting.request
         if request is not None and request.done() and not request.cancelled() and request.exception() is not None:
             # The task is over, or unknown. What the server says about it decides.
             await self._core(call, task)
-        connection = self._relay.connections.shared.connection
-        waiting.answered(call.params.input_responses, MODERN if connection is None else connection.revision)
+        waiting.answered(responses)
 
     # --- a modern server and a client that waits ---
 
@@ -696,13 +636,16 @@ class RemoteTasks:
         self._background.add(running)
         running.add_done_callback(self._background.discard)
 
-    def _remember(self, task: str, connection: RelayConnection) -> None:
-        """Remember in which conversation with a legacy server a task was made."""
+    def _remember(self, created: t.Task | t.TaskCreatedResult, connection: RelayConnection) -> None:
+        """Remember in which conversation with a legacy server a task was made, and keep that as long as the task."""
         conversation = self._relay.connections.conversation(connection)
-        if conversation is not None:
-            if len(self._conversations) >= MAX_REMEMBERED:
-                del self._conversations[next(iter(self._conversations))]
-            self._conversations[task] = conversation
+        if conversation is None or not isinstance(created, t.Task):
+            return
+        if len(self._conversations) >= MAX_REMEMBERED:
+            del self._conversations[next(iter(self._conversations))]
+        self._conversations[created.task_id] = conversation
+        ttl = MAX_KEPT_SECONDS if created.ttl is None else created.ttl / 1000
+        self._relay.connections.keep(conversation, min(ttl, MAX_KEPT_SECONDS))
 
     def _forget(self, task: str, connection: RelayConnection, sent: Sent | None = None) -> None:
         """Stop telling of a task that is over."""
@@ -760,13 +703,6 @@ def _report(call: Call, state: t.DetailedTask) -> None:
     message = None if state.status_message is UNSET else state.status_message
     if message is not None or "total" in numbers:
         call.tell_progress(numbers["progress"], numbers.get("total"), message)
-
-
-async def _soon(waiting: _Waiting) -> None:
-    """Wait a moment for a question."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(QUESTION_SECONDS):
-            await waiting.news.wait()
 
 
 @asynccontextmanager
