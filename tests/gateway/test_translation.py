@@ -14,7 +14,7 @@ from toolwire import Context, Server, testing
 from toolwire.client import Accept, Elicitation
 from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import ProtocolError, ResourceNotFound
 from toolwire.protocol.revisions import MODERN
 
 LEGACY = "2025-11-25"
@@ -101,6 +101,25 @@ async def test_a_code_of_the_servers_own_crosses_with_its_data(front: str, back:
 
 
 @pytest.mark.covers("GW-3.14")
+@pytest.mark.parametrize("front", [MODERN, LEGACY])
+async def test_a_missing_resource_has_the_code_of_the_client_whatever_the_server_says(front: str) -> None:
+    """Old servers in Python answer every failure with the code 0."""
+
+    def listed(request: Any, outlet: Any) -> Raw:
+        return Raw(b'{"resources":[{"uri":"note://today","name":"today"}]}')
+
+    def read(request: Any, outlet: Any) -> Raw:
+        raise ProtocolError(0, "Unknown resource: nothing://here")
+
+    server = FakeServer({"resources/list": listed, "resources/read": read}, capabilities={"resources": {}})
+    gateway = Gateway("front")
+    gateway.add("b", server, revision=LEGACY)
+    async with testing.connect(gateway, revision=front) as (client, _):
+        with pytest.raises(ResourceNotFound) as missing:
+            await client.read_resource("nothing://here")
+    assert missing.value.code == (-32602 if front == MODERN else -32002)
+
+
 @FRONT_AND_BACK
 async def test_a_ping_is_answered_here_where_there_are_pings(front: str, back: str) -> None:
     recorded = Recorded()

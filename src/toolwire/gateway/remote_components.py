@@ -295,7 +295,9 @@ class UnlistedResources(ResourceTemplate):
             except ResourceNotFound:
                 continue
             except (ProtocolError, ToolError) as error:
-                failure = error
+                # Old servers in Python answer an unknown address with the code 0.
+                if not isinstance(error, ProtocolError) or error.code != 0:
+                    failure = error
         raise failure
 
 
