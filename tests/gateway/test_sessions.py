@@ -13,6 +13,7 @@ from tests.gateway.backs import behind
 from toolwire import Client, Context, Server
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
+from toolwire.gateway.remote_server import RemoteServer
 from toolwire.http.asgi import HttpApp
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.stores import Stores
@@ -227,3 +228,27 @@ async def test_the_end_of_a_session_ends_its_session_at_the_server() -> None:
         async with asyncio.timeout(30):
             while len(await kept(counting.server)) > before:
                 await asyncio.sleep(0)
+
+
+async def test_two_servers_of_one_name_keep_their_sessions_apart() -> None:
+    one, two = Counting(), Counting()
+    host = Server("front", secret=SECRET)
+    async with behind(one.server, "http") as first:
+        second = HttpTarget("http://elsewhere/mcp", pool=(pool := AsgiPool(app := two.server.http_app())))
+        for prefix, target in (("x", first), ("y", second)):
+            middle = Server(prefix)
+            middle.mount(RemoteServer("b", target, revision="2025-11-25"))
+            host.mount(middle, prefix=prefix)
+        balancer = Balancer()
+        balancer.apps.append(host.http_app())
+        balancer.pools.append(AsgiPool(balancer.apps[0]))
+        async with client_of(balancer, "2025-11-25") as client:
+            for number in (1, 2):
+                for prefix in ("x", "y"):
+                    assert (await client.call_tool(f"{prefix}_count")).text == str(number)
+            assert 404 not in balancer.statuses
+        await balancer.stop(0)
+        await balancer.close()
+        app.drain()
+        await pool.close()
+        await app.stop()

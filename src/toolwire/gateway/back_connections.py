@@ -17,7 +17,7 @@ import msgspec
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOpener, Resumption, relay_opener
-from toolwire.client.target import Target, fingerprint
+from toolwire.client.target import Target
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
@@ -110,8 +110,6 @@ class BackConnections:
         self._revision = revision
         # Its subscription tells of changes.
         self.shared: Connector = Connector(self._opener(EVERYTHING, _ignore))
-        self.address: str = fingerprint(target.address)
-        """A hash of the address of the server."""
         self._lanes: dict[Conversation, _Lane] = {}
         self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()

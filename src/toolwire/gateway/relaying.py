@@ -25,6 +25,7 @@ from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING
 from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
+from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.held_call import HeldCall
 from toolwire.gateway.held_calls import AnsweredRound, HeldCalls, relayed_for
@@ -217,6 +218,8 @@ class Relay:
         self.name = name
         self.connections = connections
         self.timeout = timeout
+        self.key: str = fingerprint(name, connections.target.address)
+        """The key of the server in the records of sessions. A server at another address has another key."""
         self.held: HeldCalls = HeldCalls(name, connections.take_up, timeout)
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
@@ -333,7 +336,7 @@ class Relay:
         self, call: Call, front: SessionConnection, conversation: Conversation, capabilities: Mapping[str, Any]
     ) -> RelayConnection:
         """Return the connection of a legacy client over HTTP: all processes use one session at the server."""
-        known = front.record.backs.get(self.name)
+        known = front.record.backs.get(self.key)
         connection = await self.connections.of(conversation, capabilities, session=known)
         own = connection.session_id
         if own is None:
@@ -343,8 +346,8 @@ class Relay:
         if known is not None and known.id == own:
             return connection
         try:
-            opened = BackSession(self.connections.address, own, connection.revision)
-            holds = await front.join(self.name, opened, known)
+            opened = BackSession(own, connection.revision)
+            holds = await front.join(self.key, opened, known)
         except (ProtocolError, StoreFull, StoreFailed) as error:
             log.warning("%s: another process will open another session: %s", self.name, error)
             return connection

@@ -224,7 +224,7 @@ class RemoteServer(Server):
         for catalog in (self.catalog, *self.catalog.hosts()):
             hub = catalog.owner.kernel.hub
             hub.watchers.append(self._watch)
-            hub.backs[self.name] = self.back_connections.address
+            hub.backs.append(self.relay.key)
             hub.session_callbacks.append(self.back_connections.end_session)
             self._watched.append(hub)
         for catalog in self.catalog.hosts():
@@ -240,7 +240,7 @@ class RemoteServer(Server):
         for hub in self._watched:
             hub.watchers.remove(self._watch)
             hub.session_callbacks.remove(self.back_connections.end_session)
-            hub.backs.pop(self.name, None)
+            hub.backs.remove(self.relay.key)
         self._watched.clear()
         for catalog in self._listened:
             catalog.listeners.remove(self._host_changed)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
-from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.protocol.sealing import Sealer
@@ -131,9 +130,9 @@ class Endpoint:
         access = self._server.kernel.access
         return lambda uri: access.may_hear(principal, uri)
 
-    def has_backs(self, backs: Mapping[str, BackSession]) -> bool:
+    def has_backs(self, backs: Iterable[str]) -> bool:
         present = self._server.kernel.hub.backs
-        return all(present.get(name) == session.server for name, session in backs.items())
+        return all(key in present for key in backs)
 
     def session_ended(self, session: str) -> None:
         for callback in tuple(self._server.kernel.hub.session_callbacks):

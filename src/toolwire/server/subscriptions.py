@@ -246,8 +246,8 @@ class Hub:
 
         Each may return what the client waits for.
         """
-        self.backs: dict[str, str] = {}
-        """The servers behind this one: their names, and the hashes of their addresses."""
+        self.backs: list[str] = []
+        """The servers behind this one: hashes of their names and addresses."""
         self.session_callbacks: list[Callable[[str], None]] = []
         """Called with the id of each legacy HTTP session that is over."""
         self._of_sessions: dict[str, None] = {}

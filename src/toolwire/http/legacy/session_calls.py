@@ -101,18 +101,18 @@ class SessionConnection:
             return None
         return StateChange(level, state.uris - before, before - state.uris)
 
-    async def join(self, name: str, opened: BackSession, replaces: BackSession | None) -> BackSession:
-        """Note that this session has one at a server behind this one, in place of `replaces`.
+    async def join(self, key: str, opened: BackSession, replaces: BackSession | None) -> BackSession:
+        """Note that this session has one at a server behind this one, whose key this is, in place of `replaces`.
 
         Return the session that all processes use from now on: another one may have opened one meanwhile.
         """
 
         def edit(record: SessionRecord) -> None:
-            if record.backs.get(name) == replaces:
-                record.backs = {**record.backs, name: opened}
+            if record.backs.get(key) == replaces:
+                record.backs = {**record.backs, key: opened}
 
         self.record.backs = (await self._edit(self.token, edit)).backs
-        return self.record.backs.get(name, opened)
+        return self.record.backs.get(key, opened)
 
     def notify(self, method: str, params: Any) -> bool:
         """Send a notification on the stream of the call while that is open, and on the session's own stream after."""

@@ -38,8 +38,6 @@ _HOME_KEY: Final = "toolwire:http:home"
 class BackSession(Struct, array_like=True, frozen=True):
     """The session that a client has at a server behind this one."""
 
-    server: str
-    """The address of the server, as a hash."""
     id: str
     revision: str
 
@@ -56,7 +54,7 @@ class SessionRecord(Struct, omit_defaults=True):
     listened: bool = False
     """Whether the session had a stream of its own, on which its client may have missed something."""
     backs: dict[str, BackSession] = {}
-    """The sessions of this client at servers behind this one, by their names."""
+    """The sessions of this client at servers behind this one, by hashes of their names and addresses."""
     ended: bool = False
     """Set only in a store that did not make the record, where removing the record would say nothing."""
 

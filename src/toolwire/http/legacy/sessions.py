@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -23,7 +23,7 @@ from toolwire.http.legacy.event_log import Resume, parse_event_id
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_calls import SessionCalls, StateChange
-from toolwire.http.legacy.session_records import RENEWAL, BackSession, SessionRecord, SessionRecords
+from toolwire.http.legacy.session_records import RENEWAL, SessionRecord, SessionRecords
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
@@ -95,8 +95,8 @@ class SessionHost(Protocol):
     def hearing(self, principal: Any) -> Callable[[str], bool]:
         """Return a function that says whether a principal may be told of changes of a resource."""
 
-    def has_backs(self, backs: Mapping[str, BackSession]) -> bool:
-        """Return whether the servers behind this one are those at which a session has sessions."""
+    def has_backs(self, backs: Iterable[str]) -> bool:
+        """Return whether all servers at which a session has sessions are behind this one."""
 
     def session_ended(self, session: str) -> None:
         """Take note that a session is over."""
