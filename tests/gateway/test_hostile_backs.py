@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
 from tests.client.fake import FakeServer
-from tests.client.scripted_http import URL, Reply, Request, Script, result, stream
+from tests.client.scripted_http import (
+    DISCOVERED,
+    JSON,
+    STREAM,
+    URL,
+    Reply,
+    Request,
+    Script,
+    event,
+    result,
+    rpc,
+    stream,
+    text,
+)
 from tests.gateway.backs import until
 
 from toolwire import Client, Server, testing
@@ -224,28 +237,120 @@ async def test_lists_that_change_all_the_time_are_offered_all_the_same() -> None
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
-async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same() -> None:
+RUN = {"name": "run", "inputSchema": {"type": "object"}}
+
+
+def over_http(requests: list[str] | None = None, **answers: Any) -> HttpTarget:
+    """Make a modern server with the tool `run`. `answers` has what it answers differently, by method."""
+    counts: dict[str, int] = {}
+
+    def answer(request: Request) -> Any:
+        method = request.rpc.replace("/", "_")
+        counts[method] = counts.get(method, 0) + 1
+        if requests is not None:
+            requests.append(request.rpc)
+        other = answers.get(method)
+        if other is not None:
+            return other(request, counts[method]) if callable(other) else other
+        if method == "server_discover":
+            told = {"listChanged": "subscriptions_listen" in answers}
+            return result(request, **{**DISCOVERED, "capabilities": {"tools": told}})
+        if method == "tools_list":
+            return listed(request)
+        return result(request, content=text("ok")) if method == "tools_call" else Reply(400)
+
+    return HttpTarget(URL, pool=AsgiPool(Script(answer)))
+
+
+def listed(request: Request, tools: Any = (RUN,), cursor: str | None = None) -> Reply:
+    return result(request, tools=tools, nextCursor=cursor, ttlMs=0, cacheScope="private")
+
+
+def breaking_off(*pieces: bytes, headers: Any = STREAM) -> Callable[..., Reply]:
+    """Make answers that begin and end too early."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+        raise ConnectionError("the server died")
+
+    return lambda request, count: Reply(headers=headers, body=body())
+
+
+def logged() -> bytes:
+    params = {"level": "info", "data": "x"}
+    return event(rpc(method="notifications/message", params=params))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"server_discover": Reply(500, body=b"no")},
+        {"server_discover": Reply(headers={"content-type": "text/html"}, body=b"<html>")},
+        {"server_discover": lambda request, count: Reply(body=rpc(id=4711, result=DISCOVERED))},
+        {"server_discover": breaking_off(headers=JSON)},
+        {"server_discover": Reply(body=b'{"a":' * 10_000)},
+        {"tools_list": Reply(503)},
+        {"tools_list": lambda request, count: listed(request, {"run": RUN})},
+        {"tools_list": lambda request, count: listed(request, [7, None, RUN])},
+        {"tools_list": lambda request, count: Reply(body=rpc(id=4711, result={"tools": [RUN]}))},
+        {"tools_list": breaking_off(b'{"jsonrpc":', headers=JSON)},
+    ],
+)
+async def test_a_server_that_fails_before_it_has_listed_anything(answers: dict[str, Any]) -> None:
+    gateway = pair(over_http(**answers))
+    async with testing.connect(gateway) as (client, _):
+        assert [tool.name for tool in await client.list_tools()] == ["good_fine"]
+        assert gateway.backs["bad"].state == "away"
+        with pytest.raises(ProtocolError, match="the list of the server 'bad' is missing"):
+            await client.call_tool("bad_run")
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (breaking_off(headers=JSON), "broke off"),
+        (breaking_off(b'{"jsonrpc":', headers=JSON), "broke off"),
+        (breaking_off(), "broke off"),
+        (breaking_off(logged()), "broke off"),
+        (lambda request, count: stream(logged()), "ended its stream before it answered"),
+        (lambda request, count: Reply(body=rpc(id=4711, result={"content": []})), "something else than an answer"),
+        (lambda request, count: Reply(body=2 * rpc(id=request.id, result={"content": []})), "something else"),
+        (lambda request, count: stream(event(rpc(id=4711, result={}))), "ended its stream before it answered"),
+        (Reply(headers={"content-type": "text/html"}, body=b"<html>"), "something else than an answer"),
+        (Reply(body=b"\xff\xfe"), "something else than an answer"),
+        (Reply(500, body=b"boom"), "answered with status 500"),
+        (Reply(401, body=b"who"), "refused with status 401"),
+        (Reply(302, headers={"location": "http://elsewhere.example/mcp"}), "which is not followed"),
+    ],
+)
+async def test_a_server_that_fails_in_a_call(answer: Any, says: str) -> None:
     requests: list[str] = []
+    async with testing.connect(pair(over_http(requests, tools_call=answer))) as (client, _):
+        failed = await client.call_tool("bad_run")
+        assert failed.is_error and says in failed.text, failed.text
+        assert "The server 'bad' behind this one failed" in failed.text
+        assert requests.count("tools/call") == 1
+        assert await client.call_tool("good_fine", returns=str) == "fine"
 
-    def answer(request: Request) -> Reply:
-        requests.append(request.rpc)
-        if request.rpc == "server/discover":
-            return result(
-                request,
-                supportedVersions=[MODERN],
-                capabilities={"tools": {"listChanged": True}},
-                serverInfo={"name": "far", "version": "1"},
-                ttlMs=0,
-                cacheScope="private",
-            )
-        if request.rpc == "tools/list":
-            tools = [{"name": "run", "inputSchema": {"type": "object"}}]
-            return result(request, tools=tools, ttlMs=0, cacheScope="private")
-        if request.rpc == "subscriptions/listen":
-            return stream()
-        return result(request, content=[{"type": "text", "text": "ok"}])
 
-    gateway = pair(HttpTarget(URL, pool=AsgiPool(Script(answer))))
+@pytest.mark.parametrize(
+    "cursor", [lambda count: f"c{count}", lambda count: "c", lambda count: "ab"[count % 2]], ids=["new", "same", "two"]
+)
+async def test_lists_without_an_end_end(cursor: Callable[[int], str]) -> None:
+    requests: list[str] = []
+    target = over_http(requests, tools_list=lambda request, count: listed(request, cursor=cursor(count)))
+    async with testing.connect(pair(target)) as (client, _):
+        assert {tool.name for tool in await client.list_tools()} == {"bad_run", "good_fine"}
+        assert requests.count("tools/list") <= remote_server.MAX_PAGES
+        assert (await client.call_tool("bad_run")).text == "ok"
+
+
+@pytest.mark.parametrize("broken", [stream(), breaking_off(), Reply(404), Reply(body=b"[]")])
+async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same(broken: Any) -> None:
+    requests: list[str] = []
+    gateway = pair(over_http(requests, subscriptions_listen=broken))
     async with testing.connect(gateway) as (client, _):
         assert (await client.call_tool("bad_run")).text == "ok"
         assert gateway.backs["bad"].state == "ready"
@@ -253,13 +358,12 @@ async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same() ->
 
 
 async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Each begins only when it has waited for the other.
-    monkeypatch.setattr(remote_server, "LIST_SECONDS", 0.05)
-    # Each ends only when it has waited for the other, too.
+    # Each ends only when it has waited for the other.
     monkeypatch.setattr(targets, "GRACE_SECONDS", 0.05)
     one, two = Gateway("one"), Gateway("two")
-    one.add(healthy_tool("first")).add("two", two)
-    two.add(healthy_tool("second")).add("one", one)
+    # Each begins only when it has waited for the other, too.
+    one.add(healthy_tool("first")).add("two", two, list_timeout=0.05)
+    two.add(healthy_tool("second")).add("one", one, list_timeout=0.05)
     async with Client(one) as client:
         async with asyncio.timeout(30):
             while "circle" not in f"{one.backs['two'].error} {two.backs['one'].error}":
