@@ -193,7 +193,6 @@ async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
     assert "is away" not in caplog.text
 
 
-@pytest.mark.covers("GW-11.15")
 class _Gone(Target):
     """A server that cannot be reached."""
 
@@ -357,6 +356,7 @@ async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same(brok
         assert requests.count("subscriptions/listen") == 1
 
 
+@pytest.mark.covers("GW-11.15")
 async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each ends only when it has waited for the other.
     monkeypatch.setattr(targets, "GRACE_SECONDS", 0.05)
