@@ -70,6 +70,7 @@ async def test_each_server_says_how_it_is_used(revision: str) -> None:
         assert client.instructions is None
 
 
+@pytest.mark.covers("GW-1.6")
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
 async def test_each_server_is_reached_by_its_name(revision: str) -> None:
     seen: list[float] = []
@@ -249,6 +250,7 @@ async def test_a_resource_that_its_server_no_longer_lists_is_looked_for_again() 
         assert (await client.read_resource("memo://a"))[0].text == "a of b"
 
 
+@pytest.mark.covers("GW-1.6")
 async def test_a_server_that_is_away_is_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit(3)")
@@ -298,6 +300,7 @@ async def test_servers_that_are_all_away_are_an_error() -> None:
     await client.close()
 
 
+@pytest.mark.covers("GW-1.6")
 async def test_a_client_may_have_any_number_of_servers() -> None:
     servers = {f"s{number}": make(str(number)) for number in range(120)}
     async with Client(servers) as client:

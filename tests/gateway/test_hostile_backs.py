@@ -174,6 +174,7 @@ async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplo
     assert "is left out" in caplog.text
 
 
+@pytest.mark.covers("GW-12.3")
 async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,6 +216,7 @@ async def test_a_name_of_a_server_that_never_listed_it_names_the_server(front: s
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
+@pytest.mark.covers("GW-12.3")
 async def test_lists_that_change_all_the_time_are_offered_all_the_same() -> None:
     """Each reading finds that the lists have changed again."""
     readings = 0
@@ -346,6 +348,7 @@ async def test_lists_without_an_end_end(cursor: Callable[[int], str]) -> None:
         assert (await client.call_tool("bad_run")).text == "ok"
 
 
+@pytest.mark.covers("GW-12.3")
 @pytest.mark.parametrize("broken", [stream(), breaking_off(), Reply(404), Reply(body=b"[]")])
 async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same(broken: Any) -> None:
     requests: list[str] = []

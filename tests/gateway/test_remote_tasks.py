@@ -91,6 +91,7 @@ async def through(
 # --- the life of a task ---
 
 
+@pytest.mark.covers("GW-3.15")
 @cells
 async def test_a_task_crosses_with_its_result(front: str, back: str, far: str) -> None:
     held = held_tools()
@@ -109,6 +110,7 @@ async def test_a_task_crosses_with_its_result(front: str, back: str, far: str) -
     assert held.seen == [("done", True)]
 
 
+@pytest.mark.covers("GW-3.15")
 @cells
 async def test_questions_of_a_task_cross(front: str, back: str, far: str) -> None:
     held = held_tools()
@@ -131,6 +133,7 @@ async def test_questions_of_a_task_cross(front: str, back: str, far: str) -> Non
         assert all(each["params"]["_meta"][RELATED] == {"taskId": task} for each in client.requests)
 
 
+@pytest.mark.covers("GW-3.15")
 @cells
 async def test_cancelling_a_task_reaches_the_server(front: str, back: str, far: str) -> None:
     held = held_tools()
@@ -163,6 +166,7 @@ async def test_the_error_of_a_tool_and_of_the_protocol_cross(front: str, back: s
         assert (error["code"], error["message"], error["data"]) == (-32099, "not like this", {"why": "because"})
 
 
+@pytest.mark.covers("GW-11.3")
 @pytest.mark.parametrize("back", DIALECTS)
 @pytest.mark.parametrize("middle", DIALECTS)
 @pytest.mark.parametrize("front", DIALECTS)
@@ -336,6 +340,7 @@ async def test_a_modern_client_listens_to_tasks(back: str, near: Over) -> None:
 # --- names ---
 
 
+@pytest.mark.covers("GW-4.7")
 @pairs
 async def test_a_name_opens_on_every_replica_and_for_nobody_else(front: str, back: str) -> None:
     held, ann, bob = held_tools(), Principal("ann"), Principal("bob")
@@ -358,6 +363,7 @@ async def test_a_name_opens_on_every_replica_and_for_nobody_else(front: str, bac
         assert text_in(await outcome(second, task)) == "held x"
 
 
+@pytest.mark.covers("GW-4.7")
 @backs
 async def test_tasks_are_listed_for_their_owner_only(back: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_elsewhere, "PAGE", 2)

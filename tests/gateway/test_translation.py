@@ -100,7 +100,7 @@ async def test_a_code_of_the_servers_own_crosses_with_its_data(front: str, back:
     assert (raised.value.code, raised.value.message, raised.value.data) == (-32077, "wrong", {"detail": 1})
 
 
-@pytest.mark.covers("GW-3.14")
+@pytest.mark.covers("GW-3.17")
 @pytest.mark.parametrize("front", [MODERN, LEGACY])
 async def test_a_missing_resource_has_the_code_of_the_client_whatever_the_server_says(front: str) -> None:
     """Old servers in Python answer every failure with the code 0."""
@@ -120,6 +120,7 @@ async def test_a_missing_resource_has_the_code_of_the_client_whatever_the_server
     assert missing.value.code == (-32602 if front == MODERN else -32002)
 
 
+@pytest.mark.covers("GW-3.14")
 @FRONT_AND_BACK
 async def test_a_ping_is_answered_here_where_there_are_pings(front: str, back: str) -> None:
     recorded = Recorded()
