@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import Command
-from tests.gateway.backs import everything
+from tests.gateway.backs import Away, everything, one
 from tests.http_process import started
 
-from toolwire import Client, testing
+from toolwire import Client, Gateway, testing
 from toolwire.protocol.revisions import MODERN
 
 COMMAND = (sys.executable, "-m", "toolwire", "gateway")
@@ -53,3 +53,14 @@ def test_wrong_use_is_named(toolwire: Command, words: tuple[str, ...], status: i
     done = toolwire("gateway", *words)
     assert done.status == status
     assert text in done.err
+
+
+def test_servers_that_a_gateway_cannot_reach_are_named(toolwire: Command) -> None:
+    gateway = Gateway("front").add("gone", Away()).add("there", one("t", "run"))
+    toolwire.serves(gateway)
+    done = toolwire("list", "server")
+    assert "there_run" in done.out
+    assert done.err.endswith("toolwire: the lists are not complete: this gateway cannot reach gone\n")
+    done = toolwire("call", "server", "gone_run")
+    assert done.status == 2
+    assert "the server has no tool 'gone_run'; it has there_run, and cannot reach gone" in done.err

@@ -29,9 +29,9 @@ from toolwire.client.target import Link
 from toolwire.gateway import Gateway, remote_server
 from toolwire.gateway.remote_server import GATEWAYS_KEY
 from toolwire.protocol import types as t
+from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.catalog import MISSING_KEY
 
 FRONT_AND_BACK = pytest.mark.parametrize(
     ("front", "back", "far"), [(front, back, far) for front in REVISIONS for back in REVISIONS for far in OVER]

@@ -13,10 +13,10 @@ from tests.gateway.backs import Away, Recorded, behind, gateway_before, listens,
 from toolwire import Client, Gateway, Policy, Server, ToolResult, testing
 from toolwire.gateway import remote_server
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN
 from toolwire.server import list_changes
-from toolwire.server.catalog import MISSING_KEY
 from toolwire.server.components import Cache
 
 ERAS = (MODERN, "2025-11-25")
@@ -120,6 +120,23 @@ async def test_a_server_that_comes_back_soon_is_no_change() -> None:
         await until(lambda: gateway.backs["fragile"].state == "ready")
         assert await client.call_tool("fragile_run", returns=str) == "b"
         assert announced(wire) == 0
+
+
+@FRONT_AND_BACK
+async def test_somebody_who_asks_for_a_list_makes_the_next_attempt_come_sooner(
+    front: str, back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_server, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(remote_server.Backoff, "after", lambda self, retry: 600.0)
+    target = Away(one("b", "run"))
+    gateway = Gateway("front").add("late", target, revision=back)
+    async with testing.connect(gateway, revision=front) as (client, _):
+        assert await names(client) == []
+        target.is_there = True
+        async with client.listen(tools=True) as changes:
+            await client.list_tools()
+            assert await told(changes) == "tools"
+        assert await names(client) == ["late_run"]
 
 
 async def test_a_call_that_fails_shows_that_its_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

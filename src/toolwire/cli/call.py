@@ -39,9 +39,9 @@ def main(arguments: Namespace) -> int:
 async def _call(arguments: Namespace) -> int:
     out = screen.results(arguments.color)
     async with request.opened(arguments) as asked:
-        tool, known = await catalogue.find_tool(asked.client, arguments.tool or "")
+        tool, found = await catalogue.find_tool(asked.client, arguments.tool or "")
         if tool is None:
-            raise request.unknown("tool", arguments.tool, known)
+            raise request.unknown("tool", arguments.tool, [each.name for each in found.tools], found.missing)
         given = key_values.arguments(arguments.arguments, tool.input_schema)
         values = await asked.complete(given, tool.input_schema, unchecked=arguments.unchecked)
         try:

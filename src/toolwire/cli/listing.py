@@ -48,6 +48,9 @@ async def _list(arguments: Namespace) -> int:
             _show(out, client, found, kinds, everything=arguments.all)
     for kind in found.cut:
         screen.note(f"toolwire: the server has more than {catalogue.MOST:,} {kind}; the rest was not fetched")
+    if found.missing:
+        names = ", ".join(short(name) for name in found.missing)
+        screen.note(f"toolwire: the lists are not complete: this gateway cannot reach {names}")
     return DONE
 
 

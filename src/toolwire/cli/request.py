@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -112,13 +112,18 @@ async def opened(arguments: Namespace) -> AsyncIterator[OpenRequest]:
         yield request
 
 
-def unknown(noun: str, name: str | None, known: list[str]) -> UsageError:
-    """Return the error for a component that the server does not have, or that was not named."""
+def unknown(noun: str, name: str | None, known: list[str], missing: Sequence[str] = ()) -> UsageError:
+    """Return the error for a component that the server does not have, or that was not named.
+
+    `missing` are the servers behind a gateway that it cannot reach: the component may be there.
+    """
     has = f"{', '.join(known[:_NAMES]) or 'none'}{', …' if len(known) > _NAMES else ''}"
+    if missing:
+        has += f", and cannot reach {', '.join(missing)}"
     if name is None:
         return UsageError(f"name a {noun}; the server has {has}")
     close = nearest(name, known)
-    if close is not None:
+    if close is not None and not missing:
         return UsageError(f"the server has no {noun} {name!r}; did you mean {close!r}?")
     return UsageError(f"the server has no {noun} {name!r}; it has {has}")
 

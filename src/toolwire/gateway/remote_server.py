@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
@@ -42,6 +42,7 @@ from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
+from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import (
     METHOD_NOT_FOUND,
     InvalidResponse,
@@ -53,7 +54,7 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.catalog import MISSING_KEY, Catalog, SkillSet
+from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component
 from toolwire.server.server import Server
 
@@ -181,6 +182,7 @@ class RemoteServer(Server):
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Event = asyncio.Event()
         self._wanted: asyncio.Event = asyncio.Event()
+        self._asked_for: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._is_outdated = False
         self._readings: deque[float] = deque(maxlen=READINGS_A_SECOND)
@@ -219,7 +221,7 @@ class RemoteServer(Server):
             return
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._list_timeout
-        self._first, self._wanted = asyncio.Event(), asyncio.Event()
+        self._first, self._wanted, self._asked_for = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_settled = False
         for catalog in (self.catalog, *self.catalog.hosts()):
             hub = catalog.owner.kernel.hub
@@ -299,7 +301,15 @@ class RemoteServer(Server):
                 self._is_told = False
             if loop.time() - begun >= WORKS_SECONDS:
                 backoff.reset()
-            await asyncio.sleep(backoff.after(None))
+            await self._pause(backoff.after(None))
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next attempt. Somebody who asks for a list makes it come sooner."""
+        self._asked_for.clear()
+        await asyncio.sleep(min(seconds, LEAST_SECONDS))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds - LEAST_SECONDS):
+                await self._asked_for.wait()
 
     async def _follow(self, connection: ClientConnection) -> None:
         """Read the lists, and hear of changes until the connection ends or the lists have to be read again.
@@ -373,7 +383,8 @@ class RemoteServer(Server):
         try:
             return await subscription.__aenter__()
         except (ProtocolError, Timeout, InvalidResponse, TransportError) as error:
-            log.warning("%s does not tell of its changes: %s", self.name, error)
+            if self.state != "away":  # One line is enough for a server that is away.
+                log.warning("%s does not tell of its changes: %s", self.name, error)
             # A server that is gone shows when its lists are read.
             self._listens_from = asyncio.get_running_loop().time() + LISTEN_SECONDS
             return None
@@ -444,6 +455,8 @@ class RemoteServer(Server):
 
     def freshen(self) -> Awaitable[None] | None:
         """Read lists again that are older than the other server allows. Nobody waits where it announces changes."""
+        if self.state == "away":
+            self._asked_for.set()
         ttl = None if self._lists is None else self._lists.ttl
         if ttl is None or self.state != "ready" or (self._reading is not None and not self._reading.done()):
             return None

@@ -12,6 +12,8 @@ from hashlib import blake2b
 
 from toolwire.protocol.sealing import decode_base64url, encode_base64url
 
+#: `_meta` of a list: the servers behind this one whose components are missing in it, or may be out of date.
+MISSING_KEY = "io.toolwire/missing"
 #: Room for a key of 8 KiB, the longest URI that a template can match, in any script.
 MAX_CURSOR_LENGTH = 48 * 1024
 _CHECKSUM_BYTES = 6

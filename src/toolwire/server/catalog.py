@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from msgspec import Struct
 
-from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
+from toolwire.protocol.cursors import MISSING_KEY, decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.server.call import OwnServer
@@ -41,8 +41,6 @@ FAMILY: Final = {
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
 
-#: `_meta` of a list: the servers whose components are missing in it, or may be out of date.
-MISSING_KEY: Final = "io.toolwire/missing"
 #: Permission sets whose lists are kept in order.
 MAX_ORDERS: Final = 1024
 

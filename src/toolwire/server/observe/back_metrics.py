@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.server.call import Call
-from toolwire.server.catalog import MISSING_KEY
 from toolwire.server.hops import Hop
 from toolwire.server.metrics import Metrics, Series, head, sample
 from toolwire.server.observe.audit import ObservedServer
