@@ -31,10 +31,12 @@ from tests.server.tasks.talking import (
     talk,
     text_in,
 )
-from tests.wireclient import MODERN, Message, WireClient
+from tests.wireclient import MODERN, Message, WireClient, modern_meta
 
 from toolwire import Context, Limits, Policy, Server, ToolResult
 from toolwire.auth import Principal
+from toolwire.client import relay
+from toolwire.client.relay import RelayConnection
 from toolwire.client.target import Link
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, back_connections
@@ -532,3 +534,33 @@ async def test_a_task_that_nobody_asked_for_is_an_error() -> None:
     server, bare = lying({"resultType": "task", **TASK}), {"extensions": {"x/y": {}}}
     async with before(server, MODERN) as gateway, talk(gateway, MODERN, capabilities=bare) as client:
         assert "The server 'b' behind this one failed" in text_in(await client.call("go"))
+
+
+@pytest.mark.parametrize("front", [*DIALECTS, "2025-06-18"])
+async def test_nothing_is_kept_of_tasks_that_are_over(front: str) -> None:
+    held, host, opened = held_tools(), Server("front", limits=Limits(task_window=5.0)), []
+    held.go.set()
+
+    class Noted(RelayConnection):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            opened.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relay, "RelayConnection", Noted)
+        remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
+        host.mount(remote)
+        async with talk(host, front) as client:
+            for _ in range(3):
+                wish: Message = {"task": {}} if front == CORE else {}
+                result = await client.call("only" if front != CORE else "hold", _meta=_token(client), **wish)
+                if "task" in result or "taskId" in result:
+                    await outcome(client, result.get("task", result)["taskId"])
+            assert len(opened) == 2
+            assert [(each.reports, each.on_task_status, each.calls) for each in opened] == [({}, {}, {})] * 2
+
+
+def _token(client: WireClient) -> Message:
+    return (
+        modern_meta(client.capabilities, progress_token="mine") if client.revision == MODERN else {"progressToken": 1}
+    )

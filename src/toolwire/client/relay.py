@@ -111,7 +111,7 @@ class RelayConnection(ClientConnection):
         """Gets the notifications that belong to no call in flight."""
         self.on_request: OnRequest | None = None
         """Answers the questions that belong to no call in flight."""
-        self.on_task_status: dict[str, Callable[[t.TaskStatusNotificationParams], None]] = {}
+        self.on_task_status: dict[str, Callable[[t.TaskStatusNotificationParams], Any]] = {}
         """Gets the status of tasks that were made on this connection, by their ids."""
         self._used = asyncio.Event()
         self.level: t.LoggingLevel | None = None

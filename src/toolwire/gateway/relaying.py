@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -142,8 +142,8 @@ class Sent(Struct, eq=False):
     """Whether somebody here waits for a task that the client cannot take: see `TaskNeeded`."""
     about_task: AboutTask | None = None
     """The task that the request is about; None for a request that is about none."""
-    progress_token: RequestId | None = None
-    """The token by which the server reports the progress of a task that it made; None where nobody wants it."""
+    stop_reports: Callable[[], None] | None = None
+    """Ends the reports of a legacy server on a task; None where nobody wants them."""
 
 
 class AboutTask(Struct, eq=False):
@@ -418,9 +418,9 @@ class Relay:
                 members = {**members, "task": sent.task}
                 if wants_progress:
                     # 2025-11-25 tasks: the token stays valid after the answer.
-                    sent.progress_token, wants_progress = token, False
-                    ends = sent.can_wait or call.request.modern
+                    wants_progress, ends = False, sent.can_wait or call.request.modern
                     connection.reports[identifier] = _reporting(call) if ends else reporting_task(call)
+                    sent.stop_reports = partial(_discard, connection.reports, identifier)
             await _set_level(call, connection)
             connection.on_notice = _telling_client(call)
             connection.on_request = _answering(call)
@@ -842,6 +842,10 @@ def _reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
         call.tell_progress(params.progress, total, None if params.message is UNSET else params.message)
 
     return report
+
+
+def _discard(reports: dict[RequestId, Any], token: RequestId) -> None:
+    reports.pop(token, None)
 
 
 def reporting_task(call: Call) -> Callable[[t.ProgressNotificationParams], None]:

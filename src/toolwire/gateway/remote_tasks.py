@@ -82,6 +82,8 @@ _POLL: Final = 1.0
 _SHORTEST_POLL: Final = 0.02
 _LONGEST_POLL: Final = 60.0
 
+_OVER: Final = tuple(Raw(msgspec.json.encode(status)) for status in sorted(TERMINAL))
+
 _encode = msgspec.json.encode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 W = TypeVar("W", bound=t.Wire)
@@ -108,6 +110,13 @@ class _Told(t.TaskFields, kw_only=True):
     meta: Any = msgspec.field(default=UNSET, name="_meta")
 
 
+class _Telling(NamedTuple):
+    """The ways in which a legacy server tells of a task."""
+
+    connection: RelayConnection
+    stop_reports: Callable[[], None] | None
+
+
 class RemoteTasks:
     """The tasks of one server."""
 
@@ -119,6 +128,8 @@ class RemoteTasks:
         # and nowhere else.
         self._conversations: dict[str, Conversation] = {}
         self._waiting = WaitingTasks()
+        # The tasks of a legacy server whose legacy clients are told of them.
+        self._told: dict[str, _Telling] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
@@ -163,25 +174,29 @@ class RemoteTasks:
     ) -> Any:
         legacy = not call.request.modern
         sent.task = call.params.task if legacy else Raw(b"{}")
-        answer = await self._relay.send(call, "tools/call", sent, headers)
-        created = created_task(answer)
-        if created is None:
-            result = tool.outcome(call, answer)
-            # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
-            return await host.ended(call, result) if legacy else result
-        if not answer.connection.modern:
-            self._remember(created, answer.connection)
-        name = self._named(call, created)
-        await host.keep(call, name)
-        if legacy:
-            self._tell_client(call, name, created.task_id, answer, sent)
-            if isinstance(created, t.TaskCreatedResult):
-                return t.CreateTaskResult(task=as_core(created, name, t.Task))
-            return created_under(answer, name)
-        if answer.connection.modern:
-            return created_under(answer, name)
-        assert isinstance(created, t.Task)
-        return await self._within(call, tool, created, name, host.window if way == "may" else 0.0)
+        try:
+            answer = await self._relay.send(call, "tools/call", sent, headers)
+            created = created_task(answer)
+            if created is None:
+                result = tool.outcome(call, answer)
+                # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
+                return await host.ended(call, result) if legacy else result
+            if not answer.connection.modern:
+                self._remember(created, answer.connection)
+            name = self._named(call, created)
+            await host.keep(call, name)
+            if legacy:
+                self._tell_client(call, name, created.task_id, answer.connection, sent)
+                if isinstance(created, t.TaskCreatedResult):
+                    return t.CreateTaskResult(task=as_core(created, name, t.Task))
+                return created_under(answer, name)
+            if answer.connection.modern:
+                return created_under(answer, name)
+            assert isinstance(created, t.Task)
+            return await self._within(call, tool, created, name, host.window if way == "may" else 0.0)
+        finally:
+            if sent.stop_reports is not None:
+                sent.stop_reports()
 
     async def _call_without_task(
         self, call: Call, tool: RemoteTool, sent: Sent, headers: Callable[[], Mapping[str, str]]
@@ -211,7 +226,8 @@ class RemoteTasks:
             self._in_background(self._cancel_quietly(call, task))
             raise
         finally:
-            self._forget(task.id, answer.connection, sent)
+            if sent.stop_reports is not None:
+                sent.stop_reports()
 
     def _named(self, call: Call, created: t.Task | t.TaskCreatedResult) -> str:
         """Return the name by which the client knows a task."""
@@ -272,12 +288,14 @@ class RemoteTasks:
             about.waiting = RelayedCall(self._asking(call, task), task=task.id)
         answer = await self._send(call, call.method, task, about, members_sent(call))
         if call.method == "tasks/result":
-            self._forget(task.id, answer.connection)
+            self._stop_telling(task.id)
             return with_related(self._result(call, task, answer), call.params.task_id)
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
         if "taskId" in members:
             members["taskId"] = call.params.task_id
+        if members.get("status") in _OVER:
+            self._stop_telling(task.id)
         if "result" in members:
             members["result"] = self._inlined(call, task, members["result"], answer.connection)
         return without_connection(members)
@@ -455,30 +473,38 @@ class RemoteTasks:
 
     # --- telling clients of changes ---
 
-    def _tell_client(self, call: Call, name: str, task: str, answer: Answer, sent: Sent) -> None:
+    def _tell_client(self, call: Call, name: str, task: str, connection: RelayConnection, sent: Sent) -> None:
         """2025-11-25 tasks, status notification: tell the client of a task what the server tells of it."""
         notify = getattr(call.outlet.connection, "notify", None)
         if notify is None:
             return
-        connection = answer.connection
 
-        def tell(state: t.TaskStatusNotificationParams) -> None:
+        def tell(state: t.TaskStatusNotificationParams) -> bool:
             if state.status in TERMINAL:
-                self._forget(task, connection, sent)
+                self._stop_telling(task)
             state.task_id = name
             told = state if call.mask is None else call.mask(state)
-            notify("notifications/tasks/status", shape(told, call.revision))
+            return bool(notify("notifications/tasks/status", shape(told, call.revision)))
 
         if not connection.modern:
-            if len(connection.on_task_status) >= MAX_REMEMBERED:
-                del connection.on_task_status[next(iter(connection.on_task_status))]
+            if len(self._told) >= MAX_REMEMBERED:
+                self._stop_telling(next(iter(self._told)))
             connection.on_task_status[task] = tell
+            self._told[task] = _Telling(connection, sent.stop_reports)
+            sent.stop_reports = None
         elif len(self._followers) < MAX_FOLLOWED:
-            report = reporting_task(call)
-            following = asyncio.ensure_future(self._follow(call, task, tell, report))
+            following = asyncio.ensure_future(self._follow(call, task, tell, reporting_task(call)))
             self._followers[task] = following
             self._news[task] = asyncio.Event()
             following.add_done_callback(lambda _: self._unfollow(task))
+
+    def _stop_telling(self, task: str) -> None:
+        """Stop telling of a task of a legacy server: it is over."""
+        telling = self._told.pop(task, None)
+        if telling is not None:
+            telling.connection.on_task_status.pop(task, None)
+            if telling.stop_reports is not None:
+                telling.stop_reports()
 
     def _unfollow(self, task: str) -> None:
         self._followers.pop(task, None)
@@ -490,7 +516,7 @@ class RemoteTasks:
         self,
         call: Call,
         task: str,
-        tell: Callable[[t.TaskStatusNotificationParams], None],
+        tell: Callable[[t.TaskStatusNotificationParams], bool],
         report: Callable[[t.ProgressNotificationParams], None],
     ) -> None:
         """Hear of one task of a modern server, and tell its legacy client."""
@@ -506,7 +532,8 @@ class RemoteTasks:
                     core = as_core(state, task, t.TaskStatusNotificationParams)
                     if core.status != announced:
                         announced = core.status
-                        tell(core)
+                        if not tell(core):
+                            return  # The client is gone.
                     if core.status in TERMINAL:
                         return
         except (ToolwireError, msgspec.ValidationError) as error:
@@ -557,13 +584,13 @@ class RemoteTasks:
                 for each, name in names.items():
                     with suppress(ToolwireError):
                         answer = await self._send(call, "tasks/get", RemoteTask(each))
-                        tell(name, self._told(call, msgspec.json.decode(answer.raw), name))
+                        tell(name, self._notification(call, msgspec.json.decode(answer.raw), name))
                 continue
             named = names.get(change.params.get("taskId", ""))
             if named is not None:
-                tell(named, self._told(call, dict(change.params), named))
+                tell(named, self._notification(call, dict(change.params), named))
 
-    def _told(self, call: Call, members: dict[str, Any], name: str) -> dict[str, Any]:
+    def _notification(self, call: Call, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name
         members.pop("resultType", None)
         connection = self._relay.connections.shared.connection
@@ -646,12 +673,6 @@ class RemoteTasks:
         self._conversations[created.task_id] = conversation
         ttl = MAX_KEPT_SECONDS if created.ttl is None else created.ttl / 1000
         self._relay.connections.keep(conversation, min(ttl, MAX_KEPT_SECONDS))
-
-    def _forget(self, task: str, connection: RelayConnection, sent: Sent | None = None) -> None:
-        """Stop telling of a task that is over."""
-        connection.on_task_status.pop(task, None)
-        if sent is not None and sent.progress_token is not None:
-            connection.reports.pop(sent.progress_token, None)
 
     # --- results ---
 

@@ -18,7 +18,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
-from toolwire.protocol.sealing import BadSeal
+from toolwire.protocol.sealing import VERSION, BadSeal
 from toolwire.protocol.tasks import Record
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
@@ -116,7 +116,7 @@ class TasksElsewhere:
 
     def find(self, call: Call, name: str) -> ForeignTask | None:
         """Return a task behind this server; None where the name is not that of one."""
-        return None if not self._owners() else opened_name(call, name)
+        return opened_name(call, name) if name.startswith(VERSION) else None
 
     def _owners(self) -> list[ForeignTasks]:
         catalog = self._kernel.catalog
