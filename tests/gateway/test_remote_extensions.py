@@ -343,3 +343,29 @@ async def test_an_extension_comes_through_several_gateways(front: str, middle: s
     async with Client(gateway, revision=front, extensions={NOTES: {}}) as client:
         assert client.capabilities["extensions"] == {NOTES: {"depth": 3}}
         assert (await client.request("notes/find", {"text": "x"}))["found"] == {"text": "x"}
+
+
+@pytest.mark.parametrize("front", CARRYING)
+async def test_a_method_of_an_extension_may_ask_its_client(front: str) -> None:
+    server = Server("back")
+    extension = server.extension(NOTES)
+    extension.result_types.add("input_required")
+
+    @extension.method("notes/ask")
+    async def ask(params: RequestParams, ctx: Context) -> dict[str, Any]:
+        if "inputResponses" not in params.extra:
+            schema = {"type": "object", "properties": {"value": {"type": "string"}}}
+            question = {"mode": "form", "message": "Which?", "requestedSchema": schema}
+            asked = {"which": {"method": "elicitation/create", "params": question}}
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": "mine"}
+        answer = params.extra["inputResponses"]["which"]["content"]["value"]
+        return {"said": [params.extra["requestState"], params.extra["text"], answer]}
+
+    async def choose(message: str, schema: Any) -> dict[str, str]:
+        return {"value": "this"}
+
+    async with (
+        gateway_before(server, "memory", MODERN) as gateway,
+        Client(gateway, revision=front, extensions={NOTES: {}}, elicit=choose) as client,
+    ):
+        assert (await client.request("notes/ask", {"text": "x"}))["said"] == ["mine", "x", "this"]

@@ -420,3 +420,13 @@ def test_a_retry_is_the_same_request_with_answers_and_the_state_unchanged() -> N
     again = retry_params(retried, t.InputRequiredResult(input_requests={"k": t.ListRootsRequest()}), {})
     assert again.request_state is UNSET
     assert again.input_responses is UNSET
+
+
+def test_a_state_is_bound_to_members_that_no_type_knows() -> None:
+    """MRTR-6: the request of an extension's method is its method and all its members."""
+    one, same, other = (
+        t.decode(t.RoundRequestParams, text)
+        for text in ('{"text":"x"}', '{"text":"x","requestState":"s","inputResponses":{}}', '{"text":"y"}')
+    )
+    assert request_digest("notes/ask", one) == request_digest("notes/ask", same)
+    assert request_digest("notes/ask", one) != request_digest("notes/ask", other)
