@@ -11,8 +11,10 @@ from tests.gateway.backs import OVER, Recorded, behind, gateway_before, until
 from tests.skills.folders import write
 
 from toolwire import Client, Server
+from toolwire.client.target import Link
+from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN
 
 #: The revisions whose capabilities carry extensions.
@@ -249,3 +251,41 @@ async def test_files_of_a_skill_are_told_of_when_they_change(folder: Path) -> No
         served.reload()
         assert (await anext(aiter(changes))).uri == uri
         assert (await client.read_resource(uri))[0].text == "3,4"
+
+
+async def test_a_server_that_cannot_list_its_skills_is_of_use_without_them(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+    extension = server.extension(EXTENSION, needs_client=False)
+
+    @extension.method("skills/list")
+    async def fail(params: Any, ctx: Any) -> None:
+        raise ProtocolError(-32603, "no disk")
+
+    @server.tool
+    async def run() -> str:
+        return "ran"
+
+    async with gateway_before(server, "memory", None) as gateway, Client(gateway) as client:
+        assert await client.call_tool("b_run", returns=str) == "ran"
+        page = await client.request("skills/list", extension=EXTENSION)
+        assert page["skills"] == []
+        assert page["_meta"]["io.toolwire/missing"] == ["b"]
+    assert "skills/list failed" in caplog.text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_the_skills_of_a_server_that_is_away_are_missing_and_the_list_says_so(strict: bool) -> None:
+    class Away(ServerTarget):
+        async def open(self) -> Link:
+            raise Unreachable("it is away")
+
+    gateway = Gateway("front", strict=strict)
+    gateway.add("one", ServedSkills({"pdf": pdf("one")}).server).add("two", Away(Server("two")))
+    async with Client(gateway) as client:
+        if strict:
+            with pytest.raises(ProtocolError, match="two cannot be reached"):
+                await listed(client)
+            return
+        assert await listed(client) == [PDF]
+        page = await client.request("skills/list", extension=EXTENSION)
+        assert page["_meta"]["io.toolwire/missing"] == ["two"]

@@ -100,7 +100,9 @@ class _Lists:
     def __init__(self) -> None:
         self.tools: list[t.Tool] = []
         self.prompts: list[t.Prompt] = []
+        self.skill_entries: list[Raw] = []
         self.skills: list[t.Skill] = []
+        """Those of the entries that keep the rules."""
         self.resources: list[t.Resource] = []
         self.templates: list[t.ResourceTemplate] = []
         self.is_partial: bool = False
@@ -584,8 +586,10 @@ class RemoteServer(Server):
         if t.has_capability(connection.agreement.capabilities, f"extensions.{t.SKILLS_EXTENSION}"):
             from toolwire.gateway.remote_skills import read_entries
 
-            entries = await read("skills/list", _read_skills, lambda page: page.skills, [])
-            lists.skills = read_entries(self.name, entries)
+            lists.skill_entries = await read(
+                "skills/list", _read_skills, lambda page: page.skills, before.skill_entries
+            )
+            lists.skills = read_entries(self.name, lists.skill_entries)
         return lists
 
     def _publish(self, lists: _Lists) -> None:

@@ -637,9 +637,9 @@ class Catalog:
         """Return every component of a kind by its public name; the nearest one wins where names collide."""
         return self._order(kind, view)[2]
 
-    def listed(self, kind: str) -> dict[str, Component]:
-        """Return the components that a caller finds in lists who sees everything, by their public names."""
-        _, names, items = self._order(kind)
+    def listed(self, kind: str, view: Seen | None = None) -> dict[str, Component]:
+        """Return the components in the lists of callers with a view, by their public names; None sees everything."""
+        _, names, items = self._order(kind, view)
         return {name: items[name].component for name in names}
 
     # --- pages ---

@@ -62,11 +62,14 @@ class SkillsExtension(Extension):
     async def _list(self, params: t.ListSkillsRequestParams, ctx: Context) -> Any:
         call = call_of(ctx)
         kernel: Kernel = cast("Kernel", call.host)
+        if kernel.catalog.followers:
+            await kernel.methods.follow()
         view = kernel.methods.view(call)
         lists = self._lists.get(kernel)
         if lists is None:
             lists = self._lists[kernel] = _Lists(kernel.catalog)
         order, after = lists.start(params.cursor or None, view)
+        order.take_notes(kernel.catalog.all_notes())
         key = (call.revision, after)
         is_read = kernel.methods.results_are_read or _passes_middleware(kernel.catalog)
         encoded = order.pages.get(key)
@@ -76,6 +79,7 @@ class SkillsExtension(Extension):
         result = t.ListSkillsResult(
             skills=[order.skills[name].entry for name in names],
             next_cursor=UNSET if following is None else encode_cursor("skills", f"{order.digest} {following}"),
+            meta=order.notes or UNSET,
         )
         _hint(result, [order.skills[name].cache for name in names], is_private=view is not None)
         if is_read:
@@ -160,8 +164,8 @@ class _Lists:
         known = self._current.get(admitted)
         if known is not None and known[0] == version:
             return known[1]
-        found = self._catalog.all("skills", view)
-        order = _Order({uri: _Listed.of(each.component) for uri, each in found.items() if each.component.is_listed})
+        skills = cast("dict[str, SkillComponent]", self._catalog.listed("skills", view))
+        order = _Order({uri: _Listed.of(each) for uri, each in skills.items() if each.is_listed})
         order = self._orders.setdefault((admitted, order.digest), order)
         if len(self._orders) > MAX_ORDERS:
             del self._orders[next(iter(self._orders))]
@@ -205,6 +209,14 @@ class _Order:
         self.digest: str = rules.digest_of(" ".join(parts).encode())[7:39]
         self.pages: dict[tuple[str, str | None], Raw] = {}
         self.ends: set[str | None] = {None}
+        self.notes: Mapping[str, Any] = {}
+        """What the server says in `_meta` of its lists, such as the servers whose skills are missing."""
+
+    def take_notes(self, notes: Mapping[str, Any]) -> None:
+        """Say this in `_meta` of the pages from now on."""
+        if notes != self.notes:
+            self.notes = notes
+            self.pages, self.ends = {}, {None}
 
     def page(self, after: str | None, size: int) -> tuple[list[str], str | None]:
         """Return the URIs of a page, and the last one if others follow."""
