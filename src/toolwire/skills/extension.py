@@ -79,7 +79,7 @@ class SkillsExtension(Extension):
         result = t.ListSkillsResult(
             skills=[order.skills[name].entry for name in names],
             next_cursor=UNSET if following is None else encode_cursor("skills", f"{order.digest} {following}"),
-            meta=order.notes or UNSET,
+            meta=dict(order.notes) or UNSET,
         )
         _hint(result, [order.skills[name].cache for name in names], is_private=view is not None)
         if is_read:
