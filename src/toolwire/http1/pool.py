@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import lru_cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urljoin
 
 from toolwire._version import __version__
@@ -79,21 +79,25 @@ class Pool(ABC):
         headers = headers or {}
         if timeout is None:
             response = await self.send(method, url, headers, body)
-            if response.status < 300:
-                return response
-            return await self._follow(response, method, headers, body, redirects)
+            return await self.redirected(response, method, headers, body, redirects)
         try:
             async with asyncio.timeout(timeout):
                 response = await self.send(method, url, headers, body)
-                return await self._follow(response, method, headers, body, redirects)
+                return await self.redirected(response, method, headers, body, redirects)
         except TimeoutError as error:
             if isinstance(error, ToolwireError):
                 raise
             raise Timeout(f"{origin(url)} did not answer in {timeout:g} s") from None
 
-    async def _follow(
-        self, response: HttpResponse, method: str, headers: Mapping[str, str], body: bytes | None, redirects: int
+    async def redirected(
+        self,
+        response: HttpResponse,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        redirects: int = MAX_REDIRECTS,
     ) -> HttpResponse:
+        """Return the answer to a request after its redirects."""
         while redirects > 0 and (target := redirect_of(method, response)) is not None:
             response.close()
             redirects -= 1
@@ -186,12 +190,14 @@ class HttpPool(Pool):
     def at_once(self) -> int:
         return self._limit
 
-    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+    def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Coroutine[Any, Any, HttpResponse]:
         if self._closed:
             raise Unreachable("The HTTP connections are closed")
         connections = self._connections or self._open()
         route = self._routes.get(url) or self._route(url)
-        return await connections.exchange(route.destination, method, url, route.encoded(method, headers, body))
+        return connections.exchange(route.destination, method, url, route.encoded(method, headers, body))
 
     async def close(self) -> None:
         self._closed = True

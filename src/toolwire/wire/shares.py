@@ -77,11 +77,8 @@ class Shares:
     def add(self, caller: Caller) -> None:
         """Count one that a caller holds already. Call `check` just before."""
         with self._lock:
-            self._count(caller, 1)
-
-    def _count(self, caller: Caller, amount: int) -> None:
-        self._held[caller] = self._held.get(caller, 0) + amount
-        self.total += amount
+            self._held[caller] = self._held.get(caller, 0) + 1
+            self.total += 1
 
     def check(self, caller: Caller) -> None:
         """Raise `Taken` when a caller can have no more. Nothing is counted."""
