@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -152,12 +153,12 @@ class Breaking(AsgiPool):
         self.lost = lost
         self._arrives = arrives
 
-    async def request(self, method: str, url: str, *, headers: Any = (), body: bytes | None = None) -> HttpResponse:
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self.lost and body is not None and b'"result"' in body:
             if self._arrives:
-                (await super().request(method, url, headers=headers, body=body)).close()
+                (await super().send(method, url, headers, body)).close()
             raise self.lost.pop()
-        return await super().request(method, url, headers=headers, body=body)
+        return await super().send(method, url, headers, body)
 
 
 @pytest.mark.parametrize("arrives", [True, False])

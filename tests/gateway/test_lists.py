@@ -149,7 +149,7 @@ async def test_a_call_that_fails_shows_that_its_server_is_away(monkeypatch: pyte
             async def refuse(*_: Any, **__: Any) -> Any:
                 raise Unreachable("nobody is at home")
 
-            monkeypatch.setattr(AsgiPool, "request", refuse)
+            monkeypatch.setattr(AsgiPool, "send", refuse)
             assert (await client.call_tool("b_run")).is_error
             await until(lambda: gateway.backs["b"].state == "away")
 
