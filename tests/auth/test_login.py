@@ -91,6 +91,17 @@ async def test_no_browser_is_a_needs_login(scene: Scene, monkeypatch: pytest.Mon
         await scene.call(OAuth())
 
 
+async def test_an_announced_page_may_be_opened_by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = Browser(monkeypatch)
+    monkeypatch.setattr(login_module, "has_browser", lambda: False)
+    assert await scene.call(OAuth(announce=browser.open)) == 200
+    assert len(browser.urls) == 1
+    monkeypatch.setattr(login_module, "has_browser", lambda: True)
+    announced: list[str] = []
+    assert await scene.call(OAuth(announce=announced.append)) == 200
+    assert announced == browser.urls[1:]
+
+
 async def test_nobody_signs_in(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_module, "has_browser", lambda: True)
     monkeypatch.setattr(webbrowser, "open", lambda url: True)

@@ -56,7 +56,7 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
     url = "https://shop.example:8443/mcp"
     assert toolwire("install", url, "--client", "claude-desktop", "--client", "vscode", "--yes").status == 0
     desktop = json.loads((home / FILES["claude-desktop"][0]).read_text())["mcpServers"]
-    assert desktop == {"shop-example": {"command": "npx", "args": ["-y", "mcp-remote", url]}}
+    assert desktop == {"shop-example": {"command": sys.executable, "args": ["-m", "toolwire", "bridge", url]}}
     code = json.loads((home / FILES["vscode"][0]).read_text())["servers"]
     assert code == {"shop-example": {"type": "http", "url": url}}
     assert toolwire("install", "npx -y it", "--client", "cursor", "--name", "it", "--yes").status == 0
@@ -65,15 +65,14 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
 
 
 @pytest.mark.covers("J94")
-def test_a_server_without_tls_is_reached_through_mcp_remote(toolwire: Command, home: Path) -> None:
+def test_a_server_without_tls_is_reached_through_the_bridge(toolwire: Command, home: Path) -> None:
     url = "http://127.0.0.1:8000/mcp"
     assert toolwire("install", url, "--client", "claude-desktop", "--name", "here", "--yes").status == 0
     entry = json.loads((home / FILES["claude-desktop"][0]).read_text())["mcpServers"]["here"]
-    assert entry == {"command": "npx", "args": ["-y", "mcp-remote", url, "--allow-http"]}
+    assert entry == {"command": sys.executable, "args": ["-m", "toolwire", "bridge", url]}
     # That TLS belongs to a proxy, and how, is in the documentation.
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
-    assert "mcp-remote" in page
-    assert "--allow-http" in page
+    assert "toolwire bridge" in page
     assert "proxy_pass" in page
 
 

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "run": ("run", "serve a server that is defined in a Python file"),
     "dev": ("dev", "serve a file, load it again when it changes, and show it in the inspector"),
     "gateway": ("gateway", "serve the servers of a file at one address"),
+    "bridge": ("bridge", "serve a server at a URL to a client that can only start a command"),
     "inspect": ("inspect", "show a server in a page of the browser"),
     "list": ("listing", "show the tools, resources and prompts of a server"),
     "call": ("call", "call a tool of a server"),

@@ -31,8 +31,7 @@ def _by_url(url: str) -> dict[str, Any]:
 
 def _by_bridge(url: str) -> dict[str, Any]:
     """Return an entry for a client whose configuration knows commands only."""
-    plain = ["--allow-http"] if url.startswith("http://") else []
-    return {"command": "npx", "args": ["-y", "mcp-remote", url, *plain]}
+    return {"command": sys.executable, "args": ["-m", "toolwire", "bridge", url]}
 
 
 def _home() -> Path:

@@ -184,10 +184,15 @@ def _sign_in(arguments: Namespace, place: Place) -> Any:
     has_header = any(name.lower() == "authorization" for name in headers(arguments, place))
     if given is not None or has_header or not keyboard.is_there():
         return given
+    return browser_sign_in()
+
+
+def browser_sign_in(announce: Callable[[str], None] | None = None) -> Any:
+    """Return a sign-in in the browser, whose tokens this command keeps. `announce` is given the URL to open."""
     # Imported here because most servers ask for no token.
     from toolwire.auth import FileStorage, OAuth
 
-    return OAuth(storage=FileStorage(client_files.own_folder() / "tokens"))
+    return OAuth(storage=FileStorage(client_files.own_folder() / "tokens"), announce=announce)
 
 
 def locate(target: str) -> Place:

@@ -144,6 +144,11 @@ class Kernel:
     def sealer(self) -> Sealer:
         return self.questions.sealer
 
+    def introduce(self, implementation: t.Implementation) -> None:
+        """Tell clients this name and version of the server from now on."""
+        self.offer.implementation = implementation
+        self.results.introduce(implementation)
+
     @property
     def signature(self) -> Raw:
         return self.results.signature

@@ -17,6 +17,10 @@ class Results:
     """Shapes results, and adds the name of the server to modern ones (META-8)."""
 
     def __init__(self, implementation: t.Implementation) -> None:
+        self.introduce(implementation)
+
+    def introduce(self, implementation: t.Implementation) -> None:
+        """Name the server by these words from now on."""
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
         self.signature: Raw = Raw(msgspec.json.encode(self._server_info[t.SERVER_INFO_KEY]))
         """The name of the server as JSON, for components that write their results themselves."""

@@ -20,6 +20,8 @@ from toolwire.auth.flow.urls import is_loopback_host
 #: A function that takes the URL to open, and returns the whole address that the browser was redirected to.
 AskPerson = Callable[[str], Awaitable[str]]
 Login = Literal["browser"] | AskPerson | None
+#: A function that takes the URL to open, so that a person can open it by hand.
+Announce = Callable[[str], None]
 
 #: The redirect URI for a program that does not listen. The person copies the address from the browser.
 NOWHERE: Final = "http://127.0.0.1:8765/callback"
@@ -36,15 +38,19 @@ class SignInDoor(ABC):
 
 
 class _Browser(SignInDoor):
-    def __init__(self, callback: CallbackServer, seconds: float) -> None:
+    def __init__(self, callback: CallbackServer, seconds: float, announce: Announce | None) -> None:
         self._callback = callback
         self._seconds = seconds
+        self._announce = announce
         self.redirect_uri = callback.redirect_uri
 
     async def ask(self, attempt: Attempt) -> str | None:
         self._callback.expect(attempt.state)
+        if self._announce is not None:
+            self._announce(attempt.url)
         # No shell is involved, and the scheme of the URL was checked before: it is http or https.
-        if not await asyncio.to_thread(webbrowser.open, attempt.url):
+        is_open = has_browser() and await asyncio.to_thread(webbrowser.open, attempt.url)
+        if not is_open and self._announce is None:
             return None
         return await self._callback.answer(self._seconds)
 
@@ -73,14 +79,18 @@ class _Nobody(SignInDoor):
 
 @asynccontextmanager
 async def open_door(
-    login: Login, redirect_uri: str | None, registered: Sequence[str], seconds: float
+    login: Login,
+    redirect_uri: str | None,
+    registered: Sequence[str],
+    seconds: float,
+    announce: Announce | None = None,
 ) -> AsyncIterator[SignInDoor]:
     """Open a way to sign in, for one answer. `registered` are redirect URIs that the authorization server knows."""
     async with AsyncExitStack() as stack:
-        if login is None or (login == "browser" and not has_browser()):
+        if login is None or (login == "browser" and announce is None and not has_browser()):
             yield _Nobody(redirect_uri or NOWHERE)
         elif login == "browser":
-            yield _Browser(await _listen(stack, redirect_uri, registered), seconds)
+            yield _Browser(await _listen(stack, redirect_uri, registered), seconds, announce)
         else:
             assert callable(login)
             yield _Application(login, redirect_uri or NOWHERE, seconds)

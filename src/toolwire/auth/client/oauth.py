@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from toolwire.auth.client.grants import Grant
 from toolwire.auth.client.guarded import OnFetch
-from toolwire.auth.client.login import Login
+from toolwire.auth.client.login import Announce, Login
 from toolwire.auth.client.records import SignInRecords
 from toolwire.auth.client.settings import Settings
 from toolwire.auth.client.sign_in import SignIn
@@ -37,6 +37,8 @@ class OAuth:
       and `save`.
     * `login`: `"browser"`, an `async` function that is given the URL to open and gives back the address that the
       browser was sent to, or None to raise `NeedsLogin` instead. So does `"browser"` where there is none.
+    * `announce`: a function that is given the URL before the browser opens, so that a person can open it by hand. With
+      it, `"browser"` waits for the person also where there is no browser.
     * `client_id`, `client_secret`, `issuer`: a client that was registered by hand, and the authorization server it is
       for. Without `issuer` the first one that a server names is it from then on.
     * `client_metadata_url`: the URL of the client ID metadata document of the application.
@@ -58,6 +60,7 @@ class OAuth:
         *,
         storage: Storage | None = None,
         login: Login = "browser",
+        announce: Announce | None = None,
         client_id: str | None = None,
         client_secret: str | None = None,
         client_key: PrivateKey | None = None,
@@ -103,6 +106,7 @@ class OAuth:
             issuer=issuer,
             scopes=clean_scopes(scopes),
             login=login,
+            announce=announce,
             redirect_uri=None if redirect_uri is None else check_redirect_uri(redirect_uri),
             login_seconds=login_timeout,
             grant=grant,

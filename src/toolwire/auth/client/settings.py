@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from toolwire.auth.client.grants import Grant
 from toolwire.auth.client.guarded import OnFetch
-from toolwire.auth.client.login import Login
+from toolwire.auth.client.login import Announce, Login
 from toolwire.auth.client.signing import PrivateKey
 from toolwire.auth.flow.clients import Naming, Registration
 from toolwire.auth.flow.scopes import Scopes
@@ -22,6 +22,7 @@ class Settings:
     issuer: str | None
     scopes: Scopes
     login: Login
+    announce: Announce | None
     redirect_uri: str | None
     login_seconds: float
     grant: Grant | None

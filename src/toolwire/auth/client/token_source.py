@@ -201,7 +201,9 @@ class TokenSource:
         settings = self._settings
         stored = await self._records.registration(found.issuer)
         registered = stored.redirect_uris if stored is not None else []
-        async with open_door(settings.login, settings.redirect_uri, registered, settings.login_seconds) as door:
+        async with open_door(
+            settings.login, settings.redirect_uri, registered, settings.login_seconds, settings.announce
+        ) as door:
             client = await self._client(fetcher, found, door.redirect_uri, scopes)
             attempt = begin(
                 found,
