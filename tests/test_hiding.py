@@ -22,6 +22,7 @@ SECRETIVE = re.compile(r"(^|_)(secret|secrets|password|token|verifier|code|acces
 HARMLESS = {
     ("toolwire.server.limits", "state"),
     ("toolwire.server.observe.outcome", "code"),
+    ("toolwire.server.hops", "code"),
     ("toolwire.auth.jose", "key"),
     ("toolwire.auth.client.settings", "key"),
     ("toolwire.auth.client.records", "token"),  # A Token, which hides its own.

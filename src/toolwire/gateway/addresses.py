@@ -37,7 +37,8 @@ class Unit(NamedTuple):
     """Addresses that are renamed together or not at all: one resource, one template, or a skill with its files."""
 
     kind: Kind
-    key: str
+    main: str
+    """The address that stands for all of them: that of the resource or template, or the root of the skill."""
     addresses: tuple[Address, ...]
 
 
@@ -101,9 +102,9 @@ class Addresses:
         for unit in units:
             renaming = self._renaming(unit, others)
             if renaming is not None:
-                renamings[unit.kind, unit.key] = renaming
+                renamings[unit.kind, unit.main] = renaming
             else:
-                kept_units.add((unit.kind, unit.key))
+                kept_units.add((unit.kind, unit.main))
                 kept += [address for kind, address in unit.addresses if kind == "resources"]
             claimed.update(_public(unit, renaming))
         self._renamings, self._kept = renamings, kept_units
@@ -119,15 +120,15 @@ class Addresses:
 
     def _renaming(self, unit: Unit, others: _Others) -> Renaming | None:
         """Return how a unit is renamed; None where it keeps its addresses."""
-        known = self._renamings.get((unit.kind, unit.key))
+        known = self._renamings.get((unit.kind, unit.main))
         # What others have got since then does not count, unless it is the very same address at a server here.
-        collides = others.have if (unit.kind, unit.key) in self._kept else others.meet
+        collides = others.have if (unit.kind, unit.main) in self._kept else others.meet
         if known is None and not any(map(collides, unit.addresses)):
             return None
-        for renaming in chain([known], (Renaming.of(unit.key, name) for name in self._names())):
+        for renaming in chain([known], (Renaming.of(unit.main, name) for name in self._names())):
             if renaming is not None and not any(others.have(address) for address in _public(unit, renaming)):
                 return renaming
-        log.warning("%s: %r cannot be offered, because another server has it", self._owner.name, unit.key[:200])
+        log.warning("%s: %r cannot be offered, because another server has it", self._owner.name, unit.main[:200])
         return None
 
     def _names(self) -> Iterator[str]:
