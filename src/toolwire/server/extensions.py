@@ -22,7 +22,6 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import CARRY_EXTENSIONS, REVISIONS
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.types.capabilities import is_extension_identifier
-from toolwire.redaction import repr_without
 from toolwire.server.call import Call
 from toolwire.server.components import Component
 from toolwire.server.components.restriction import VisibleTo
@@ -252,6 +251,9 @@ class OpenRoundParams(t.RoundRequestParams, kw_only=True):
     """The params of a method that nobody here knows. `extra` has all its members."""
 
     def __repr__(self) -> str:
+        # Imported here because most servers have no server behind them.
+        from toolwire.redaction import repr_without
+
         return repr_without(self, "request_state", "input_responses")
 
 
