@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from toolwire.gateway import Gateway
 from toolwire.gateway.remote_server import RemoteServer
 from toolwire.http.asgi import HttpApp
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.http1.pool import Pool
+from toolwire.http1.response import HttpResponse
 from toolwire.stores import Stores
 
 SECRET = b"a secret of all replicas, 32 bytes"
@@ -32,7 +34,7 @@ class SharedKV:
         return getattr(self._kv, name)
 
 
-class Balancer:
+class Balancer(Pool):
     """Replicas of a gateway behind one address, and the HTTP statuses that they answered with."""
 
     def __init__(self) -> None:
@@ -40,10 +42,13 @@ class Balancer:
         self.apps: list[HttpApp] = []
         self.current = 0
         self.statuses: list[int] = []
-        self.at_once = None
 
-    async def request(self, *given: Any, **named: Any) -> Any:
-        response = await self.pools[self.current].request(*given, **named)
+    @property
+    def at_once(self) -> int | None:
+        return None
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        response = await self.pools[self.current].send(method, url, headers, body)
         self.statuses.append(response.status)
         return response
 
