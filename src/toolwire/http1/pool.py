@@ -79,25 +79,21 @@ class Pool(ABC):
         headers = headers or {}
         if timeout is None:
             response = await self.send(method, url, headers, body)
-            return await self.redirected(response, method, headers, body, redirects)
+            if response.status < 300:
+                return response
+            return await self._follow(response, method, headers, body, redirects)
         try:
             async with asyncio.timeout(timeout):
                 response = await self.send(method, url, headers, body)
-                return await self.redirected(response, method, headers, body, redirects)
+                return await self._follow(response, method, headers, body, redirects)
         except TimeoutError as error:
             if isinstance(error, ToolwireError):
                 raise
             raise Timeout(f"{origin(url)} did not answer in {timeout:g} s") from None
 
-    async def redirected(
-        self,
-        response: HttpResponse,
-        method: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        redirects: int = MAX_REDIRECTS,
+    async def _follow(
+        self, response: HttpResponse, method: str, headers: Mapping[str, str], body: bytes | None, redirects: int
     ) -> HttpResponse:
-        """Return the answer to a request after its redirects."""
         while redirects > 0 and (target := redirect_of(method, response)) is not None:
             response.close()
             redirects -= 1

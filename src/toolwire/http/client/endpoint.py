@@ -81,9 +81,7 @@ class Endpoint:
             if auth is not None:
                 with _stopped(clock):
                     sent = {**sent, **await auth.headers(method, self.url)}
-            response = await self.pool.send(method, self.url, sent, body)
-            if response.status >= 300:
-                response = await self.pool.redirected(response, method, sent, body)
+            response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
                 self.url = response.url  # The next request goes there directly, without the redirect.
             if self._on_response is not None:
