@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
+from tests.client.fake import FakeServer, text
 from tests.gateway.backs import OVER, REVISIONS, everything, gateway_before
 
 from toolwire import Client, Context, Policy, Server, testing
 from toolwire.audit import AuditLog
 from toolwire.gateway import Gateway
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 
@@ -48,6 +53,26 @@ async def test_policies_judge_and_mask(front: str, back: str) -> None:
         )
         assert shown.text == "/work has [redacted]"
         assert told == ["[redacted]"]
+        assert "sk-live" not in str(wire.received)
+
+
+async def test_policies_mask_what_comes_between_two_calls() -> None:
+    tools = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
+    server = FakeServer(
+        {"tools/list": lambda request, outlet: Raw(msgspec.json.encode(tools)), "tools/call": lambda *_: text("ran")},
+        capabilities={"tools": {}, "logging": {}},
+    )
+    gateway = Gateway("front", policy=Policy(mask=[r"sk-live-\d"]))
+    gateway.add("b", server, revision="2025-11-25")
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    async with testing.connect(gateway, revision="2025-11-25", on_log=heard.put_nowait) as (client, wire):
+        assert (await client.call_tool("b_run")).text == "ran"  # It does not know logging/setLevel.
+        server.session.notify("notifications/vendor/told", Raw(b'{"key":"sk-live-1"}'))
+        server.session.notify(
+            "notifications/message", t.LoggingMessageNotificationParams(level="error", data="sk-live-2")
+        )
+        assert (await heard.get()).data == "[redacted]"
+        assert "notifications/vendor/told" in str(wire.received)
         assert "sk-live" not in str(wire.received)
 
 

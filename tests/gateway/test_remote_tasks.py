@@ -426,6 +426,24 @@ async def test_policies_hold_for_the_outcome_of_a_task(front: str, back: str) ->
         assert "may have 2000" in error["error"]["message"]
 
 
+@backs
+async def test_policies_hold_for_the_tasks_that_a_client_listens_to(back: str) -> None:
+    held = held_tools()
+    policy = Policy(mask=[r"held"], result=2000)
+    async with through(held.server, MODERN, back, policy=policy) as client:
+        large = await begin(client, "large", {"size": 5000})
+        task = await begin(client, "hold")
+        client.start("subscriptions/listen", {"notifications": {"taskIds": [task, large]}})
+        await client.notified("notifications/subscriptions/acknowledged", 1)
+        held.go.set()
+        told = await changes(client, 1)
+        while (told[-1]["taskId"], told[-1]["status"]) != (task, "completed"):
+            told = await changes(client, len(told) + 1)
+        assert "held" not in str(told)
+        assert text_in(told[-1]["result"]) == "[redacted] x"
+        assert len(str(told)) < 5000
+
+
 # --- several processes ---
 
 

@@ -825,7 +825,11 @@ async def _set_level(call: Call, connection: RelayConnection) -> None:
     if connection.level is not None and t.severity(connection.level) <= t.severity(wanted):
         return
     connection.level = wanted
-    await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
+    try:
+        await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
+    except ProtocolError as error:
+        # Many servers declare log messages and do not know the method. The call itself has nothing to do with it.
+        log.debug("logging/setLevel was refused: %s", error)
 
 
 def _may_be_held(call: Call) -> bool:
@@ -890,12 +894,15 @@ def _extending(call: Call) -> Callable[[Notice], None] | None:
         return None
 
     def tell(notice: Notice) -> None:
-        params: Any = _of_all_connections(notice.raw)
-        if call.mask is not None:
-            params = call.mask(msgspec.json.decode(params))
-        call.outlet.notify(notice.method, params)
+        call.outlet.notify(notice.method, _masked(call, notice))
 
     return tell
+
+
+def _masked(call: Call, notice: Notice) -> Any:
+    """Return the params of a notification for the client, without what the policies of the call mask."""
+    params = _of_all_connections(notice.raw)
+    return params if call.mask is None else call.mask(params)
 
 
 def _with_public_addresses(ask: OnRequest, uris: UriNames) -> OnRequest:
@@ -939,7 +946,7 @@ def _hand_on(call: Call, notice: Notice) -> None:
         return
     notify = getattr(connection, "notify", None)
     if notify is not None and not call.request.modern:
-        notify(notice.method, _of_all_connections(notice.raw))
+        notify(notice.method, _masked(call, notice))
 
 
 def _of_all_connections(raw: Raw | msgspec.UnsetType) -> Raw:

@@ -78,6 +78,14 @@ class Enforcer:
         plan = self._plan(call.principal, target)
         return await (operation(call) if plan is None else plan.run_late(call, target, operation))
 
+    def told_of_task(self, call: Call, target: CallTarget, params: Any) -> Any:
+        """Return the params of a notification about a task of a server elsewhere, as far as the client may see them.
+
+        Raise `CallRefused` where they are larger than the answer to a request about the task may be.
+        """
+        plan = self._plan(call.principal, target)
+        return params if plan is None else plan.leaving(params, target)
+
     async def read_inside(self, call: Call, inner: Call, target: CallTarget, read: Operation) -> Any:
         """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
 

@@ -95,7 +95,7 @@ class Plan:
         self._mask(call)
         try:
             await self._admit(call, target)
-            return self._leaving(await call_next(call), target)
+            return self.leaving(await call_next(call), target)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -103,7 +103,7 @@ class Plan:
         """Let out what belongs to a call that was let in before."""
         self._mask(call)
         try:
-            return self._leaving(await operation(call), target)
+            return self.leaving(await operation(call), target)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -113,7 +113,7 @@ class Plan:
         try:
             await self._admit(call, target)
             reading = _in_time(read, call, self._timeout, target.name)
-            return self._leaving(await self._within(call, target, principal_key(call.principal), reading), target)
+            return self.leaving(await self._within(call, target, principal_key(call.principal), reading), target)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -226,11 +226,12 @@ class Plan:
             try:
                 result = await coroutine
                 # The result of a task leaves after its request was answered, so it is checked and masked here.
-                return self._leaving(result, target) if call.is_task else result
+                return self.leaving(result, target) if call.is_task else result
             except (ProtocolError, ToolError) as error:
                 raise masked_error(self.redaction, error) from None
 
-    def _leaving(self, result: Any, target: CallTarget) -> Any:
+    def leaving(self, result: Any, target: CallTarget) -> Any:
+        """Return what the client may see of a result. Raise `CallRefused` where it is too large."""
         if self._rules and isinstance(result, t.CompleteResult):
             result = _allowed(result, self._rules.get(target.params.argument.name, ()))
         if self._result is not None:

@@ -6,6 +6,7 @@ nobody else can use the name, and nothing has to be remembered.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -16,7 +17,7 @@ import msgspec
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolwireError
+from toolwire.protocol.errors import INVALID_PARAMS, CallRefused, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import VERSION, BadSeal
 from toolwire.protocol.tasks import Record
@@ -45,9 +46,9 @@ PAGE: Final = 20
 #: How many names of tasks this process keeps for `tasks/list` at a time.
 _MOST_LISTED: Final = 50_000
 
+log: logging.Logger = logging.getLogger("toolwire.tasks")
+
 _encode = msgspec.json.encode
-
-
 _decode = msgspec.json.Decoder(ForeignTask).decode
 
 
@@ -146,8 +147,11 @@ class TasksElsewhere:
         enforcer = self._kernel.enforcer
         if enforcer is None:
             return await operation(call)
-        target = CallTarget("tools/call", tool, t.CallToolRequestParams(name=tool), self._kernel.catalog.tool(tool))
-        return await enforcer.about_task(call, target, operation)
+        return await enforcer.about_task(call, self._target(tool), operation)
+
+    def _target(self, tool: str) -> CallTarget:
+        """Return the call that made a task, as policies see it."""
+        return CallTarget("tools/call", tool, t.CallToolRequestParams(name=tool), self._kernel.catalog.tool(tool))
 
     async def ended(self, call: Call, result: Any) -> t.CreateTaskResult:
         """Make a task out of a call that has ended, because its 2025-11-25 client asked for one."""
@@ -226,13 +230,26 @@ class TasksElsewhere:
             for tasks in wanted.values():
                 try:
                     owner = self._owner(next(iter(tasks.values())))
-                    heard += await open_streams.enter_async_context(owner.listening(call, tasks, self._tell))
+                    tell = self._telling(call, tasks)
+                    heard += await open_streams.enter_async_context(owner.listening(call, tasks, tell))
                 except ToolwireError:
                     continue  # SUB-3: what cannot be heard of is left out.
             yield heard
 
-    def _tell(self, name: str, params: Mapping[str, Any]) -> None:
-        change = Change(FILTER, name, "notifications/tasks", FrozenParams(params))
-        for stream in self._kernel.hub.streams:
-            if name in stream.extra.get(FILTER, ()):
-                stream.tell(change)
+    def _telling(self, call: Call, tasks: Mapping[str, ForeignTask]) -> Callable[[str, Mapping[str, Any]], None]:
+        """Return what tells listen streams of tasks, within the policies of the calls that made the tasks."""
+        enforcer = self._kernel.enforcer
+
+        def tell(name: str, params: Mapping[str, Any]) -> None:
+            if enforcer is not None:
+                try:
+                    params = enforcer.told_of_task(call, self._target(tasks[name].tool), dict(params))
+                except CallRefused as error:
+                    log.debug("a listen stream is not told of a task: %s", error)
+                    return  # The client learns the reason when it asks for the task.
+            change = Change(FILTER, name, "notifications/tasks", FrozenParams(params))
+            for stream in self._kernel.hub.streams:
+                if name in stream.extra.get(FILTER, ()):
+                    stream.tell(change)
+
+        return tell
