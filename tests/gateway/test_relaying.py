@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -16,11 +16,12 @@ from tests.http.modernclient import text_of
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import Sampling
-from toolwire.gateway import Gateway
+from toolwire.gateway import Gateway, relaying
 from toolwire.gateway.relaying import CLIENT_KEY, HOPS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ResourceNotFound
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.header_arguments import Header
 
 # 2026-07-28 has deprecated sampling and log messages, and servers still use both.
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
@@ -229,6 +230,52 @@ async def test_a_steady_call_is_one_request_to_the_server(front: str, back: str)
         for _ in range(5):
             await client.call_tool("b_add", {"a": 1, "b": 2})
         assert len(recorded.sent()) - before == 5
+
+
+@pytest.mark.parametrize("far", OVER)
+@pytest.mark.parametrize("near", OVER)
+async def test_a_plain_request_leads_to_the_same_messages_as_any_other(
+    near: Any, far: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+    for longest in (2048, 0):
+        # With 0 no `_meta` is remembered, so that no request is plain.
+        monkeypatch.setattr(relaying, "_SHORT_META", longest)
+        said.append(await _said_to_modern_server(near, far))
+    assert said[0] == said[1]
+
+
+async def _said_to_modern_server(near: Any, far: str) -> list[Any]:
+    """Make requests of every kind twice. Return the params that the server got, and what the client got."""
+    recorded, got = Recorded(), []
+    server = everything()
+
+    @server.tool
+    async def region(at: Annotated[str, Header("Region")], ctx: Context) -> list[str]:
+        return sorted(f"{name}: {value}" for name, value in (ctx.headers or {}).items() if name.startswith("mcp-param"))
+
+    async with (
+        gateway_before(server, far, MODERN, recorded) as gateway,
+        testing.connect(gateway, revision=MODERN, over=near, elicit=yes, on_log=got.append) as (client, _),
+    ):
+        await client.list_tools()
+        for _ in range(2):
+            got.append(await client.call_tool("b_add", {"a": 1, "b": 2}, returns=int))
+            got.append((await client.call_tool("b_add", {"a": "x"})).text)
+            got.append((await client.call_tool("b_region", {"at": "north"})).text)
+            got.append((await client.call_tool("b_book")).text)
+            got.append((await client.read_resource("note://monday/9"))[0].text)
+            got.append((await client.get_prompt("b_brief", {"city": "Oslo"})).messages[0].content)
+            got.append((await client.complete(t.PromptReference(name="b_brief"), ("city", "Os"))).values)
+            await client.call_tool("b_steps", on_progress=lambda each: got.append((each.progress, each.message)))
+            with pytest.raises(ResourceNotFound):
+                await client.read_resource("note://nowhere")
+        await client.set_level("warning")
+        for _ in range(2):
+            got.append((await client.call_tool("b_talk")).text)
+    sent = [message["params"] for message in recorded.sent()]
+    # A state is sealed anew each time.
+    return [got, [{**params, "requestState": "requestState" in params} for params in sent]]
 
 
 @pytest.mark.covers("GW-3.21")

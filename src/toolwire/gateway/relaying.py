@@ -61,6 +61,7 @@ from toolwire.protocol.lifecycle.terms import decode_params
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal
 from toolwire.protocol.shaping import shape
@@ -268,14 +269,13 @@ class Relay:
     async def _send(
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
     ) -> Answer:
-        hops = _hops(sent.meta)
         is_second = False
         is_call = sent.about_task is None and method != "resources/read"
         while True:
             connection: RelayConnection | None = None
             try:
                 connection = await self._connection(call, sent.about_task)
-                return await self._asked(call, connection, method, sent, hops, headers)
+                return await self._asked(call, connection, method, sent, headers)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and is_call:
                     self.doubt()
@@ -361,25 +361,25 @@ class Relay:
         connection: RelayConnection,
         method: str,
         sent: Sent,
-        hops: int,
         headers: Headers,
     ) -> Answer:
         if not connection.modern:
             if not connection.answers_itself and _may_be_held(call):
-                return await self._holding(call, connection, method, sent, hops)
+                return await self._holding(call, connection, method, sent)
             try:
-                raw = await self._once(call, connection, method, sent.members, sent, hops, headers)
+                raw = await self._once(call, connection, method, sent.members, sent, headers)
             finally:
                 self.connections.free(connection)
             return Answer(raw, None, connection)
         members = sent.members
+        plain = self._plain(call, connection, method, sent, headers)
         # Otherwise the questions of the server are asked here, or belong to those that were asked here.
-        passes = call.request.modern and call.asking is None and call.outer is None
-        if passes and call.request.row.rounds:
+        passes = plain is not None or (call.request.modern and call.asking is None and call.outer is None)
+        if plain is None and passes and call.request.row.rounds:
             members = await self._taken_up(call, members)
         round = 0
         while True:
-            raw = await self._once(call, connection, method, members, sent, hops, headers)
+            raw = await (plain or self._once(call, connection, method, members, sent, headers))
             result = _read(raw)
             kind = result.get("resultType")
             if kind is None or kind == _COMPLETE or (kind == _TASK and sent.task is not None):
@@ -398,6 +398,32 @@ class Relay:
             members = await _answered(call, sent, _questions(raw), round)
             round += 1
 
+    def _plain(
+        self, call: Call, connection: RelayConnection, method: str, sent: Sent, headers: Headers
+    ) -> Coroutine[Any, Any, Raw] | None:
+        """Return what sends a plain request; None for a request that `_once` has to send.
+
+        Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
+        a `_meta` that came before. `_once` would send the same for them, after it has looked at every other case.
+        """
+        request = call.request
+        if request.revision != MODERN or call.asking is not None or call.outer is not None:
+            return None
+        meta = connection.described.get(sent.raw_meta)
+        if meta is None or sent.task is not None or sent.about_task is not None:
+            return None
+        params = request.params
+        if request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET):
+            return None
+        return connection.relay(
+            connection.next_id(),
+            method,
+            {**sent.members, "_meta": meta},
+            RelayedCall(None, None, _telling(call), call.close_stream, _extending(call)),
+            self.timeout,
+            _parameter_headers(call, headers) if connection.repeats_arguments else None,
+        )
+
     async def _once(
         self,
         call: Call,
@@ -405,7 +431,6 @@ class Relay:
         method: str,
         members: Mapping[str, Any],
         sent: Sent,
-        hops: int,
         headers: Headers,
         held: HeldCall | None = None,
     ) -> Raw:
@@ -436,7 +461,7 @@ class Relay:
             relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream, _extending(call))
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = _with_public_addresses(relayed.on_request, self._uris)
-        meta = _meta_for(call, connection, sent, hops, token, self.withheld)
+        meta = _meta_for(call, connection, sent, token, self.withheld)
         return await connection.relay(
             identifier,
             method,
@@ -463,7 +488,7 @@ class Relay:
         if not connection.modern:
             return None
         sent = sent_with(call, call.method)
-        meta = _meta_for(call, connection, sent, _hops(sent.meta), None, self.withheld)
+        meta = _meta_for(call, connection, sent, None, self.withheld)
         filters = t.decode(t.SubscriptionFilter, _encode(wanted))
         return Subscription(self.connections.shared, filters, LISTEN_SECONDS, heals=False, meta=meta)
 
@@ -510,13 +535,13 @@ class Relay:
 
     # --- calls of a legacy server that are held for a modern client ---
 
-    async def _holding(self, call: Call, connection: RelayConnection, method: str, sent: Sent, hops: int) -> Answer:
+    async def _holding(self, call: Call, connection: RelayConnection, method: str, sent: Sent) -> Answer:
         """Make a call, or go on with the one that the client answers. If the server asks, the call is held."""
         params: t.RoundRequestParams = call.params
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
             held = HeldCall(_WaitingHere(call), connection, method, principal)
-            work = self._once(call, connection, method, sent.members, sent, hops, None, held)
+            work = self._once(call, connection, method, sent.members, sent, None, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))
             held.begin(task)
@@ -736,7 +761,6 @@ def _meta_for(
     call: Call,
     connection: RelayConnection,
     sent: Sent,
-    hops: int,
     progress_token: RequestId | None,
     withheld: Collection[str],
 ) -> Raw | dict[str, Any]:
@@ -753,7 +777,7 @@ def _meta_for(
         if known is not None:
             return known
     meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
-    meta[HOPS_KEY] = hops + 1
+    meta[HOPS_KEY] = _hops(sent.meta) + 1
     if progress_token is not None:
         meta[t.PROGRESS_TOKEN_KEY] = progress_token
     if connection.modern:
