@@ -271,8 +271,7 @@ async def _said_to_modern_server(near: Any, far: str) -> list[Any]:
             with pytest.raises(ResourceNotFound):
                 await client.read_resource("note://nowhere")
         await client.set_level("warning")
-        for _ in range(2):
-            got.append((await client.call_tool("b_talk")).text)
+        got += [(await client.call_tool("b_talk")).text for _ in range(2)]
     sent = [message["params"] for message in recorded.sent()]
     # A state is sealed anew each time.
     return [got, [{**params, "requestState": "requestState" in params} for params in sent]]

@@ -128,14 +128,12 @@ _decode_state = msgspec.json.Decoder(_State).decode
 
 # `_meta` is the same in nearly all requests of a client. It is read once while it is at most this long.
 _SHORT_META: Final = 2048
-_NO_META: Final[Mapping[str, Raw]] = {}
 
 
 class Sent(Struct, eq=False):
-    """The params of a client's request, member by member, and its `_meta`, read and as it came."""
+    """The params of a client's request, member by member, and its `_meta` as it came."""
 
     members: dict[str, Any]
-    meta: Mapping[str, Raw] = _NO_META
     raw_meta: bytes = b"{}"
     task: Raw | None = None
     """The member `task` for a legacy server, which makes a task of the call. A modern server may make one then."""
@@ -145,6 +143,11 @@ class Sent(Struct, eq=False):
     """The task that the request is about; None for a request that is about none."""
     stop_reports: Callable[[], None] | None = None
     """Ends the reports of a legacy server on a task; None where nobody wants them."""
+
+    @property
+    def meta(self) -> Mapping[str, Raw]:
+        """The members of `_meta`."""
+        return _read_meta(self.raw_meta) if len(self.raw_meta) <= _SHORT_META else _members(self.raw_meta)
 
 
 class AboutTask(Struct, eq=False):
@@ -173,7 +176,7 @@ def sent_with(call: Call, method: str) -> Sent:
         members = {}
     elif not _WRITTEN_HERE.isdisjoint(members):
         members = {name: value for name, value in members.items() if name not in _WRITTEN_HERE}
-    return Sent(members, _read_meta(raw_meta) if len(raw_meta) <= _SHORT_META else _members(raw_meta), raw_meta)
+    return Sent(members, raw_meta)
 
 
 @lru_cache(maxsize=256)
@@ -251,7 +254,7 @@ class Relay:
         endings = [observe(call, hop) for observe in call.host.hop_observers]
         if hop.trace:
             meta = {**sent.meta, **{name: Raw(_encode(value)) for name, value in hop.trace.items()}}
-            sent = Sent(sent.members, meta, _encode(meta))
+            sent = Sent(sent.members, _encode(meta))
         try:
             answer = await self._send(call, method, sent, headers)
             is_question = answer.questions is not None or (
@@ -419,7 +422,13 @@ class Relay:
             connection.next_id(),
             method,
             {**sent.members, "_meta": meta},
-            RelayedCall(None, None, _telling(call), call.close_stream, _extending(call)),
+            RelayedCall(
+                None,
+                None,
+                None if request.log_level is UNSET else _telling(call),
+                call.close_stream,
+                _extending(call),
+            ),
             self.timeout,
             _parameter_headers(call, headers) if connection.repeats_arguments else None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
@@ -29,7 +29,7 @@ from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
 from toolwire.server.completion import Completion
-from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
+from toolwire.server.components import Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import as_object, is_of_objects, output_schema_for
 from toolwire.server.foreign_tasks import TaskHost
@@ -87,8 +87,8 @@ class Home(Protocol):
     def task_support(self, definition: t.Tool) -> t.TaskSupport | None:
         """Return whether calls of a tool may, or must, be tasks of the other server; None for never."""
 
-    def component(self, like: Component) -> Component | None:
-        """Return the component that is listed under the key of another one now."""
+    def listed_tool(self, key: str) -> ToolBase | None:
+        """Return the tool that is listed under a key now."""
 
 
 def handler_seconds(relay: Relay) -> float:
@@ -139,7 +139,7 @@ class RemoteTool(ToolBase):
 
     async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
         sent = self._sent(call, raw)
-        return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, lambda: self._repeated(raw)))
+        return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, partial(self._repeated, raw)))
 
     async def call_elsewhere(self, call: Call, raw: Raw | UnsetType, way: Verdict, host: TaskHost) -> Any:
         sent = self._sent(call, raw)
@@ -167,8 +167,7 @@ class RemoteTool(ToolBase):
 
     def _repeated(self, raw: Raw | UnsetType) -> dict[str, str]:
         """Return the headers that repeat arguments, by the newest definition of the tool (XMH-2)."""
-        newest = self._home.component(self)
-        paths = newest.headers if isinstance(newest, ToolBase) else self.headers
+        paths = (self._home.listed_tool(self.key) or self).headers
         return parameter_headers(paths, msgspec.json.decode(raw)) if paths and raw is not UNSET else {}
 
 

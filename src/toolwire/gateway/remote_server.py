@@ -55,7 +55,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.catalog import Catalog, SkillSet
-from toolwire.server.components import Component
+from toolwire.server.components import ToolBase
 from toolwire.server.server import Server
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -730,9 +730,9 @@ class RemoteServer(Server):
             return None
         return execution.task_support if execution.task_support in ("optional", "required") else None
 
-    def component(self, like: Component) -> Component | None:
-        """Return the component that is listed under the key of another one now."""
-        return self.catalog.tools.get(like.key)
+    def listed_tool(self, key: str) -> ToolBase | None:
+        """Return the tool that is listed under a key now."""
+        return self.catalog.tools.get(key)
 
     # --- the state of the other server ---
 

@@ -30,6 +30,8 @@ class UriNames:
         self._roots: dict[str, Renaming] = {}
         self._public_roots: dict[str, Renaming] = {}
         self._templates: dict[str, tuple[UriTemplate, Renaming]] = {}
+        self.active: bool = False
+        """Whether any address is renamed."""
         self.generation: int = 0
         """Another number, whenever an address got another name."""
         # The members of results, messages, content blocks and entries in which addresses stand.
@@ -67,11 +69,7 @@ class UriNames:
         self._roots = dict(roots)
         self._public_roots = {renaming.public(root): renaming for root, renaming in roots.items()}
         self._templates = {text: (UriTemplate(text, screen=False), each) for text, each in templates.items()}
-
-    @property
-    def active(self) -> bool:
-        """Return whether any address is renamed."""
-        return bool(self._public or self._roots or self._templates)
+        self.active = bool(public or roots or templates)
 
     def public(self, uri: str) -> str:
         """Return the address that clients know."""

@@ -703,7 +703,8 @@ class Catalog:
         if not self.mounts:
             return None
         if sees is None and not way:
-            return self._order(kind)[2].get(name)
+            known = self._ordered.get((kind, None))  # Every call looks here, and nearly always this is the newest.
+            return (self._order(kind) if known is None or known[0] != self.version else known)[2].get(name)
         for mount in self.mounts:
             inner = mount.inner(name)
             found = None if inner is None else find(mount.catalog, inner, sees, (*way, mount))
