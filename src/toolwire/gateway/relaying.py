@@ -273,14 +273,13 @@ class Relay:
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
     ) -> Answer:
         is_second = False
-        is_call = sent.about_task is None and method != "resources/read"
         while True:
             connection: RelayConnection | None = None
             try:
                 connection = await self._connection(call, sent.about_task)
                 return await self._asked(call, connection, method, sent, headers)
             except ProtocolError as error:
-                if error.code == INVALID_PARAMS and is_call:
+                if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
                     self.doubt()
                 if sent.can_wait and _needs_task(error):
                     raise TaskNeeded from None

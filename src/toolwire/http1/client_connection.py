@@ -392,11 +392,15 @@ class StreamedResponse(HttpResponse):
             self._connection.read_on()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def read(self, limit: int) -> bytes:
+    def whole(self, limit: int) -> bytes | None:
         # The usual answer is small, and all of it came with its headers.
-        if self._whole and self._unpacker is None and self._held <= limit:
-            return self._take()
-        return await super().read(limit)
+        if self._whole and self._unpacker is None and self._held <= limit and len(self._pieces) == 1:
+            return self._pieces.pop()
+        return None
+
+    async def read(self, limit: int) -> bytes:
+        body = self.whole(limit)
+        return await super().read(limit) if body is None else body
 
     def _broken(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(f"The answer of {origin(self.url)} broke off: {why}")

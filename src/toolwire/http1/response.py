@@ -46,6 +46,13 @@ class HttpResponse(ABC):
         """Close when only the end is missing. The connection is kept if the end comes soon."""
         self.close()
 
+    def whole(self, limit: int) -> bytes | None:
+        """Return the body where it is there, in one piece and within the limit; None where `read` has to be awaited.
+
+        After that there is nothing to close.
+        """
+        return None
+
     async def read(self, limit: int) -> bytes:
         """Return the whole body; raise `TooLarge` when it has more than `limit` bytes."""
         body = bytearray()

@@ -156,8 +156,8 @@ class HttpSession(Session):
         super().__init__(HttpChannel(endpoint, handler.missed), Peer(lifecycle), handler, ceiling=ceiling)
         self._endpoint = endpoint
         self._closed_early = handler.closed_early
-        self._idle = asyncio.Event()
-        self._idle.set()
+        # Set when nothing is in flight any more; None while nobody waits for that.
+        self._idle: asyncio.Event | None = None
         self.leaves_requests: bool = False
         """Whether requests that end here go on in another process, so that the server is not told to cancel them."""
         at_once = endpoint.pool.at_once
@@ -165,7 +165,10 @@ class HttpSession(Session):
 
     async def finished(self) -> None:
         """Wait until nothing is in flight."""
-        await self._idle.wait()
+        while self.peer.outgoing:
+            self._idle = self._idle or asyncio.Event()
+            self._idle.clear()
+            await self._idle.wait()
 
     def _fail_outgoing(self) -> None:
         # An exchange has its own connection and notices its end. Only closing the session ends all exchanges.
@@ -196,7 +199,6 @@ class HttpSession(Session):
         if headers:
             sent.update(headers)
         body = self.peer.request(identifier, method, params, exchange)
-        self._idle.clear()
         turns = self._turns
         try:
             with exchange:
@@ -211,7 +213,7 @@ class HttpSession(Session):
             raise
         finally:
             self.peer.forget(identifier)
-            if not self.peer.outgoing:
+            if self._idle is not None and not self.peer.outgoing:
                 self._idle.set()
         if exchange.error is not None:
             raise exchange.error
@@ -234,7 +236,6 @@ class HttpSession(Session):
         if timeout is not None:
             self.deadlines.start(exchange)
         self.peer.outgoing[identifier] = exchange
-        self._idle.clear()
         try:
             with exchange:
                 response = await self._resume(exchange, last_event_id, None, Backoff(MAX_RESUMES))
@@ -246,7 +247,7 @@ class HttpSession(Session):
             raise
         finally:
             self.peer.forget(identifier)
-            if not self.peer.outgoing:
+            if self._idle is not None and not self.peer.outgoing:
                 self._idle.set()
         if exchange.error is not None:
             raise exchange.error
@@ -285,10 +286,14 @@ class HttpSession(Session):
         if is_answer and response.media_type == EVENT_STREAM:
             await self._follow(exchange, response)
             return
+        if is_answer and (answer := response.whole(self._endpoint.limit)) is not None:
+            self._begin(exchange, response)
+            self._single(exchange, response, answer)
+            return
         try:
             if is_answer:
                 self._begin(exchange, response)
-                await self._single(exchange, response)
+                self._single(exchange, response, await response.read(self._endpoint.limit))
             else:
                 await self._refused(exchange, response, SESSION in headers)
         finally:
@@ -298,11 +303,11 @@ class HttpSession(Session):
         if exchange.method == "initialize":
             self.channel.begin(response.header(SESSION))
 
-    async def _single(self, exchange: Exchange, response: HttpResponse) -> None:
-        body = await response.read(self._endpoint.limit)
-        self._accept(exchange, body)
+    def _single(self, exchange: Exchange, response: HttpResponse, answer: bytes) -> None:
+        """Take an answer that is one message."""
+        self._accept(exchange, answer)
         if not exchange.done:
-            what = "nothing" if not body else "something else than an answer to it"
+            what = "nothing" if not answer else "something else than an answer to it"
             raise InvalidResponse(f"The server answered {exchange.method} with {what} (status {response.status})")
 
     async def _refused(self, exchange: Exchange, response: HttpResponse, in_session: bool) -> None:
