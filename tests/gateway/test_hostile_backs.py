@@ -32,6 +32,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Link, Target
 from toolwire.gateway import Gateway, remote_server
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN
 
@@ -381,3 +382,32 @@ def healthy_tool(name: str) -> Any:
 
     answer.__name__ = name
     return answer
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+@pytest.mark.parametrize("asks", [False, True], ids=["at once", "after a question"])
+async def test_clients_elsewhere_do_not_learn_what_a_server_wrote(
+    front: str, over: Any, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line on standard error, the address and the command of a server may hold a secret."""
+
+    async def last_words(link: Link) -> str:
+        return "python exited with code 1: postgres://admin:sk-live-1@10.0.0.5/db"
+
+    async def die(request: Any, outlet: Any) -> Any:
+        if asks:
+            form = t.ElicitRequestParams(message="Really?", requested_schema={"type": "object", "properties": {}})
+            await outlet.request("elicitation/create", form)
+        await outlet.connection.channel.close()
+
+    monkeypatch.setattr(targets, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(targets._MemoryLink, "last_words", last_words)
+    gateway = pair(fake(die), revision="2025-11-25")
+    async with testing.connect(gateway, revision=front, over=over, elicit=lambda message, params: {}) as (client, _):
+        failed = await client.call_tool("bad_run")
+        assert failed.is_error
+        assert "The server 'bad' behind this one failed" in failed.text
+        assert "the request may have been carried out" in failed.text
+        is_held = asks and front == MODERN
+        assert ("sk-live" in failed.text) == (over == "memory" and not is_held), failed.text

@@ -30,6 +30,8 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many seconds a call is held.
 HELD_SECONDS: Final = LIFETIME
+#: The text for a client whose call was at a server when the connection ended.
+LOST: Final = "the connection to it was lost"
 #: How many calls of one server one process may hold at a time, and how many of these for one principal.
 MAX_HELD: Final = 256
 MAX_HELD_FOR_ONE: Final = 32
@@ -196,7 +198,7 @@ class HeldCalls:
             return await self.outcome(held, replica)
         except TransportError as error:
             # It has begun, so that it is not sent again.
-            raise ToolError(self._failure(str(error))) from None
+            raise self._lost(error) from None
 
     async def _take_over(self, replica: Replica, exchange: str, answered: AnsweredRound, gone: HolderGone) -> Outcome:
         """Go on with a call whose process has ended, on the stream of the server's events."""
@@ -213,7 +215,7 @@ class HeldCalls:
         try:
             connection = await self._take_up(resumption)
         except ToolwireError as error:
-            raise ToolError(self._failure(str(error))) from None
+            raise self._lost(error) from None
         held = HeldCall(answered.listener, connection, resumption.method, answered.principal)
         held.id, held.round, held.request = answered.held, record.round, resumption.request
         if not await replica.take_over(held, record, exchange):
@@ -241,6 +243,11 @@ class HeldCalls:
         ending = asyncio.get_running_loop().create_task(connection.close())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
+
+    def _lost(self, error: ToolwireError) -> ToolError:
+        """Return the error for a client that cannot be told more: the text may have been written by the server."""
+        log.warning("%s: %s", self._back, error)
+        return ToolError(self._failure(LOST))
 
     def _failure(self, text: str) -> str:
         return f"The server {self._back!r} behind this one failed: {text}; the request may have been carried out"

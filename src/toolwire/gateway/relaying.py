@@ -28,7 +28,7 @@ from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.held_call import HeldCall
-from toolwire.gateway.held_calls import AnsweredRound, HeldCalls, relayed_for
+from toolwire.gateway.held_calls import LOST, AnsweredRound, HeldCalls, relayed_for
 from toolwire.gateway.uris import UriNames
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import BackSession
@@ -96,6 +96,7 @@ MAX_DESCRIBED: Final = 64
 OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
 # Members of params that the gateway writes itself.
 _WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
+_NOT_REACHED: Final = "it cannot be reached"
 # The pause before asking again, where the server asks no question. It doubles each round.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -288,26 +289,26 @@ class Relay:
             except TransportError as error:
                 if is_second or connection is None or not _may_repeat(error, connection, method):
                     self.doubt()
-                    raise self.failed(error) from None
+                    raise self.failed(error, call) from None
                 if connection.session.over:
                     # The server has ended the session. Nobody may get this connection again.
                     await asyncio.wait({connection.reader})
             except (ToolError, NotSupported):
                 raise
             except ToolwireError as error:
-                raise self.failed(error) from None
+                raise self.failed(error, call) from None
             is_second = True
 
     # --- connections ---
 
-    async def is_modern(self) -> bool:
+    async def is_modern(self, call: Call) -> bool:
         """Return the era of the server. Raise `ToolError` where it cannot be reached."""
         shared = self.connections.shared.connection
         if shared is None or shared.ended:
             try:
                 shared = await self.connections.shared_connection()
             except ToolwireError as error:
-                raise self.failed(error) from None
+                raise self.failed(error, call) from None
         return shared.modern
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
@@ -657,23 +658,28 @@ class Relay:
     def _told(self, call: Call, method: str, error: ProtocolError) -> ToolwireError:
         """Return the error of a server in the terms of the client's revision."""
         if error.code in (HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION):
-            return self.failed(error)
+            return self.failed(error, call)
         if error.code == MISSING_CLIENT_CAPABILITY and not call.request.modern:
-            return self.failed(error)
+            return self.failed(error, call)
         if error.code == URL_ELICITATION_REQUIRED and call.revision != "2025-11-25":
             return _url_required(error)
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
 
-    def failed(self, error: ToolwireError) -> BackFailed:
-        """Return the error that names the server, and says whether the request may have been carried out."""
+    def failed(self, error: ToolwireError, call: Call) -> BackFailed:
+        """Return the error that names the server, and says whether the request may have been carried out.
+
+        Clients elsewhere are not told the address of the server, its command, nor what it wrote before it ended.
+        """
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
+        log.warning("%s: %s", self.name, text)
+        if isinstance(error, TransportError) and not call.outlet.is_local:
+            text = LOST if isinstance(error, OutcomeUnknown) else _NOT_REACHED
         if isinstance(error, OutcomeUnknown | Timeout):
             text = f"{text}; the request may have been carried out"
         elif isinstance(error, Unreachable):
             text = f"{text}; the request was not carried out"
-        log.warning("%s: %s", self.name, text)
         return BackFailed(f"The server {self.name!r} behind this one failed: {text}", error)
 
 

@@ -161,7 +161,7 @@ class RemoteTasks:
                 return await self._call_without_task(call, tool, sent, headers)
             return await self._call_with_task(call, tool, sent, headers, way, host)
         except InvalidResponse as error:
-            raise self._relay.failed(error) from None
+            raise self._relay.failed(error, call) from None
 
     async def _call_with_task(
         self,
@@ -263,19 +263,19 @@ class RemoteTasks:
         """Answer a request about a task, in the dialect of its client."""
         task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None)
         try:
-            is_modern = await self._relay.is_modern()
+            is_modern = await self._relay.is_modern(call)
             if call.request.modern:
                 return await (self._pass if is_modern else self._modern_from_legacy)(call, task)
             return await (self._legacy_from_modern if is_modern else self._pass)(call, task)
         except (ToolError, NotSupported) as error:
             raise ProtocolError(INTERNAL_ERROR, str(error)) from None
         except InvalidResponse as error:
-            raise ProtocolError(INTERNAL_ERROR, str(self._relay.failed(error))) from None
+            raise ProtocolError(INTERNAL_ERROR, str(self._relay.failed(error, call))) from None
 
     async def state(self, call: Call, foreign: ForeignTask, name: str) -> t.Task:
         """Return a task as 2025-11-25 knows it."""
         task = RemoteTask(foreign.id)
-        if await self._relay.is_modern():
+        if await self._relay.is_modern(call):
             return as_core(await self._detailed(call, task), name, t.Task)
         state = await self._core(call, task)
         state.task_id = name
@@ -400,7 +400,7 @@ class RemoteTasks:
 
     async def _awaited(self, call: Call, task: RemoteTask, name: str | None) -> Any:
         """Wait for the end of a task, and return its result. `name` is None where the client knows of no task."""
-        if not await self._relay.is_modern():
+        if not await self._relay.is_modern(call):
             about = self._about(task)
             about.waiting = RelayedCall(self._asking(call, task), task=task.id)
             return self._result(call, task, without_related(await self._send(call, "tasks/result", task, about)))
@@ -556,7 +556,7 @@ class RemoteTasks:
         self, call: Call, tasks: Mapping[str, ForeignTask], tell: Callable[[str, Mapping[str, Any]], None]
     ) -> AsyncIterator[list[str]]:
         """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
-        if not await self._relay.is_modern():
+        if not await self._relay.is_modern(call):
             found = {name: await self._known_details(call, RemoteTask(task.id), name) for name, task in tasks.items()}
             known = {name: state for name, state in found.items() if state is not None}
             work = [self._poll(call, RemoteTask(tasks[name].id), state, tell) for name, state in known.items()]
