@@ -43,7 +43,8 @@ async def test_the_servers_of_a_file_are_served_at_one_address(back: str, worker
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (("nowhere.json",), 1, "cannot be read"),
+        (("nowhere.json",), 2, "cannot be read"),
+        ((__file__,), 2, "cannot be read as a JSON file"),
         (("nowhere.json", "--transport", "stdio", "--port", "1"), 2, "--port is for --transport http"),
         (("nowhere.json", "--inspect", "--workers", "2"), 2, "--inspect is for one process over HTTP"),
         (("nowhere.json", "--inspect", "--transport", "stdio"), 2, "--inspect is for one process over HTTP"),

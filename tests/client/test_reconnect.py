@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from tests.http_process import started
 from toolwire import Client
 from toolwire.backoff import Backoff
 from toolwire.client import Accept
+from toolwire.client.target import Link, Target
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.testing import elapse
@@ -376,3 +378,27 @@ async def test_a_listen_stream_that_broke_off_comes_back(quick: None) -> None:
             assert change.kind == "tools"
             break
     assert len(script.of("subscriptions/listen")) == 2
+
+
+class NobodyHome(Target):
+    """A server that cannot be reached. The task that waits for it is cancelled before it hears of that."""
+
+    label = "a server that fails"
+    restartable = True
+    waiting: asyncio.Task[Any]
+
+    async def open(self) -> Link:
+        asyncio.get_running_loop().call_soon(self.waiting.cancel)
+        raise Unreachable("nobody is at home")
+
+
+async def test_a_client_that_is_cancelled_when_its_server_fails_leaves_no_failure_behind() -> None:
+    unheard: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    target = NobodyHome()
+    target.waiting = asyncio.create_task(Client(target).connect())
+    await asyncio.wait({target.waiting})
+    assert target.waiting.cancelled()
+    del target
+    gc.collect()
+    assert unheard == []

@@ -88,8 +88,8 @@ async def test_the_prefix_is_what_was_given(prefix: str) -> None:
         (lambda gateway: gateway.add("", Server("x")), "printable"),
         (lambda gateway: gateway.add("n" * 33, Server("x")), "1 to 32"),
         (lambda gateway: gateway.add("two", 3), "cannot be added"),
-        (lambda gateway: gateway.add("two", Server("x"), revision="1999-01-01"), "Unknown revision"),
-        (lambda gateway: gateway.remove("two"), "no component 'two'"),
+        (lambda gateway: gateway.add("two", Server("x"), revision="1999-01-01"), "'two' cannot have the revision"),
+        (lambda gateway: gateway.remove("two"), "neither a server nor a component 'two'; its servers: 'one'"),
     ],
 )
 def test_mistakes_are_named(wrong: Any, text: str) -> None:

@@ -230,6 +230,30 @@ async def test_a_change_that_does_not_show_in_the_merged_list_is_not_told(front:
             assert announced(wire) == 1
 
 
+@pytest.mark.parametrize("own", [[], ["own"]])
+async def test_a_server_that_is_added_later_is_told_of_when_its_components_are_known(
+    own: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(list_changes, "TOGETHER_SECONDS", 0.0)
+    monkeypatch.setattr(remote_server, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(remote_server.Backoff, "after", lambda self, retry: 0.01)
+    gateway = Gateway("front", tools=[tool_named(each, each) for each in own])
+    async with testing.connect(gateway) as (client, wire), client.listen(tools=True) as changes:
+        target = Away(one("b", "run"))
+        gateway.add("late", target)
+        await until(lambda: gateway.backs["late"].state == "away")
+        assert await names(client) == own
+        assert announced(wire) == 0
+        target.is_there = True
+        assert await told(changes) == "tools"
+        assert await names(client) == ["late_run", *own]
+        assert announced(wire) == 1
+    assert [each.message for each in caplog.records] == [
+        "the server 'late' is away: nobody is at home",
+        "the server 'late' is there now",
+    ]
+
+
 @pytest.mark.covers("GW-7.2")
 @pytest.mark.parametrize(("front", "back"), [ERAS, ERAS[::-1]])
 async def test_changes_of_several_servers_are_told_once(front: str, back: str, monkeypatch: pytest.MonkeyPatch) -> None:

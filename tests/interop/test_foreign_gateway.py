@@ -371,6 +371,11 @@ class Behind:
     logs: bool = True
     over: str = "http"
 
+    @property
+    def name(self) -> str:
+        """The name that the server gives itself."""
+        return "foreign" if self.library.startswith("node") else "features"
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Any]:
         """Yield what a gateway connects to."""
@@ -614,5 +619,27 @@ async def test_nothing_of_ours_at_either_end(client: Client, behind: Behind, tmp
                 address = f"http://127.0.0.1:{port}/mcp"
                 report = await asyncio.to_thread(client.play_with, [address], "questions")
     assert (report["revision"], report["server"]) == (client.revision, "front")
+    for name in behind.asks:
+        assert report[name]["text"] == QUESTIONS[name][1]
+
+
+BRIDGED = (
+    (Client("node-client-2", MODERN, "stdio", environment=CLIENT | AUTO), Behind("mcp-2.3.0", MODERN, BEHIND[3].asks)),
+    (Client("mcp-2.3.0", MODERN, "stdio", environment=AUTO), Behind("fastmcp-4.1.2", LEGACY)),
+    (Client("node-sdk-1", LEGACY, "stdio", environment=SDK), Behind("node-server-2", MODERN)),
+    (Client("mcp-1.30.0", LEGACY, "stdio"), Behind("mcp-1.30.0", LEGACY)),
+)
+
+
+@pytest.mark.parametrize(
+    ("client", "behind"), BRIDGED, ids=[f"{client.name}-{behind.library}" for client, behind in BRIDGED]
+)
+async def test_a_client_that_only_starts_commands_before_a_server_at_a_url(client: Client, behind: Behind) -> None:
+    """`toolwire bridge URL` as a process."""
+    async with behind.running() as url:
+        command = [sys.executable, "-m", "toolwire", "bridge", url, "--revision", behind.revision]
+        report = await asyncio.to_thread(client.play_with, command, "questions")
+    # The client sees the name of the server, and not that of the bridge.
+    assert (report["revision"], report["server"]) == (client.revision, behind.name)
     for name in behind.asks:
         assert report[name]["text"] == QUESTIONS[name][1]

@@ -227,6 +227,7 @@ def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> N
         (lambda: Server("s", middleware=3), r"A middleware is an async function \(ctx, call_next\), not int"),  # type: ignore[arg-type]
         (lambda: Server("s", tools="ping"), "A handler is a function, not str"),  # type: ignore[arg-type]
         (lambda: Server("s").mount(3), "Only a Server, a URL, a command or a server file can be mounted, not int"),  # type: ignore[arg-type]
+        (lambda: Server("s").mount("nowhere.py"), "The server cannot be mounted: There is no server file 'nowhere.py'"),
         (lambda: Server("s").on_notification("x/y", hear), r"on_notification\(\) takes a plain function"),
         (lambda: Server("s").subscribe("a://b", partial(hear)), r"subscribe\(\) takes a plain function"),
         (lambda: Server("s").extension("org.example/x").notification("x/y")(hear), "x/y takes a plain function"),

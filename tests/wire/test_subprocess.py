@@ -164,6 +164,7 @@ async def test_our_own_variables_are_passed_when_they_are_given() -> None:
     ("command", "options", "reason"),
     [
         (["/nonexistent/server", "--token=secret"], {}, "cannot start '/nonexistent/server': No such file"),
+        (["nonexistent --token=secret"], {}, "cannot start 'nonexistent': its arguments stand in the same text"),
         ([os.devnull], {}, "cannot start '/dev/null': Permission denied"),
         ([sys.executable], {"cwd": "/nonexistent"}, "working directory /nonexistent does not exist"),
         ([], {}, "empty command"),

@@ -63,7 +63,10 @@ def main(arguments: Namespace) -> int:
 
     try:
         page = _Page(arguments) if arguments.inspect else None
-        gateway = gateway_of(arguments.file, lifespan=None if page is None else page.lifespan)
+        try:
+            gateway = gateway_of(arguments.file, lifespan=None if page is None else page.lifespan)
+        except ServerError as error:
+            raise UsageError(str(error)) from None
         if over_stdio:
             gateway.run("stdio")
         elif page is None:

@@ -191,6 +191,7 @@ class _Shared:
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._work())
+            task.add_done_callback(_heed)
         self._waiting += 1
         try:
             await asyncio.wait({task})
@@ -208,6 +209,12 @@ class _Shared:
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait({task})
+
+
+def _heed(task: asyncio.Task[ClientConnection]) -> None:
+    """Look at the failure of a task. The last one who waited for it may be cancelled when the task has just failed."""
+    if not task.cancelled():
+        task.exception()
 
 
 # --- Opening ----------------------------------------------------------------------------------------------------------

@@ -146,7 +146,8 @@ def _content(path: Path) -> Any:
     except OSError as error:
         raise ServerError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ServerError(f"{os.fspath(path)!r} cannot be read: {error}") from None
+        form = "TOML" if path.suffix.lower() == ".toml" else "JSON"
+        raise ServerError(f"{os.fspath(path)!r} cannot be read as a {form} file: {error}") from None
 
 
 def _json(text: str) -> Any:

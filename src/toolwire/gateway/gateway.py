@@ -102,7 +102,8 @@ class Gateway(Server):
         if name in self._backs:
             raise ServerError(f"There is a server {name!r} behind {self.name!r} already")
         if revision is not None and revision not in REVISIONS:
-            raise ServerError(f"Unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
+            known = ", ".join(REVISIONS)
+            raise ServerError(f"The server {name!r} cannot have the revision {revision!r}; use one of {known}")
         try:
             options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env)
             place = resolve(target, options)
@@ -140,13 +141,23 @@ class Gateway(Server):
         """
         found = self._backs.pop(name, None) if isinstance(name, str) else None
         if found is None:
-            return super().remove(name)
+            return self._remove_own(name)
         back, _ = found
         back.retires = True
         back.give_up_addresses()
         self.unmount(back)
         self._look_soon()
         return self
+
+    def _remove_own(self, component: Any) -> Self:
+        try:
+            return super().remove(component)
+        except ServerError:
+            if not isinstance(component, str):
+                raise
+            known = ", ".join(map(repr, self._backs)) or "none"
+            text = f"{self.name!r} has neither a server nor a component {component!r}; its servers: {known}"
+            raise ServerError(text) from None
 
     @property
     def backs(self) -> Mapping[str, Back]:

@@ -1,6 +1,7 @@
-"""Names and addresses of components that live at another server.
+"""The spelling of names and addresses of components that live at another server.
 
-A public name is never taken apart again: the server that it leads to is found by looking the whole name up.
+`toolwire.gateway.addresses` decides which addresses are other ones here, and `toolwire.gateway.uris` rewrites them in
+messages. A public name is never taken apart again: the server that it leads to is found by looking the whole name up.
 """
 
 from __future__ import annotations

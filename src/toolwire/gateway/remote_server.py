@@ -274,7 +274,7 @@ class RemoteServer(Server):
             async with asyncio.timeout_at(self._deadline):
                 await self._first.wait()
         except TimeoutError:
-            self._away(f"it did not list its components within {self._list_timeout:g} seconds")
+            self._away(f"it has not listed its components after {self._list_timeout:g} seconds, and is waited for")
         self._is_settled = True
         if self._lists is not None:
             self._publish(self._lists)
@@ -537,6 +537,8 @@ class RemoteServer(Server):
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
         self._lists = lists
         self._read_at = asyncio.get_running_loop().time()
+        if self.state == "away":
+            log.warning("the server %r is there now", self.name)
         self.state, self.error = "ready", None
         self._first.set()
         if self._is_settled:
@@ -784,10 +786,11 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
     """Return a server in front of what a `Client` connects to, for `Server.mount`."""
     try:
         place = resolve(target, TargetOptions())
-    except (TypeError, ValueError) as error:
-        raise ServerError(
-            f"Only a Server, a URL, a command or a server file can be mounted, not {type(target).__name__}: {error}"
-        ) from None
+    except TypeError:
+        text = f"Only a Server, a URL, a command or a server file can be mounted, not {type(target).__name__}"
+        raise ServerError(text) from None
+    except ValueError as error:
+        raise ServerError(f"The server cannot be mounted: {error}") from None
     return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
 
 

@@ -66,11 +66,26 @@ class ListChanges:
         changed, self._changed = self._changed, {}
         for family, is_suspected in changed.items():
             listed = self._listed(family)
-            differs = listed != self._told.get(family)
+            before = self._told.get(family)
+            differs = listed != (self._own(family) if before is None else before)
             self._told[family] = listed
             if is_suspected and differs:
                 self._hub().tell(Change(family))
 
     def _listed(self, family: str) -> dict[str, Component]:
-        kinds = [kind for kind, of in FAMILY.items() if of == family]
-        return {f"{kind} {name}": each for kind in kinds for name, each in self._catalog.listed(kind).items()}
+        return {f"{kind} {name}": each for kind in _kinds(family) for name, each in self._catalog.listed(kind).items()}
+
+    def _own(self, family: str) -> dict[str, Component]:
+        """Return the list without components that live elsewhere: the one before the first such server was mounted."""
+        local = self._catalog.local()
+        own: dict[str, Component] = {}
+        for kind in _kinds(family):
+            found = self._catalog.all(kind)
+            for name, each in self._catalog.listed(kind).items():
+                if found[name].owner.catalog in local:
+                    own[f"{kind} {name}"] = each
+        return own
+
+
+def _kinds(family: str) -> list[str]:
+    return [kind for kind, of in FAMILY.items() if of == family]
