@@ -63,7 +63,9 @@ async def started(app: Any) -> AsyncIterator[None]:
 
 
 async def get(app: Any, path: str, **headers: str) -> Answer:
-    return await HttpClient(app).start("GET", path=path, headers=headers).finished()
+    answer = await HttpClient(app).start("GET", path=path, headers=headers).finished()
+    await answer.task  # Django closes the body of the request after the answer.
+    return answer
 
 
 # --- frameworks ---
