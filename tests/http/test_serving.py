@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -37,6 +38,33 @@ async def test_a_call(port: int) -> None:
         assert (status, body) == (200, b"ok")
         assert "date" in headers
         assert "server" not in headers
+
+
+async def test_a_call_that_waited_leaves_nothing_for_the_garbage_collector() -> None:
+    server = make_server()
+
+    @server.tool
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async with serving(server) as port, connected(port) as connection:
+        await text_of_call(connection, "waits")
+        gc.disable()
+        gc.collect()
+        gc.freeze()  # What earlier tests left is not looked at.
+        try:
+            # Threads of earlier tests may make garbage at any moment. A ring of a call is there every time.
+            assert min([await _garbage_of_ten_calls(connection) for _ in range(5)]) < 10
+        finally:
+            gc.enable()
+
+
+async def _garbage_of_ten_calls(connection: Connection) -> int:
+    gc.collect()
+    for _ in range(10):
+        await text_of_call(connection, "waits")
+    return gc.collect()
 
 
 async def test_requests_may_come_in_any_pieces(port: int) -> None:

@@ -133,13 +133,16 @@ class ExchangeOutlet:
         self._silence.start(self._start_pump)
 
     def settle(self) -> None:
-        """Stop counting the exchange, which is over."""
+        """Stop counting the exchange, which is over, and let go of its task."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
         if self._is_counted:
             assert self._exchanges is not None
             self._is_counted = False
             self._exchanges.give_back(self._caller)
+        if self._task is not None:
+            # The context of the task has the call, and the call has this outlet: a circle, which costs a collection.
+            self._task = None
 
     async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
