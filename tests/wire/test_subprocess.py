@@ -165,6 +165,8 @@ async def test_our_own_variables_are_passed_when_they_are_given() -> None:
     [
         (["/nonexistent/server", "--token=secret"], {}, "cannot start '/nonexistent/server': No such file"),
         (["nonexistent --token=secret"], {}, "cannot start 'nonexistent': its arguments stand in the same text"),
+        (["/nonexistent/my server"], {}, "cannot start '/nonexistent/my server': No such file"),
+        ([" "], {}, "cannot start ' ': No such file"),
         ([os.devnull], {}, "cannot start '/dev/null': Permission denied"),
         ([sys.executable], {"cwd": "/nonexistent"}, "working directory /nonexistent does not exist"),
         ([], {}, "empty command"),

@@ -129,7 +129,7 @@ class Methods:
     def _absence(self, name: str) -> str:
         """Return why a tool or prompt may be unknown; empty where everything is known."""
         missing = " or ".join(map(repr, self._catalog.missing_for(name)))
-        return f" (the list of the server {missing} is missing, or not whole)" if missing else ""
+        return f" (the list of the server {missing} is missing, or not whole: try again later)" if missing else ""
 
     async def _about_tasks(self, call: Call) -> Any:
         return await self._parts.tasks.handle(call)

@@ -254,8 +254,11 @@ def _why_not(command: Sequence[str], directory: str | None, error: Exception) ->
     # Only the program is named: arguments may hold credentials.
     name = command[0] if command else "an empty command"
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    if isinstance(error, FileNotFoundError) and len(command) == 1 and " " in name:
-        name, reason = name.split(maxsplit=1)[0], "its arguments stand in the same text: give each as a text of its own"
+    words = name.split() if isinstance(error, FileNotFoundError) and len(command) == 1 else []
+    # A path may have blanks in it.
+    if len(words) > 1 and Path(words[0]).name == words[0]:
+        name = words[0]
+        reason = "its arguments stand in the same text: write them one by one, in a configuration into args"
     if directory is not None and not Path(directory).is_dir():
         reason = f"the working directory {directory} does not exist"
     return f"cannot start {name!r}: {reason}"
