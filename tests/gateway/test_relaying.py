@@ -13,10 +13,13 @@ from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_b
 from tests.http.httpclient import serving
 from tests.http.legacy.session_server import Gate, make_server
 from tests.http.modernclient import text_of
+from tests.server.tasks.talking import open_to
+from tests.wireclient import modern_meta
 
 from toolwire import Client, Context, Server, testing
+from toolwire.auth import Principal
 from toolwire.client import Sampling
-from toolwire.gateway import Gateway, relaying
+from toolwire.gateway import Gateway, back_connections, relaying
 from toolwire.gateway.relaying import CLIENT_KEY, HOPS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ResourceNotFound
@@ -469,3 +472,38 @@ async def test_questions_progress_and_logs_of_many_clients_never_cross(
         names = [f"client{number}" for number in range(8)]
         async with asyncio.timeout(60):
             await asyncio.gather(*(one(gateway, name) for name in names))
+
+
+async def test_one_client_does_not_take_all_connections_of_a_legacy_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call with other capabilities needs a connection of its own, and a command behind it a process."""
+    monkeypatch.setattr(back_connections, "MAX_CONVERSATIONS", 3)
+    monkeypatch.setattr(back_connections, "MAX_CONVERSATIONS_OF_ONE", 2)
+    server, go, begun = Server("back"), asyncio.Event(), asyncio.Semaphore(0)
+
+    @server.tool
+    async def hold() -> str:
+        begun.release()
+        await go.wait()
+        return "held"
+
+    def params(number: int) -> dict[str, Any]:
+        return {"name": "b_hold", "_meta": modern_meta({"experimental": {"number": {"is": number}}})}
+
+    async with (
+        gateway_before(server, "memory", "2025-11-25") as gateway,
+        open_to(gateway, MODERN, "http") as join,
+        join(principal=Principal("ann")) as ann,
+        join(principal=Principal("bob")) as bob,
+    ):
+        calls = [ann.start("tools/call", params(number)) for number in range(2)]
+        for _ in calls:
+            await begun.acquire()
+        refused = await ann.result("tools/call", params(2))
+        assert refused["isError"] and "try again later" in str(refused)
+        calls.append(bob.start("tools/call", params(0)))
+        await begun.acquire()
+        go.set()
+        for call in calls:
+            assert "held" in str(await call)
+        # Those that nobody uses any more make room.
+        assert "held" in str(await ann.result("tools/call", params(3)))

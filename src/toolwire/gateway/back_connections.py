@@ -20,12 +20,14 @@ from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOp
 from toolwire.client.target import Target
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.errors import ToolError, Unreachable
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many conversations may have a connection to one legacy server at a time.
 MAX_CONVERSATIONS: Final = 256
+#: How many of these one client may have: its calls may need a connection each, and so may the capabilities it declares.
+MAX_CONVERSATIONS_OF_ONE: Final = 64
 #: How many seconds the connection of a conversation stays open without a call.
 IDLE_SECONDS: Final = 600.0
 #: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
@@ -152,7 +154,7 @@ class BackConnections:
             conversation = conversation._replace(number=conversation.number + 1)
         lane = self._lanes.pop(conversation, None)
         if lane is None:
-            self._make_room()
+            self._make_room(conversation.client)
             # Some servers tell of a change only in the conversation that made it.
             lane = _Lane(self._opener(capabilities, self._changed), loop.time())
         # At the end: the first one is the one that was used longest ago.
@@ -240,13 +242,21 @@ class BackConnections:
         """The number of conversations that have a connection."""
         return len(self._lanes)
 
-    def _make_room(self) -> None:
-        if len(self._lanes) < MAX_CONVERSATIONS:
+    def _make_room(self, client: Hashable) -> None:
+        """Close a connection that nobody uses, where there are too many. Raise `ToolError` where all are in use."""
+        own = [key for key in self._lanes if key.client == client]
+        if len(own) >= MAX_CONVERSATIONS_OF_ONE:
+            crowd = own
+        elif len(self._lanes) >= MAX_CONVERSATIONS:
+            crowd = list(self._lanes)
+        else:
             return
-        idle = next((key for key, lane in self._lanes.items() if not lane.is_busy), None)
-        if idle is None:
-            raise Unreachable(f"{MAX_CONVERSATIONS} other conversations use this server now; try again later")
-        self._close_lane(idle)
+        now = asyncio.get_running_loop().time()
+        idle = [key for key in crowd if not self._lanes[key].is_busy]
+        if not idle:
+            raise ToolError("Too many calls are in flight to the server behind this one; try again later")
+        # One with a task of the server only if all have one.
+        self._close_lane(min(idle, key=lambda key: self._lanes[key].kept_until > now))
 
     def _reap(self) -> None:
         self.close_idle()
