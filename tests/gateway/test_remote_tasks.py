@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,7 +38,7 @@ from toolwire import Context, Limits, Policy, Server, ToolResult
 from toolwire.auth import Principal
 from toolwire.client import relay
 from toolwire.client.relay import RelayConnection
-from toolwire.client.target import Link
+from toolwire.client.target import Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, back_connections
 from toolwire.gateway.remote_server import RemoteServer
@@ -500,6 +501,32 @@ async def test_the_connection_on_which_a_task_was_made_outlives_its_client(monke
         assert remote.back_connections.conversations == 1
         assert await status_of(stays, task) == "working"
         assert remote.back_connections.conversations == 1
+
+
+class Counting(Target):
+    """A command: each connection is a process of its own, and all of them count their tasks from one."""
+
+    def __init__(self) -> None:
+        self.label = "counting"
+        self.numbers = itertools.count()
+
+    async def open(self) -> Link:
+        result = {"content": [{"type": "text", "text": f"of process {next(self.numbers)}"}]}
+        server = lying({"task": TASK}, get={**TASK, "status": "completed"}, result=result)
+        return await ServerTarget(server).open()
+
+
+@fronts
+async def test_tasks_of_two_owners_with_the_same_id_are_two_tasks(front: str) -> None:
+    gateway = Gateway("front", limits=QUICK)
+    gateway.add("b", Counting(), prefix="", revision=CORE)
+    async with (
+        talk(gateway, front, principal=Principal("ann")) as ann,
+        talk(gateway, front, principal=Principal("bob")) as bob,
+    ):
+        first, second = await begin(ann, "go"), await begin(bob, "go")
+        texts = [text_in(await outcome(ann, first)), text_in(await outcome(bob, second))]
+        assert texts == ["of process 1", "of process 2"]
 
 
 # --- servers that do what they should not ---

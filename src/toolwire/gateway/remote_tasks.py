@@ -96,6 +96,17 @@ class RemoteTask(NamedTuple):
     tool: RemoteTool | None = None
 
 
+class _Own(NamedTuple):
+    """A task of one owner. A server that is a process for each conversation may give two owners the same id."""
+
+    owner: str
+    id: str
+
+
+def _own(call: Call, task: str) -> _Own:
+    return _Own(owner_of(call), task)
+
+
 class _Detailed(t.DetailedTaskResult, kw_only=True):
     """A task of a modern server. Its result stays as it came."""
 
@@ -126,10 +137,10 @@ class RemoteTasks:
         self.mark: str = mark_of(name)
         # The conversations with a legacy server in which tasks were made. A server that is a process knows a task there
         # and nowhere else.
-        self._conversations: dict[str, Conversation] = {}
+        self._conversations: dict[_Own, Conversation] = {}
         self._waiting = WaitingTasks()
         # The tasks of a legacy server whose legacy clients are told of them.
-        self._told: dict[str, _Telling] = {}
+        self._told: dict[_Own, _Telling] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
@@ -182,7 +193,7 @@ class RemoteTasks:
                 # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
                 return await host.ended(call, result) if legacy else result
             if not answer.connection.modern:
-                self._remember(created, answer.connection)
+                self._remember(call, created, answer.connection)
             name = self._named(call, created)
             await host.keep(call, name)
             if legacy:
@@ -216,7 +227,7 @@ class RemoteTasks:
         if created is None:
             return tool.outcome(call, answer)
         if not answer.connection.modern:
-            self._remember(created, answer.connection)
+            self._remember(call, created, answer.connection)
         task = RemoteTask(created.task_id, tool)
         try:
             return await self._awaited(call, task, None)
@@ -283,19 +294,19 @@ class RemoteTasks:
 
     async def _pass(self, call: Call, task: RemoteTask) -> Any:
         """Pass a request on to a server that speaks the dialect of the client."""
-        about = self._about(task)
+        about = self._about(call, task)
         if call.method == "tasks/result":
             about.waiting = RelayedCall(self._asking(call, task), task=task.id)
         answer = await self._send(call, call.method, task, about, members_sent(call))
         if call.method == "tasks/result":
-            self._stop_telling(task.id)
+            self._stop_telling(_own(call, task.id))
             return with_related(self._result(call, task, answer), call.params.task_id)
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
         if "taskId" in members:
             members["taskId"] = call.params.task_id
         if members.get("status") in _OVER:
-            self._stop_telling(task.id)
+            self._stop_telling(_own(call, task.id))
         if "result" in members:
             members["result"] = self._inlined(call, task, members["result"], answer.connection)
         return without_connection(members)
@@ -373,7 +384,7 @@ class RemoteTasks:
         if waiting is None:
             connection = await self._relay.connections.shared_connection()
             waiting = WaitingTask(owner_of(call), key, call.host.stores, connection.revision)
-            about = self._about(task)
+            about = self._about(call, task)
             about.waiting = RelayedCall(related_answers(waiting.ask, task.id), task=task.id)
             self._waiting.begin(waiting, self._send(call, "tasks/result", task, about))
         return waiting
@@ -401,7 +412,7 @@ class RemoteTasks:
     async def _awaited(self, call: Call, task: RemoteTask, name: str | None) -> Any:
         """Wait for the end of a task, and return its result. `name` is None where the client knows of no task."""
         if not await self._relay.is_modern(call):
-            about = self._about(task)
+            about = self._about(call, task)
             about.waiting = RelayedCall(self._asking(call, task), task=task.id)
             return self._result(call, task, without_related(await self._send(call, "tasks/result", task, about)))
         asking: dict[str, asyncio.Task[None]] = {}
@@ -479,9 +490,11 @@ class RemoteTasks:
         if notify is None:
             return
 
+        own = _own(call, task)
+
         def tell(state: t.TaskStatusNotificationParams) -> bool:
             if state.status in TERMINAL:
-                self._stop_telling(task)
+                self._stop_telling(own)
             state.task_id = name
             told = state if call.mask is None else call.mask(state)
             return bool(notify("notifications/tasks/status", shape(told, call.revision)))
@@ -490,7 +503,7 @@ class RemoteTasks:
             if len(self._told) >= MAX_REMEMBERED:
                 self._stop_telling(next(iter(self._told)))
             connection.on_task_status[task] = tell
-            self._told[task] = _Telling(connection, sent.stop_reports)
+            self._told[own] = _Telling(connection, sent.stop_reports)
             sent.stop_reports = None
         elif len(self._followers) < MAX_FOLLOWED:
             following = asyncio.ensure_future(self._follow(call, task, tell, reporting_task(call)))
@@ -498,11 +511,11 @@ class RemoteTasks:
             self._news[task] = asyncio.Event()
             following.add_done_callback(lambda _: self._unfollow(task))
 
-    def _stop_telling(self, task: str) -> None:
+    def _stop_telling(self, own: _Own) -> None:
         """Stop telling of a task of a legacy server: it is over."""
-        telling = self._told.pop(task, None)
+        telling = self._told.pop(own, None)
         if telling is not None:
-            telling.connection.on_task_status.pop(task, None)
+            telling.connection.on_task_status.pop(own.id, None)
             if telling.stop_reports is not None:
                 telling.stop_reports()
 
@@ -626,8 +639,8 @@ class RemoteTasks:
 
     # --- one request ---
 
-    def _about(self, task: RemoteTask) -> AboutTask:
-        return AboutTask(self._conversations.get(task.id))
+    def _about(self, call: Call, task: RemoteTask) -> AboutTask:
+        return AboutTask(self._conversations.get(_own(call, task.id)))
 
     async def _send(
         self,
@@ -639,7 +652,7 @@ class RemoteTasks:
     ) -> Answer:
         sent = sent_with(call, "")
         sent.members = {**(more or {}), "taskId": task.id}
-        sent.about_task = about or self._about(task)
+        sent.about_task = about or self._about(call, task)
         return await self._relay.send(call, method, sent)
 
     async def _core(self, call: Call, task: RemoteTask) -> t.GetTaskResult:
@@ -663,14 +676,14 @@ class RemoteTasks:
         self._background.add(running)
         running.add_done_callback(self._background.discard)
 
-    def _remember(self, created: t.Task | t.TaskCreatedResult, connection: RelayConnection) -> None:
+    def _remember(self, call: Call, created: t.Task | t.TaskCreatedResult, connection: RelayConnection) -> None:
         """Remember in which conversation with a legacy server a task was made, and keep that as long as the task."""
         conversation = self._relay.connections.conversation(connection)
         if conversation is None or not isinstance(created, t.Task):
             return
         if len(self._conversations) >= MAX_REMEMBERED:
             del self._conversations[next(iter(self._conversations))]
-        self._conversations[created.task_id] = conversation
+        self._conversations[_own(call, created.task_id)] = conversation
         ttl = MAX_KEPT_SECONDS if created.ttl is None else created.ttl / 1000
         self._relay.connections.keep(conversation, min(ttl, MAX_KEPT_SECONDS))
 
