@@ -16,6 +16,7 @@ from tests.http_process import Connection, call, connected, post, text_of_call
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from toolwire import Client
 from toolwire.http import serving as http_server
 from toolwire.http1 import server_connection as http_protocol
 
@@ -40,30 +41,31 @@ async def test_a_call(port: int) -> None:
         assert "server" not in headers
 
 
-async def test_a_call_that_waited_leaves_nothing_for_the_garbage_collector() -> None:
+@pytest.mark.parametrize(("revision", "tool"), [("2026-07-28", "waits"), ("2025-11-25", "echo")])
+async def test_a_call_leaves_nothing_for_the_garbage_collector(revision: str, tool: str) -> None:
     server = make_server()
 
     @server.tool
-    async def waits() -> str:
+    async def waits(text: str) -> str:
         await asyncio.sleep(0)
-        return "done"
+        return text
 
-    async with serving(server) as port, connected(port) as connection:
-        await text_of_call(connection, "waits")
+    async with serving(server) as port, Client(f"http://127.0.0.1:{port}/mcp", revision=revision) as client:
+        await client.call_tool(tool, {"text": "x"})
         gc.disable()
         gc.collect()
         gc.freeze()  # What earlier tests left is not looked at.
         try:
             # Threads of earlier tests may make garbage at any moment. A ring of a call is there every time.
-            assert min([await _garbage_of_ten_calls(connection) for _ in range(5)]) < 10
+            assert min([await _garbage_of_ten_calls(client, tool) for _ in range(5)]) < 10
         finally:
             gc.enable()
 
 
-async def _garbage_of_ten_calls(connection: Connection) -> int:
+async def _garbage_of_ten_calls(client: Client, tool: str) -> int:
     gc.collect()
     for _ in range(10):
-        await text_of_call(connection, "waits")
+        await client.call_tool(tool, {"text": "x"})
     return gc.collect()
 
 

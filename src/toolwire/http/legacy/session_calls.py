@@ -225,6 +225,7 @@ class SessionCalls:
         except BaseException as raised:
             data = encode_failure(incoming, raised)
         self._settle(call, data)
+        call.task = None  # The context of the task has the call: a ring, which costs a collection.
 
     def _settle(self, call: SessionCall, data: bytes | None) -> None:
         if call.cancelled:
