@@ -427,6 +427,17 @@ async def test_policies_hold_for_the_outcome_of_a_task(front: str, back: str) ->
         assert "may have 2000" in error["error"]["message"]
 
 
+@pytest.mark.parametrize("behind_gateway", [False, True], ids=["here", "behind"])
+@fronts
+async def test_a_mask_for_long_words_leaves_the_names_of_tasks(front: str, behind_gateway: bool) -> None:
+    policy = Policy(mask=[r"[\w.-]{20,}"])
+    held = held_tools() if behind_gateway else held_tools(policy=policy)
+    held.go.set()
+    talking = through(held.server, front, MODERN, policy=policy) if behind_gateway else talk(held.server, front)
+    async with talking as client:
+        assert text_in(await outcome(client, await begin(client, "hold", {"label": "x" * 20}))) == "held [redacted]"
+
+
 @backs
 async def test_policies_hold_for_the_tasks_that_a_client_listens_to(back: str) -> None:
     held = held_tools()
