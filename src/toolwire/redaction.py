@@ -45,8 +45,8 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MAX_NAME: Final = 200
 
 _MAX_DEPTH: Final = 128
-# Members that hold encoded bytes, or a name that a server made, and the members beside them. A pattern would match there
-# only by accident, and break the data.
+# Members that hold encoded bytes, or a name that a server made, and the members beside them. A pattern would match
+# there only by accident, and break the data.
 _ENCODED: Final = {
     "data": ("type", "mimeType"),
     "blob": ("uri",),
