@@ -104,16 +104,18 @@ class RemoteTool(ToolBase):
     def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
         self._home = home
         self.remote: t.Tool = definition
-        self.name = self.key = checked_name(key, "tool")
-        self.annotations = definition.annotations
-        self.task = home.task_support(definition)
+        self.name: str = checked_name(key, "tool")
+        self.key: str = self.name
+        self.annotations: t.ToolAnnotations | UnsetType = definition.annotations
+        self.task: t.TaskSupport | None = home.task_support(definition)
         self.needs_task: bool = False
         """Whether a modern server refused a call of the tool that could not be a task."""
-        self.input_schema = definition.input_schema
-        self.output_schema = None if definition.output_schema is UNSET else definition.output_schema
-        self.wraps = self.output_schema is not None and not is_of_objects(self.output_schema)
+        self.input_schema: dict[str, Any] = definition.input_schema
+        output = definition.output_schema
+        self.output_schema: dict[str, Any] | None = None if output is UNSET else output
+        self.wraps: bool = self.output_schema is not None and not is_of_objects(self.output_schema)
         try:
-            self.headers = header_paths(definition.input_schema)
+            self.headers: Mapping[str, tuple[str, ...]] = header_paths(definition.input_schema)
         except BadHeader as error:
             # XMH-6: clients leave out a tool with such a mark.
             raise ServerError(str(error)) from None

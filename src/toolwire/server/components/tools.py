@@ -126,20 +126,20 @@ class Tool(ToolBase):
         )
         self.function = function
         self.binding = binding
-        self.name = checked_name(binding.name, "tool")
-        self.key = self.name
+        self.name: str = checked_name(binding.name, "tool")
+        self.key: str = self.name
         _advise(self.name)
-        self.annotations = _tool_annotations(annotations)
-        self.task = _task_support(self.name, task, long_running)
-        self.detaches = "detach" in names_in_code(function) if detaches is None else detaches
-        self.task_stays = task_stays
+        self.annotations: t.ToolAnnotations | UnsetType = _tool_annotations(annotations)
+        self.task: t.TaskSupport | None = _task_support(self.name, task, long_running)
+        self.detaches: bool = "detach" in names_in_code(function) if detaches is None else detaches
+        self.task_stays: bool = task_stays
         if self.detaches and self.task is None:
             raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
-        self.input_schema = binding.input_schema
-        self.output_schema = binding.output_schema
+        self.input_schema: dict[str, Any] = binding.input_schema
+        self.output_schema: dict[str, Any] | None = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
-        self.wraps = self.output_schema is not None and not is_of_objects(self.output_schema)
-        self.headers = binding.headers
+        self.wraps: bool = self.output_schema is not None and not is_of_objects(self.output_schema)
+        self.headers: Mapping[str, tuple[str, ...]] = binding.headers
         super().__init__(binding, **options)
 
     def definition(self, revision: str) -> t.Tool:
