@@ -186,7 +186,8 @@ class RemotePrompt(Prompt):
         self.remote: t.Prompt = definition
         arguments = () if definition.arguments is UNSET else definition.arguments
         super().__init__(name=key, messages=(), arguments=arguments, timeout=handler_seconds(home.relay))
-        self.title, self.description = _given(definition.title), _given(definition.description)
+        self.title: str | None = _given(definition.title)
+        self.description: str | None = _given(definition.description)
 
     def owns_state(self, call: Call) -> bool:
         return self._home.relay.owns_state(call)
@@ -215,7 +216,8 @@ class RemoteResource(Resource):
             name=definition.name or None,
             timeout=handler_seconds(home.relay),
         )
-        self.title, self.description = _given(definition.title), _given(definition.description)
+        self.title: str | None = _given(definition.title)
+        self.description: str | None = _given(definition.description)
 
     def owns_state(self, call: Call) -> bool:
         return self._home.relay.owns_state(call)
@@ -242,7 +244,8 @@ class RemoteTemplate(ResourceTemplate):
             screen=False,
             timeout=handler_seconds(home.relay),
         )
-        self.title, self.description = _given(definition.title), _given(definition.description)
+        self.title: str | None = _given(definition.title)
+        self.description: str | None = _given(definition.description)
 
     def owns_state(self, call: Call) -> bool:
         return self._home.relay.owns_state(call)

@@ -91,7 +91,7 @@ class RemoteExtension(Extension):
             is_remote=True,
         )
         if not self.is_shared:
-            self.any_method = RemoteMethods(home, self, known)
+            self.any_method: AnyMethod | None = RemoteMethods(home, self, known)
 
 
 class RemoteMethods(AnyMethod):

@@ -73,8 +73,8 @@ class Exchange(Struct, eq=False):
     _cancelling: int = 0
     _interruption: BaseException | None = None
 
-    # The result stays out of logs.
-    __repr__ = object.__repr__
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # The result stays out of logs.
 
     def __enter__(self) -> None:
         task = self._task = asyncio.current_task(self._session.loop)
