@@ -19,8 +19,8 @@ from tests.wireclient import modern_meta
 from toolwire import Client, Context, Server, testing
 from toolwire.auth import Principal
 from toolwire.client import Sampling
-from toolwire.gateway import Gateway, back_connections, relaying
-from toolwire.gateway.relaying import CLIENT_KEY, HOPS_KEY
+from toolwire.gateway import Gateway, back_connections, sent_request
+from toolwire.gateway.sent_request import CLIENT_KEY, HOPS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ResourceNotFound
 from toolwire.protocol.revisions import MODERN
@@ -243,7 +243,7 @@ async def test_a_plain_request_leads_to_the_same_messages_as_any_other(
     said = []
     for longest in (2048, 0):
         # With 0 no `_meta` is remembered, so that no request is plain.
-        monkeypatch.setattr(relaying, "_SHORT_META", longest)
+        monkeypatch.setattr(sent_request, "SHORT_META", longest)
         said.append(await _said_to_modern_server(near, far))
     assert said[0] == said[1]
 

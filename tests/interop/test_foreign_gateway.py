@@ -43,7 +43,7 @@ from toolwire import Context, Server
 from toolwire.client import Accept, Elicitation, Sampling
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
-from toolwire.gateway.relaying import CLIENT_KEY
+from toolwire.gateway.sent_request import CLIENT_KEY
 from toolwire.http import serving
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t

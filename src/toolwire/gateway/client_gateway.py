@@ -17,9 +17,10 @@ from toolwire.client.requests import waited
 from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, Conversation
 from toolwire.gateway.gateway import Gateway
-from toolwire.gateway.relaying import Answer, BackFailed, Headers, Relay, Sent
+from toolwire.gateway.relaying import Answer, BackFailed, Relay
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
 from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.sent_request import Headers, Sent
 from toolwire.gateway.uris import UriNames
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t

@@ -12,32 +12,53 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping
-from functools import lru_cache, partial
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from functools import partial
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from toolwire.client.connection import MAX_QUESTIONS
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING
-from toolwire.client.relay import OnRequest, RelayConnection, RelayedCall
+from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
+from toolwire.gateway.back_messages import (
+    WaitingHere,
+    answered_round,
+    answering,
+    discard_report,
+    extending,
+    reporting,
+    reporting_task,
+    set_level,
+    telling,
+    telling_client,
+    with_public_addresses,
+)
 from toolwire.gateway.held_call import HeldCall
 from toolwire.gateway.held_calls import LOST, AnsweredRound, HeldCalls, relayed_for
+from toolwire.gateway.sent_request import (
+    HOPS_KEY,
+    OF_ONE_CONNECTION,
+    AboutTask,
+    Headers,
+    Sent,
+    carried,
+    hops_of,
+    meta_for,
+    parameter_headers,
+    sent_with,
+)
 from toolwire.gateway.uris import UriNames
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
@@ -54,59 +75,31 @@ from toolwire.protocol.errors import (
     Unreachable,
     UrlRequired,
 )
-from toolwire.protocol.http import PARAMETER
-from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
-from toolwire.protocol.lifecycle.terms import decode_params
-from toolwire.protocol.methods import is_unknown_method
-from toolwire.protocol.open_codec import replace_members, with_unknown
-from toolwire.protocol.peer import Notice
+from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.rounds import MAX_ROUNDS, Kind, invalid_state, request_digest
+from toolwire.protocol.rounds import MAX_ROUNDS, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal
-from toolwire.protocol.shaping import shape
 from toolwire.redaction import repr_without
 from toolwire.server.call import Call
 from toolwire.server.hops import Hop
-from toolwire.server.input_requests import Refused
 from toolwire.server.replay_state import MAX_STATE, principal_key
-from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.session import Session
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 
-#: `_meta` of a request: through how many gateways it came.
-HOPS_KEY: Final = "io.toolwire/hops"
-#: A request that came through this many gateways runs in a circle.
-MAX_HOPS: Final = 8
 #: The least seconds between two readings of the lists that errors of calls lead to.
 DOUBT_SECONDS: Final = 5.0
 #: How many seconds a server has to acknowledge a subscription of a client.
 LISTEN_SECONDS: Final = 5.0
 #: How many notifications of clients may wait for a connection to one server.
 MAX_NOTIFYING: Final = 100
-#: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
-CLIENT_KEY: Final = "io.toolwire/client"
-#: How many different `_meta` of clients a connection keeps in the form that the server gets.
-MAX_DESCRIBED: Final = 64
 
-# These members of `_meta` describe one connection.
-OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
-# Members of params that the gateway writes itself.
-_WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
 _NOT_REACHED: Final = "it cannot be reached"
-# The pause before asking again, where the server asks no question. It doubles each round.
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
-
-
-#: Returns the headers that repeat arguments, as the server's list has them now; None where there are none.
-Headers: TypeAlias = Callable[[], Mapping[str, str]] | None
 
 
 class _State(Struct, array_like=True):
@@ -127,62 +120,8 @@ class _State(Struct, array_like=True):
 _decode_state = msgspec.json.Decoder(_State).decode
 
 
-# `_meta` is the same in nearly all requests of a client. It is read once while it is at most this long.
-_SHORT_META: Final = 2048
-
-
-class Sent(Struct, eq=False):
-    """The params of a client's request, member by member, and its `_meta` as it came."""
-
-    members: dict[str, Any]
-    raw_meta: bytes = b"{}"
-    task: Raw | None = None
-    """The member `task` for a legacy server, which makes a task of the call. A modern server may make one then."""
-    can_wait: bool = False
-    """Whether somebody here waits for a task that the client cannot take: see `TaskNeeded`."""
-    about_task: AboutTask | None = None
-    """The task that the request is about; None for a request that is about none."""
-    stop_reports: Callable[[], None] | None = None
-    """Ends the reports of a legacy server on a task; None where nobody wants them."""
-
-    @property
-    def meta(self) -> Mapping[str, Raw]:
-        """The members of `_meta`."""
-        return _read_meta(self.raw_meta) if len(self.raw_meta) <= _SHORT_META else _members(self.raw_meta)
-
-
-class AboutTask(Struct, eq=False):
-    """The part of a request about a task of a server that only the gateway knows."""
-
-    conversation: Conversation | None = None
-    """The conversation with a legacy server in which the task was made; None where that is not known."""
-    waiting: RelayedCall | None = None
-    """The callbacks of a request that waits for the end of the task, however long that takes."""
-
-
 class TaskNeeded(Exception):
     """A modern server refused a call, because the call has to be a task."""
-
-
-def sent_with(call: Call, method: str) -> Sent:
-    """Return what the client sent. A component that another handler uses gets the `_meta` of the handler's request."""
-    request = call.request
-    raw = request.raw
-    if raw is UNSET:
-        return Sent({})
-    members: dict[str, Any] = _members(raw)
-    meta = members.pop("_meta", None)
-    raw_meta = b"{}" if meta is None else bytes(meta)
-    if request.method != method or call.outer is not None:
-        members = {}
-    elif not _WRITTEN_HERE.isdisjoint(members):
-        members = {name: value for name, value in members.items() if name not in _WRITTEN_HERE}
-    return Sent(members, raw_meta)
-
-
-@lru_cache(maxsize=256)
-def _read_meta(raw: bytes) -> Mapping[str, Raw]:
-    return _members(raw)
 
 
 class BackFailed(ToolError):
@@ -398,7 +337,7 @@ class Relay:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
             if self._uris.active:
                 raw = self._uris.in_result(raw)
-            members = await _answered(call, sent, _questions(raw), round)
+            members = await answered_round(call, sent, _questions(raw), round)
             round += 1
 
     def _plain(
@@ -425,12 +364,12 @@ class Relay:
             RelayedCall(
                 None,
                 None,
-                None if request.log_level is UNSET else _telling(call),
+                None if request.log_level is UNSET else telling(call),
                 call.close_stream,
-                _extending(call),
+                extending(call),
             ),
             self.timeout,
-            _parameter_headers(call, headers) if connection.repeats_arguments else None,
+            parameter_headers(call, headers) if connection.repeats_arguments else None,
         )
 
     async def _once(
@@ -453,11 +392,11 @@ class Relay:
                 if wants_progress:
                     # 2025-11-25 tasks: the token stays valid after the answer.
                     wants_progress, ends = False, sent.can_wait or call.request.modern
-                    connection.reports[identifier] = _reporting(call) if ends else reporting_task(call)
-                    sent.stop_reports = partial(_discard, connection.reports, identifier)
-            await _set_level(call, connection)
-            connection.on_notice = _telling_client(call)
-            connection.on_request = _answering(call)
+                    connection.reports[identifier] = reporting(call) if ends else reporting_task(call)
+                    sent.stop_reports = partial(discard_report, connection.reports, identifier)
+            await set_level(call, connection)
+            connection.on_notice = telling_client(call)
+            connection.on_request = answering(call)
         timeout = self.timeout
         if about is not None and about.waiting is not None:
             relayed, timeout = about.waiting, None
@@ -465,19 +404,19 @@ class Relay:
             held.request = identifier
             relayed = relayed_for(held, wants_progress)
         else:
-            report = _reporting(call) if wants_progress else None
+            report = reporting(call) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
-            relayed = RelayedCall(_answering(call), report, _telling(call), call.close_stream, _extending(call))
+            relayed = RelayedCall(answering(call), report, telling(call), call.close_stream, extending(call))
         if self._uris.active and relayed.on_request is not None:
-            relayed.on_request = _with_public_addresses(relayed.on_request, self._uris)
-        meta = _meta_for(call, connection, sent, token, self.withheld)
+            relayed.on_request = with_public_addresses(relayed.on_request, self._uris)
+        meta = meta_for(call, connection, sent, token, self.withheld)
         return await connection.relay(
             identifier,
             method,
             {**members, "_meta": meta},
             relayed,
             timeout,
-            _parameter_headers(call, headers) if connection.repeats_arguments else None,
+            parameter_headers(call, headers) if connection.repeats_arguments else None,
         )
 
     def withhold(self, extensions: frozenset[str]) -> None:
@@ -497,7 +436,7 @@ class Relay:
         if not connection.modern:
             return None
         sent = sent_with(call, call.method)
-        meta = _meta_for(call, connection, sent, None, self.withheld)
+        meta = meta_for(call, connection, sent, None, self.withheld)
         filters = t.decode(t.SubscriptionFilter, _encode(wanted))
         return Subscription(self.connections.shared, filters, LISTEN_SECONDS, heals=False, meta=meta)
 
@@ -531,7 +470,7 @@ class Relay:
         given = _members(members["_meta"]) if "_meta" in members else {}
         meta: dict[str, Any] = {key: value for key, value in given.items() if key not in OF_ONE_CONNECTION}
         try:
-            meta[HOPS_KEY] = _hops(given) + 1
+            meta[HOPS_KEY] = hops_of(given) + 1
         except ProtocolError:
             return
         if connection.modern:
@@ -549,7 +488,7 @@ class Relay:
         params: t.RoundRequestParams = call.params
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
-            held = HeldCall(_WaitingHere(call), connection, method, principal)
+            held = HeldCall(WaitingHere(call), connection, method, principal)
             work = self._once(call, connection, method, sent.members, sent, None, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))
@@ -579,7 +518,7 @@ class Relay:
             state.round,
             principal,
             {} if params.input_responses is UNSET else params.input_responses,
-            _WaitingHere(call),
+            WaitingHere(call),
             call.progress_token is not None,
             call.request.log_level is not UNSET,
         )
@@ -710,40 +649,6 @@ def _needs_task(error: ProtocolError) -> bool:
     return t.has_capability(required, f"extensions.{t.TASKS_EXTENSION}")
 
 
-def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> dict[str, Any]:
-    """Return the capabilities of a client that a gateway can carry, without the extensions that are withheld."""
-    kept = {name: value for name, value in capabilities.items() if name not in ("tasks", "extensions")}
-    extensions = capabilities.get("extensions")
-    if isinstance(extensions, Mapping):
-        told = {name: value for name, value in extensions.items() if name not in (t.TASKS_EXTENSION, *withheld)}
-        if told:
-            kept["extensions"] = told
-    roots = kept.get("roots")
-    if isinstance(roots, dict) and "listChanged" in roots:
-        kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
-    return kept
-
-
-def _with_tasks(capabilities: dict[str, Any]) -> dict[str, Any]:
-    """Return capabilities with the extension for tasks."""
-    extensions = capabilities.get("extensions")
-    known = extensions if isinstance(extensions, dict) else {}
-    return {**capabilities, "extensions": {**known, t.TASKS_EXTENSION: {}}}
-
-
-def _hops(meta: Mapping[str, Raw]) -> int:
-    raw = meta.get(HOPS_KEY)
-    if raw is None:
-        return 0
-    try:
-        hops = msgspec.json.decode(raw, type=int)
-    except msgspec.DecodeError:
-        hops = 0
-    if hops >= MAX_HOPS:
-        raise ProtocolError(INTERNAL_ERROR, f"The request came through {hops} gateways: they lead to each other")
-    return max(hops, 0)
-
-
 def _client_of(call: Call) -> Hashable:
     """Return what tells the client of a call from others: its connection, session or principal, or its address."""
     connection = call.outlet.connection
@@ -771,309 +676,9 @@ def _knows_more(call: Call) -> bool:
     return "extensions" in call.request.capabilities and not is_read
 
 
-def _meta_for(
-    call: Call,
-    connection: RelayConnection,
-    sent: Sent,
-    progress_token: RequestId | None,
-    withheld: Collection[str],
-) -> Raw | dict[str, Any]:
-    """Return `_meta` of the request to the server.
-
-    That of two modern connections follows from what the client sent, apart from the token. So it is made once.
-    """
-    is_same = connection.modern and call.request.modern and progress_token is None
-    takes_tasks = sent.task is not None or sent.about_task is not None
-    # The meta of a client is an object, so that no other key ends like this.
-    key = sent.raw_meta + b"+" if takes_tasks else sent.raw_meta
-    if is_same:
-        known = connection.described.get(key)
-        if known is not None:
-            return known
-    meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
-    meta[HOPS_KEY] = _hops(sent.meta) + 1
-    if progress_token is not None:
-        meta[t.PROGRESS_TOKEN_KEY] = progress_token
-    if connection.modern:
-        _describe(call, connection, sent.meta, meta, withheld, takes_tasks=takes_tasks)
-    elif call.request.client is not UNSET:
-        meta[CLIENT_KEY] = call.request.client
-    if is_same and len(sent.raw_meta) <= _SHORT_META:
-        if len(connection.described) >= MAX_DESCRIBED:
-            connection.described.clear()
-        connection.described[key] = Raw(_encode(meta))
-    return meta
-
-
-def _describe(
-    call: Call,
-    connection: RelayConnection,
-    given: Mapping[str, Raw],
-    meta: dict[str, Any],
-    withheld: Collection[str],
-    *,
-    takes_tasks: bool,
-) -> None:
-    """Say in `_meta` who asks, and what the client can do, as every request of 2026-07-28 does (META-1)."""
-    request = call.request
-    meta[t.PROTOCOL_VERSION_KEY] = connection.revision
-    capabilities = given.get(t.CLIENT_CAPABILITIES_KEY)
-    if (
-        capabilities is None
-        or b'tasks"' in bytes(capabilities)
-        or (withheld and b'"extensions"' in bytes(capabilities))
-    ):
-        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities, withheld)
-    else:
-        meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
-    if takes_tasks:
-        meta[t.CLIENT_CAPABILITIES_KEY] = _with_tasks(carried(request.capabilities, withheld))
-    client = given.get(t.CLIENT_INFO_KEY, request.client)
-    if client is not UNSET:
-        meta[t.CLIENT_INFO_KEY] = client
-    level = request.log_level if request.modern else _level_of(call)
-    if level is not UNSET and t.has_capability(connection.agreement.capabilities, "logging"):
-        meta[t.LOG_LEVEL_KEY] = level
-
-
-def _parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
-    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent."""
-    sent: Mapping[str, str] | None = call.request.headers
-    known = headers() if headers is not None else {}
-    # One look at all names together, because nearly no request has such a header.
-    if not known and (not sent or PARAMETER not in " ".join(sent)):
-        return None
-    unknown = {name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER)}
-    return {**unknown, **{name.lower(): value for name, value in known.items()}}
-
-
-def _level_of(call: Call) -> Any:
-    client = getattr(call.outlet.connection, "state", None)
-    return client.level if isinstance(client, LegacyClient) else UNSET
-
-
-async def _set_level(call: Call, connection: RelayConnection) -> None:
-    """Have a legacy server send the log messages that this call wants. The level is that of the connection.
-
-    The lowest level that any call wanted holds, and each call gets the messages that it wants.
-    """
-    wanted = call.request.log_level if call.request.modern else _level_of(call)
-    if wanted is UNSET or "logging/setLevel" not in connection.callable:
-        return
-    if connection.level is not None and t.severity(connection.level) <= t.severity(wanted):
-        return
-    connection.level = wanted
-    try:
-        await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
-    except ProtocolError as error:
-        # Many servers declare log messages and do not know the method. The call itself has nothing to do with it.
-        log.debug("logging/setLevel was refused: %s", error)
-
-
 def _may_be_held(call: Call) -> bool:
     """Return whether a call of a modern client may be held. A middleware that asks would lose its own answers."""
     return call.request.modern and call.request.row.rounds and call.asking is None and call.outer is None
-
-
-# --- What a server sends while a call is in flight --------------------------------------------------------------------
-
-
-def _reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
-    def report(params: t.ProgressNotificationParams) -> None:
-        total = None if params.total is UNSET else params.total
-        call.tell_progress(params.progress, total, None if params.message is UNSET else params.message)
-
-    return report
-
-
-def _discard(reports: dict[RequestId, Any], token: RequestId) -> None:
-    reports.pop(token, None)
-
-
-def reporting_task(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
-    """Return what hands on the progress of a task: to the connection of the client, because its call has ended."""
-    token, notify = call.progress_token, getattr(call.outlet.connection, "notify", None)
-
-    def report(params: t.ProgressNotificationParams) -> None:
-        is_new = call.last_progress is None or params.progress > call.last_progress
-        if notify is None or token is None or call.request.modern or not is_new:
-            return  # TSK-17: a modern client reads the status message.
-        call.last_progress = params.progress  # PRG-1
-        told = replace_members(params, progress_token=token, meta=UNSET)
-        notify("notifications/progress", shape(told if call.mask is None else call.mask(told), call.revision))
-
-    return report
-
-
-def _telling(call: Call) -> Callable[[Notice], None] | None:
-    """Return what hands on log messages and the like; None for a call that wants none."""
-    if call.request.modern and call.request.log_level is UNSET:
-        return None
-
-    def tell(notice: Notice) -> None:
-        if notice.method != "notifications/message":
-            _hand_on(call, notice)
-            return
-        threshold = call.host.log_threshold(call)
-        if threshold is None or t.severity(notice.params.level) < threshold:
-            return
-        if call.mask is None:
-            call.outlet.notify(notice.method, cast("t.Wire", _of_all_connections(notice.raw)))
-        else:
-            params: t.LoggingMessageNotificationParams = notice.params
-            call.tell_log(params.level, params.data, None if params.logger is UNSET else params.logger)
-
-    return tell
-
-
-def _extending(call: Call) -> Callable[[Notice], None] | None:
-    """Return what hands on notifications of extensions; None for a client that declares none."""
-    if "extensions" not in call.request.capabilities or call.outer is not None:
-        return None
-
-    def tell(notice: Notice) -> None:
-        call.outlet.notify(notice.method, _masked(call, notice))
-
-    return tell
-
-
-def _masked(call: Call, notice: Notice) -> Any:
-    """Return the params of a notification for the client, without what the policies of the call mask."""
-    params = _of_all_connections(notice.raw)
-    return params if call.mask is None else call.mask(params)
-
-
-def _with_public_addresses(ask: OnRequest, uris: UriNames) -> OnRequest:
-    """Return what answers the questions of a legacy server, which may show resources to the client."""
-
-    async def answer(request: Incoming) -> Any:
-        if request.raw is not UNSET:
-            raw = uris.in_result(request.raw)
-            request = msgspec.structs.replace(request, raw=raw, params=decode_params(request.row, raw))
-        return await ask(request)
-
-    return answer
-
-
-class _WaitingHere:
-    """A client that waits in this process for a call that may be held."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def report(self, params: t.ProgressNotificationParams) -> None:
-        _reporting(self._call)(params)
-
-    def hear(self, notice: Notice) -> None:
-        tell = _extending(self._call) if is_unknown_method(notice.method) else _telling(self._call)
-        if tell is not None:
-            tell(notice)
-
-
-def _telling_client(call: Call) -> Callable[[Notice], None] | None:
-    """Return what hands on notifications that come when no call is in flight; None for a client without connection."""
-    return None if call.request.modern else lambda notice: _hand_on(call, notice)
-
-
-def _hand_on(call: Call, notice: Notice) -> None:
-    connection = call.outlet.connection
-    client = getattr(connection, "state", None)
-    if notice.method == "notifications/message" and not (
-        isinstance(client, LegacyClient) and t.severity(notice.params.level) >= t.severity(client.level)
-    ):
-        return
-    notify = getattr(connection, "notify", None)
-    if notify is not None and not call.request.modern:
-        notify(notice.method, _masked(call, notice))
-
-
-def _of_all_connections(raw: Raw | msgspec.UnsetType) -> Raw:
-    """Return the params of a notification without the members of `_meta` that describe one connection."""
-    if raw is UNSET:
-        return Raw(b"{}")
-    members = _members(raw)
-    meta = members.get("_meta")
-    if meta is None:
-        return raw
-    kept = {key: value for key, value in _members(meta).items() if key not in OF_ONE_CONNECTION}
-    own: dict[str, Any] = {name: value for name, value in members.items() if name != "_meta"}
-    return Raw(_encode({**own, "_meta": kept} if kept else own))
-
-
-# --- Questions --------------------------------------------------------------------------------------------------------
-
-
-def _answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
-    """Return what answers the questions of a legacy server; None where the client cannot be asked meanwhile."""
-    if call.request.modern:
-        return None
-
-    async def answer(request: Incoming) -> Any:
-        params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
-        try:
-            return await ask_client(call, request.method, params)
-        except Refused as refusal:
-            code = INTERNAL_ERROR if refusal.code is None else refusal.code
-            raise ProtocolError(code, str(refusal)) from None
-        except NotSupported as error:
-            raise ProtocolError(INVALID_PARAMS, str(error)) from None
-
-    return answer
-
-
-async def ask_client(call: Call, method: str, params: Any, task: str | None = None) -> Raw:
-    """Ask the client of a call, and return its answer as it came. `task` is the task that asks, as the client knows it.
-
-    2025-11-25 tasks: a question of a task names the task.
-    """
-    if is_unknown_method(method) and "extensions" not in call.request.capabilities:
-        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
-    meta: Any = UNSET
-    if task is not None:
-        meta = t.RequestMeta(related_task=t.RelatedTaskMetadata(task_id=task))
-    if method == "roots/list":
-        return await call.ask("roots/list", None if meta is UNSET else t.RequestParams(meta=meta), None, None, False)
-    if params.meta is not UNSET or meta is not UNSET:
-        # The token and the task in it are those of the connection to the server.
-        params = replace_members(params, meta=meta)
-    if not call.request.modern:
-        if method == "elicitation/create" and params.mode == "url" and params.elicitation_id is UNSET:
-            # 2025-11-25 client/elicitation: a URL has an id there.
-            params = replace_members(params, elicitation_id=os.urandom(16).hex())
-        if call.mask is None:
-            try:
-                params = Raw(t.encode(shape(params, call.revision)))
-            except ValueError as error:
-                raise NotSupported(f"The client cannot be asked this: {error}") from None
-    return await call.ask(cast("Kind", method), params, None, None, False)
-
-
-async def _answered(call: Call, sent: Sent, asked: t.InputRequiredResult, round: int) -> dict[str, Any]:
-    """Return the params for the next round: the same request, with the answers of the client (MRTR-12 to MRTR-14)."""
-    members = dict(sent.members)
-    if asked.request_state is not UNSET:
-        members["requestState"] = asked.request_state
-    questions = {} if asked.input_requests is UNSET else asked.input_requests
-    if not questions:
-        if asked.request_state is UNSET:
-            raise InvalidResponse("The server wants more and does not say what")
-        await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
-        return members
-    if len(questions) > MAX_QUESTIONS:
-        raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
-    async with asyncio.TaskGroup() as together:
-        tasks = {
-            key: together.create_task(ask_client(call, question.method, question.params))
-            for key, question in questions.items()
-        }
-    members["inputResponses"] = {key: _without_meta(task.result()) for key, task in tasks.items()}
-    return members
-
-
-def _without_meta(answer: Raw) -> Raw:
-    if b'"_meta"' not in bytes(answer):
-        return answer
-    return Raw(_encode({name: value for name, value in _members(answer).items() if name != "_meta"}))
 
 
 def _may_repeat(error: TransportError, connection: RelayConnection, method: str) -> bool:

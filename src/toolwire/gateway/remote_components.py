@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
-from toolwire.gateway.relaying import Answer, Relay, Sent, sent_with
+from toolwire.gateway.relaying import Answer, Relay
+from toolwire.gateway.sent_request import Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (

@@ -18,8 +18,8 @@ from msgspec import UNSET, Raw
 
 from toolwire.client.listen import Subscription
 from toolwire.gateway.back_connections import UI_EXTENSION
-from toolwire.gateway.relaying import sent_with
 from toolwire.gateway.remote_components import Home, handed_on
+from toolwire.gateway.sent_request import sent_with
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.peer import Notice

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.gateway.relaying import sent_with
 from toolwire.gateway.remote_components import Home, handed_on, handler_seconds, read_elsewhere
+from toolwire.gateway.sent_request import sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t

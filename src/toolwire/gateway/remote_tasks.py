@@ -19,8 +19,10 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.listen import Subscription
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import Conversation
-from toolwire.gateway.relaying import AboutTask, Answer, Sent, TaskNeeded, ask_client, reporting_task, sent_with
+from toolwire.gateway.back_messages import ask_client, reporting_task
+from toolwire.gateway.relaying import Answer, TaskNeeded
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
+from toolwire.gateway.sent_request import AboutTask, Sent, sent_with
 from toolwire.gateway.task_dialects import (
     as_core,
     created_task,

@@ -1,0 +1,246 @@
+"""Messages of a server behind a gateway while a call is in flight: progress, log messages, notifications, questions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.client.connection import MAX_QUESTIONS
+from toolwire.client.relay import OnRequest, RelayConnection
+from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    InvalidResponse,
+    NotSupported,
+    ProtocolError,
+)
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle.terms import decode_params
+from toolwire.protocol.methods import is_unknown_method
+from toolwire.protocol.open_codec import replace_members, with_unknown
+from toolwire.protocol.peer import Notice
+from toolwire.protocol.rounds import Kind
+from toolwire.protocol.shaping import shape
+from toolwire.server.call import Call
+from toolwire.server.input_requests import Refused
+from toolwire.server.subscriptions import LegacyClient
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+# The pause before asking again, where the server asks no question. It doubles each round.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
+
+
+async def set_level(call: Call, connection: RelayConnection) -> None:
+    """Have a legacy server send the log messages that this call wants. The level is that of the connection.
+
+    The lowest level that any call wanted holds, and each call gets the messages that it wants.
+    """
+    wanted = call.request.log_level if call.request.modern else level_of(call)
+    if wanted is UNSET or "logging/setLevel" not in connection.callable:
+        return
+    if connection.level is not None and t.severity(connection.level) <= t.severity(wanted):
+        return
+    connection.level = wanted
+    try:
+        await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
+    except ProtocolError as error:
+        # Many servers declare log messages and do not know the method. The call itself has nothing to do with it.
+        log.debug("logging/setLevel was refused: %s", error)
+
+
+def reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
+    def report(params: t.ProgressNotificationParams) -> None:
+        total = None if params.total is UNSET else params.total
+        call.tell_progress(params.progress, total, None if params.message is UNSET else params.message)
+
+    return report
+
+
+def discard_report(reports: dict[RequestId, Any], token: RequestId) -> None:
+    reports.pop(token, None)
+
+
+def reporting_task(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
+    """Return what hands on the progress of a task: to the connection of the client, because its call has ended."""
+    token, notify = call.progress_token, getattr(call.outlet.connection, "notify", None)
+
+    def report(params: t.ProgressNotificationParams) -> None:
+        is_new = call.last_progress is None or params.progress > call.last_progress
+        if notify is None or token is None or call.request.modern or not is_new:
+            return  # TSK-17: a modern client reads the status message.
+        call.last_progress = params.progress  # PRG-1
+        told = replace_members(params, progress_token=token, meta=UNSET)
+        notify("notifications/progress", shape(told if call.mask is None else call.mask(told), call.revision))
+
+    return report
+
+
+def telling(call: Call) -> Callable[[Notice], None] | None:
+    """Return what hands on log messages and the like; None for a call that wants none."""
+    if call.request.modern and call.request.log_level is UNSET:
+        return None
+
+    def tell(notice: Notice) -> None:
+        if notice.method != "notifications/message":
+            _hand_on(call, notice)
+            return
+        threshold = call.host.log_threshold(call)
+        if threshold is None or t.severity(notice.params.level) < threshold:
+            return
+        if call.mask is None:
+            call.outlet.notify(notice.method, cast("t.Wire", of_all_connections(notice.raw)))
+        else:
+            params: t.LoggingMessageNotificationParams = notice.params
+            call.tell_log(params.level, params.data, None if params.logger is UNSET else params.logger)
+
+    return tell
+
+
+def extending(call: Call) -> Callable[[Notice], None] | None:
+    """Return what hands on notifications of extensions; None for a client that declares none."""
+    if "extensions" not in call.request.capabilities or call.outer is not None:
+        return None
+
+    def tell(notice: Notice) -> None:
+        call.outlet.notify(notice.method, _masked(call, notice))
+
+    return tell
+
+
+def _masked(call: Call, notice: Notice) -> Any:
+    """Return the params of a notification for the client, without what the policies of the call mask."""
+    params = of_all_connections(notice.raw)
+    return params if call.mask is None else call.mask(params)
+
+
+def with_public_addresses(ask: OnRequest, uris: UriNames) -> OnRequest:
+    """Return what answers the questions of a legacy server, which may show resources to the client."""
+
+    async def answer(request: Incoming) -> Any:
+        if request.raw is not UNSET:
+            raw = uris.in_result(request.raw)
+            request = msgspec.structs.replace(request, raw=raw, params=decode_params(request.row, raw))
+        return await ask(request)
+
+    return answer
+
+
+class WaitingHere:
+    """A client that waits in this process for a call that may be held."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def report(self, params: t.ProgressNotificationParams) -> None:
+        reporting(self._call)(params)
+
+    def hear(self, notice: Notice) -> None:
+        tell = extending(self._call) if is_unknown_method(notice.method) else telling(self._call)
+        if tell is not None:
+            tell(notice)
+
+
+def telling_client(call: Call) -> Callable[[Notice], None] | None:
+    """Return what hands on notifications that come when no call is in flight; None for a client without connection."""
+    return None if call.request.modern else lambda notice: _hand_on(call, notice)
+
+
+def _hand_on(call: Call, notice: Notice) -> None:
+    connection = call.outlet.connection
+    client = getattr(connection, "state", None)
+    if notice.method == "notifications/message" and not (
+        isinstance(client, LegacyClient) and t.severity(notice.params.level) >= t.severity(client.level)
+    ):
+        return
+    notify = getattr(connection, "notify", None)
+    if notify is not None and not call.request.modern:
+        notify(notice.method, _masked(call, notice))
+
+
+def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
+    """Return what answers the questions of a legacy server; None where the client cannot be asked meanwhile."""
+    if call.request.modern:
+        return None
+
+    async def answer(request: Incoming) -> Any:
+        params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
+        try:
+            return await ask_client(call, request.method, params)
+        except Refused as refusal:
+            code = INTERNAL_ERROR if refusal.code is None else refusal.code
+            raise ProtocolError(code, str(refusal)) from None
+        except NotSupported as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from None
+
+    return answer
+
+
+async def ask_client(call: Call, method: str, params: Any, task: str | None = None) -> Raw:
+    """Ask the client of a call, and return its answer as it came. `task` is the task that asks, as the client knows it.
+
+    2025-11-25 tasks: a question of a task names the task.
+    """
+    if is_unknown_method(method) and "extensions" not in call.request.capabilities:
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
+    meta: Any = UNSET
+    if task is not None:
+        meta = t.RequestMeta(related_task=t.RelatedTaskMetadata(task_id=task))
+    if method == "roots/list":
+        return await call.ask("roots/list", None if meta is UNSET else t.RequestParams(meta=meta), None, None, False)
+    if params.meta is not UNSET or meta is not UNSET:
+        # The token and the task in it are those of the connection to the server.
+        params = replace_members(params, meta=meta)
+    if not call.request.modern:
+        if method == "elicitation/create" and params.mode == "url" and params.elicitation_id is UNSET:
+            # 2025-11-25 client/elicitation: a URL has an id there.
+            params = replace_members(params, elicitation_id=os.urandom(16).hex())
+        if call.mask is None:
+            try:
+                params = Raw(t.encode(shape(params, call.revision)))
+            except ValueError as error:
+                raise NotSupported(f"The client cannot be asked this: {error}") from None
+    return await call.ask(cast("Kind", method), params, None, None, False)
+
+
+async def answered_round(call: Call, sent: Sent, asked: t.InputRequiredResult, round: int) -> dict[str, Any]:
+    """Return the params for the next round: the same request, with the answers of the client (MRTR-12 to MRTR-14)."""
+    members = dict(sent.members)
+    if asked.request_state is not UNSET:
+        members["requestState"] = asked.request_state
+    questions = {} if asked.input_requests is UNSET else asked.input_requests
+    if not questions:
+        if asked.request_state is UNSET:
+            raise InvalidResponse("The server wants more and does not say what")
+        await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
+        return members
+    if len(questions) > MAX_QUESTIONS:
+        raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
+    async with asyncio.TaskGroup() as together:
+        tasks = {
+            key: together.create_task(ask_client(call, question.method, question.params))
+            for key, question in questions.items()
+        }
+    members["inputResponses"] = {key: _without_meta(task.result()) for key, task in tasks.items()}
+    return members
+
+
+def _without_meta(answer: Raw) -> Raw:
+    if b'"_meta"' not in bytes(answer):
+        return answer
+    return Raw(_encode({name: value for name, value in _members(answer).items() if name != "_meta"}))

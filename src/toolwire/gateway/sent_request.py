@@ -1,0 +1,223 @@
+"""The request that a server behind a gateway gets: its params, its `_meta` and its headers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.gateway.back_connections import Conversation
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    ProtocolError,
+)
+from toolwire.protocol.http import PARAMETER
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.server.call import Call
+from toolwire.server.subscriptions import LegacyClient
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: `_meta` of a request: through how many gateways it came.
+HOPS_KEY: Final = "io.toolwire/hops"
+#: A request that came through this many gateways runs in a circle.
+MAX_HOPS: Final = 8
+#: `_meta` of a request to a legacy server: the client behind the gateway, which the handshake does not name.
+CLIENT_KEY: Final = "io.toolwire/client"
+#: How many different `_meta` of clients a connection keeps in the form that the server gets.
+MAX_DESCRIBED: Final = 64
+# These members of `_meta` describe one connection.
+OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
+# Members of params that the gateway writes itself.
+_WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
+#: Returns the headers that repeat arguments, as the server's list has them now; None where there are none.
+Headers: TypeAlias = Callable[[], Mapping[str, str]] | None
+# `_meta` is the same in nearly all requests of a client. It is read once while it is at most this long.
+SHORT_META: Final = 2048
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
+
+
+class Sent(Struct, eq=False):
+    """The params of a client's request, member by member, and its `_meta` as it came."""
+
+    members: dict[str, Any]
+    raw_meta: bytes = b"{}"
+    task: Raw | None = None
+    """The member `task` for a legacy server, which makes a task of the call. A modern server may make one then."""
+    can_wait: bool = False
+    """Whether somebody here waits for a task that the client cannot take: see `TaskNeeded`."""
+    about_task: AboutTask | None = None
+    """The task that the request is about; None for a request that is about none."""
+    stop_reports: Callable[[], None] | None = None
+    """Ends the reports of a legacy server on a task; None where nobody wants them."""
+
+    @property
+    def meta(self) -> Mapping[str, Raw]:
+        """The members of `_meta`."""
+        return _read_meta(self.raw_meta) if len(self.raw_meta) <= SHORT_META else _members(self.raw_meta)
+
+
+class AboutTask(Struct, eq=False):
+    """The part of a request about a task of a server that only the gateway knows."""
+
+    conversation: Conversation | None = None
+    """The conversation with a legacy server in which the task was made; None where that is not known."""
+    waiting: RelayedCall | None = None
+    """The callbacks of a request that waits for the end of the task, however long that takes."""
+
+
+def sent_with(call: Call, method: str) -> Sent:
+    """Return what the client sent. A component that another handler uses gets the `_meta` of the handler's request."""
+    request = call.request
+    raw = request.raw
+    if raw is UNSET:
+        return Sent({})
+    members: dict[str, Any] = _members(raw)
+    meta = members.pop("_meta", None)
+    raw_meta = b"{}" if meta is None else bytes(meta)
+    if request.method != method or call.outer is not None:
+        members = {}
+    elif not _WRITTEN_HERE.isdisjoint(members):
+        members = {name: value for name, value in members.items() if name not in _WRITTEN_HERE}
+    return Sent(members, raw_meta)
+
+
+@lru_cache(maxsize=256)
+def _read_meta(raw: bytes) -> Mapping[str, Raw]:
+    return _members(raw)
+
+
+def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> dict[str, Any]:
+    """Return the capabilities of a client that a gateway can carry, without the extensions that are withheld."""
+    kept = {name: value for name, value in capabilities.items() if name not in ("tasks", "extensions")}
+    extensions = capabilities.get("extensions")
+    if isinstance(extensions, Mapping):
+        told = {name: value for name, value in extensions.items() if name not in (t.TASKS_EXTENSION, *withheld)}
+        if told:
+            kept["extensions"] = told
+    roots = kept.get("roots")
+    if isinstance(roots, dict) and "listChanged" in roots:
+        kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
+    return kept
+
+
+def with_tasks(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return capabilities with the extension for tasks."""
+    extensions = capabilities.get("extensions")
+    known = extensions if isinstance(extensions, dict) else {}
+    return {**capabilities, "extensions": {**known, t.TASKS_EXTENSION: {}}}
+
+
+def hops_of(meta: Mapping[str, Raw]) -> int:
+    raw = meta.get(HOPS_KEY)
+    if raw is None:
+        return 0
+    try:
+        hops = msgspec.json.decode(raw, type=int)
+    except msgspec.DecodeError:
+        hops = 0
+    if hops >= MAX_HOPS:
+        raise ProtocolError(INTERNAL_ERROR, f"The request came through {hops} gateways: they lead to each other")
+    return max(hops, 0)
+
+
+def meta_for(
+    call: Call,
+    connection: RelayConnection,
+    sent: Sent,
+    progress_token: RequestId | None,
+    withheld: Collection[str],
+) -> Raw | dict[str, Any]:
+    """Return `_meta` of the request to the server.
+
+    That of two modern connections follows from what the client sent, apart from the token. So it is made once.
+    """
+    is_same = connection.modern and call.request.modern and progress_token is None
+    takes_tasks = sent.task is not None or sent.about_task is not None
+    # The meta of a client is an object, so that no other key ends like this.
+    key = sent.raw_meta + b"+" if takes_tasks else sent.raw_meta
+    if is_same:
+        known = connection.described.get(key)
+        if known is not None:
+            return known
+    meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
+    meta[HOPS_KEY] = hops_of(sent.meta) + 1
+    if progress_token is not None:
+        meta[t.PROGRESS_TOKEN_KEY] = progress_token
+    if connection.modern:
+        _describe(call, connection, sent.meta, meta, withheld, takes_tasks=takes_tasks)
+    elif call.request.client is not UNSET:
+        meta[CLIENT_KEY] = call.request.client
+    if is_same and len(sent.raw_meta) <= SHORT_META:
+        if len(connection.described) >= MAX_DESCRIBED:
+            connection.described.clear()
+        connection.described[key] = Raw(_encode(meta))
+    return meta
+
+
+def _describe(
+    call: Call,
+    connection: RelayConnection,
+    given: Mapping[str, Raw],
+    meta: dict[str, Any],
+    withheld: Collection[str],
+    *,
+    takes_tasks: bool,
+) -> None:
+    """Say in `_meta` who asks, and what the client can do, as every request of 2026-07-28 does (META-1)."""
+    request = call.request
+    meta[t.PROTOCOL_VERSION_KEY] = connection.revision
+    capabilities = given.get(t.CLIENT_CAPABILITIES_KEY)
+    if (
+        capabilities is None
+        or b'tasks"' in bytes(capabilities)
+        or (withheld and b'"extensions"' in bytes(capabilities))
+    ):
+        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities, withheld)
+    else:
+        meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
+    if takes_tasks:
+        meta[t.CLIENT_CAPABILITIES_KEY] = with_tasks(carried(request.capabilities, withheld))
+    client = given.get(t.CLIENT_INFO_KEY, request.client)
+    if client is not UNSET:
+        meta[t.CLIENT_INFO_KEY] = client
+    level = request.log_level if request.modern else level_of(call)
+    if level is not UNSET and t.has_capability(connection.agreement.capabilities, "logging"):
+        meta[t.LOG_LEVEL_KEY] = level
+
+
+def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
+    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent."""
+    sent: Mapping[str, str] | None = call.request.headers
+    known = headers() if headers is not None else {}
+    # One look at all names together, because nearly no request has such a header.
+    if not known and (not sent or PARAMETER not in " ".join(sent)):
+        return None
+    unknown = {name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER)}
+    return {**unknown, **{name.lower(): value for name, value in known.items()}}
+
+
+def level_of(call: Call) -> Any:
+    client = getattr(call.outlet.connection, "state", None)
+    return client.level if isinstance(client, LegacyClient) else UNSET
+
+
+def of_all_connections(raw: Raw | msgspec.UnsetType) -> Raw:
+    """Return the params of a notification without the members of `_meta` that describe one connection."""
+    if raw is UNSET:
+        return Raw(b"{}")
+    members = _members(raw)
+    meta = members.get("_meta")
+    if meta is None:
+        return raw
+    kept = {key: value for key, value in _members(meta).items() if key not in OF_ONE_CONNECTION}
+    own: dict[str, Any] = {name: value for name, value in members.items() if name != "_meta"}
+    return Raw(_encode({**own, "_meta": kept} if kept else own))
