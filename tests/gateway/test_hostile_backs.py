@@ -25,6 +25,8 @@ from tests.client.scripted_http import (
     text,
 )
 from tests.gateway.backs import until
+from tests.server.tasks.talking import talk
+from tests.wireclient import modern_meta
 
 from toolwire import Client, Server, testing
 from toolwire.client import targets
@@ -411,3 +413,13 @@ async def test_clients_elsewhere_do_not_learn_what_a_server_wrote(
         assert "the request may have been carried out" in failed.text
         is_held = asks and front == MODERN
         assert ("sk-live" in failed.text) == (over == "memory" and not is_held), failed.text
+
+
+@pytest.mark.parametrize("kind", [r"input\u005frequired", r"t\u0061sk"])
+async def test_an_escape_hides_no_result_type(kind: str) -> None:
+    result = f'{{"resultType": "{kind}", "requestState": "as it came", "taskId": "1"}}'.encode()
+    async with talk(pair(fake(raw(result)), revision=MODERN), MODERN) as client:
+        meta = modern_meta({"extensions": {"com.example/any": {}}})
+        answer = await client.request("tools/call", {"name": "bad_run", "_meta": meta})
+        assert "cannot be handed on" in str(answer)
+        assert "as it came" not in str(answer)

@@ -528,13 +528,12 @@ class Counting(Target):
 
 
 @fronts
-async def test_tasks_of_two_owners_with_the_same_id_are_two_tasks(front: str) -> None:
+@pytest.mark.parametrize("names", [("ann", "bob"), ("ann", "ann"), None], ids=["two", "one", "nobody"])
+async def test_two_tasks_with_the_same_id_are_two_tasks(front: str, names: tuple[str, str] | None) -> None:
     gateway = Gateway("front", limits=QUICK)
     gateway.add("b", Counting(), prefix="", revision=CORE)
-    async with (
-        talk(gateway, front, principal=Principal("ann")) as ann,
-        talk(gateway, front, principal=Principal("bob")) as bob,
-    ):
+    one, two = (None, None) if names is None else map(Principal, names)
+    async with talk(gateway, front, principal=one) as ann, talk(gateway, front, principal=two) as bob:
         first, second = await begin(ann, "go"), await begin(bob, "go")
         texts = [text_in(await outcome(ann, first)), text_in(await outcome(bob, second))]
         assert texts == ["of process 1", "of process 2"]

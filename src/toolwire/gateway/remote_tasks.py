@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
@@ -96,17 +97,20 @@ class RemoteTask(NamedTuple):
 
     id: str
     tool: RemoteTool | None = None
+    made: str = ""
+    """The mark of its making: see `ForeignTask`."""
 
 
 class _Own(NamedTuple):
-    """A task of one owner. A server that is a process for each conversation may give two owners the same id."""
+    """A task of one owner, apart from others to which the server gave the same id."""
 
     owner: str
+    made: str
     id: str
 
 
-def _own(call: Call, task: str) -> _Own:
-    return _Own(owner_of(call), task)
+def _own(call: Call, task: RemoteTask) -> _Own:
+    return _Own(owner_of(call), task.made, task.id)
 
 
 class _Detailed(t.DetailedTaskResult, kw_only=True):
@@ -194,19 +198,18 @@ class RemoteTasks:
                 result = tool.outcome(call, answer)
                 # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
                 return await host.ended(call, result) if legacy else result
-            if not answer.connection.modern:
-                self._remember(call, created, answer.connection)
-            name = self._named(call, created)
+            task = self._made(call, created, answer.connection, tool)
+            name = self._named(call, task)
             await host.keep(call, name)
             if legacy:
-                self._tell_client(call, name, created.task_id, answer.connection, sent)
+                self._tell_client(call, name, task, answer.connection, sent)
                 if isinstance(created, t.TaskCreatedResult):
                     return t.CreateTaskResult(task=as_core(created, name, t.Task))
                 return created_under(answer, name)
             if answer.connection.modern:
                 return created_under(answer, name)
             assert isinstance(created, t.Task)
-            return await self._within(call, tool, created, name, host.window if way == "may" else 0.0)
+            return await self._within(call, task, created, name, host.window if way == "may" else 0.0)
         finally:
             if sent.stop_reports is not None:
                 sent.stop_reports()
@@ -228,9 +231,7 @@ class RemoteTasks:
         created = created_task(answer)
         if created is None:
             return tool.outcome(call, answer)
-        if not answer.connection.modern:
-            self._remember(call, created, answer.connection)
-        task = RemoteTask(created.task_id, tool)
+        task = self._made(call, created, answer.connection, tool)
         try:
             return await self._awaited(call, task, None)
         except ProtocolError:
@@ -242,17 +243,16 @@ class RemoteTasks:
             if sent.stop_reports is not None:
                 sent.stop_reports()
 
-    def _named(self, call: Call, created: t.Task | t.TaskCreatedResult) -> str:
+    def _named(self, call: Call, task: RemoteTask) -> str:
         """Return the name by which the client knows a task."""
         try:
-            return sealed_name(call, ForeignTask(created.task_id, call.params.name, self.mark))
+            return sealed_name(call, ForeignTask(task.id, call.params.name, self.mark, task.made))
         except ValueError as error:
-            self._in_background(self._cancel_quietly(call, RemoteTask(created.task_id)))
+            self._in_background(self._cancel_quietly(call, task))
             raise InvalidResponse(str(error)) from None
 
-    async def _within(self, call: Call, tool: RemoteTool, created: t.Task, name: str, seconds: float) -> Any:
+    async def _within(self, call: Call, task: RemoteTask, created: t.Task, name: str, seconds: float) -> Any:
         """Return the result of a task of a legacy server if it comes soon, and otherwise the task."""
-        task = RemoteTask(created.task_id, tool)
         if seconds > 0:
             waiting = await self._wait(call, task)
             assert waiting.request is not None
@@ -265,7 +265,7 @@ class RemoteTasks:
             finally:
                 asking.cancel()
             if waiting.request.done():
-                return tool.outcome(call, without_related(waiting.request.result()))
+                return self._result(call, task, without_related(waiting.request.result()))
             if not waiting.questions():
                 self._waiting.drop(waiting)
         return t.TaskCreatedResult(**modern_fields(created, name))
@@ -274,7 +274,7 @@ class RemoteTasks:
 
     async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
         """Answer a request about a task, in the dialect of its client."""
-        task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None)
+        task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None, foreign.made)
         try:
             is_modern = await self._relay.is_modern(call)
             if call.request.modern:
@@ -287,7 +287,7 @@ class RemoteTasks:
 
     async def state(self, call: Call, foreign: ForeignTask, name: str) -> t.Task:
         """Return a task as 2025-11-25 knows it."""
-        task = RemoteTask(foreign.id)
+        task = RemoteTask(foreign.id, made=foreign.made)
         if await self._relay.is_modern(call):
             return as_core(await self._detailed(call, task), name, t.Task)
         state = await self._core(call, task)
@@ -301,14 +301,14 @@ class RemoteTasks:
             about.waiting = RelayedCall(self._asking(call, task), task=task.id)
         answer = await self._send(call, call.method, task, about, members_sent(call))
         if call.method == "tasks/result":
-            self._stop_telling(_own(call, task.id))
+            self._stop_telling(_own(call, task))
             return with_related(self._result(call, task, answer), call.params.task_id)
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
         if "taskId" in members:
             members["taskId"] = call.params.task_id
         if members.get("status") in _OVER:
-            self._stop_telling(_own(call, task.id))
+            self._stop_telling(_own(call, task))
         if "result" in members:
             members["result"] = self._inlined(call, task, members["result"], answer.connection)
         return without_connection(members)
@@ -393,7 +393,7 @@ class RemoteTasks:
 
     def _key(self, call: Call, task: RemoteTask) -> str:
         """Return the name of a task in the store."""
-        return f"toolwire:{call.host.server.name}:task:{digest(self.mark, owner_of(call), task.id)}"
+        return f"toolwire:{call.host.server.name}:task:{digest(self.mark, *_own(call, task))}"
 
     async def _update_legacy(self, call: Call, task: RemoteTask) -> None:
         responses = call.params.input_responses
@@ -486,7 +486,7 @@ class RemoteTasks:
 
     # --- telling clients of changes ---
 
-    def _tell_client(self, call: Call, name: str, task: str, connection: RelayConnection, sent: Sent) -> None:
+    def _tell_client(self, call: Call, name: str, task: RemoteTask, connection: RelayConnection, sent: Sent) -> None:
         """2025-11-25 tasks, status notification: tell the client of a task what the server tells of it."""
         notify = getattr(call.outlet.connection, "notify", None)
         if notify is None:
@@ -504,14 +504,14 @@ class RemoteTasks:
         if not connection.modern:
             if len(self._told) >= MAX_REMEMBERED:
                 self._stop_telling(next(iter(self._told)))
-            connection.on_task_status[task] = tell
+            connection.on_task_status[task.id] = tell
             self._told[own] = _Telling(connection, sent.stop_reports)
             sent.stop_reports = None
         elif len(self._followers) < MAX_FOLLOWED:
-            following = asyncio.ensure_future(self._follow(call, task, tell, reporting_task(call)))
-            self._followers[task] = following
-            self._news[task] = asyncio.Event()
-            following.add_done_callback(lambda _: self._unfollow(task))
+            following = asyncio.ensure_future(self._follow(call, task.id, tell, reporting_task(call)))
+            self._followers[task.id] = following
+            self._news[task.id] = asyncio.Event()
+            following.add_done_callback(lambda _: self._unfollow(task.id))
 
     def _stop_telling(self, own: _Own) -> None:
         """Stop telling of a task of a legacy server: it is over."""
@@ -572,9 +572,10 @@ class RemoteTasks:
     ) -> AsyncIterator[list[str]]:
         """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
         if not await self._relay.is_modern(call):
-            found = {name: await self._known_details(call, RemoteTask(task.id), name) for name, task in tasks.items()}
+            named = {name: RemoteTask(task.id, made=task.made) for name, task in tasks.items()}
+            found = {name: await self._known_details(call, task, name) for name, task in named.items()}
             known = {name: state for name, state in found.items() if state is not None}
-            work = [self._poll(call, RemoteTask(tasks[name].id), state, tell) for name, state in known.items()]
+            work = [self._poll(call, named[name], state, tell) for name, state in known.items()]
             async with _running(work):
                 yield list(known)
             return
@@ -642,7 +643,7 @@ class RemoteTasks:
     # --- one request ---
 
     def _about(self, call: Call, task: RemoteTask) -> AboutTask:
-        return AboutTask(self._conversations.get(_own(call, task.id)))
+        return AboutTask(self._conversations.get(_own(call, task)))
 
     async def _send(
         self,
@@ -678,16 +679,23 @@ class RemoteTasks:
         self._background.add(running)
         running.add_done_callback(self._background.discard)
 
-    def _remember(self, call: Call, created: t.Task | t.TaskCreatedResult, connection: RelayConnection) -> None:
-        """Remember in which conversation with a legacy server a task was made, and keep that as long as the task."""
-        conversation = self._relay.connections.conversation(connection)
+    def _made(
+        self, call: Call, created: t.Task | t.TaskCreatedResult, connection: RelayConnection, tool: RemoteTool
+    ) -> RemoteTask:
+        """Return a task that the server has made.
+
+        Remember in which conversation with a legacy server that was, and keep the conversation as long as the task.
+        """
+        conversation = None if connection.modern else self._relay.connections.conversation(connection)
         if conversation is None or not isinstance(created, t.Task):
-            return
+            return RemoteTask(created.task_id, tool)
+        task = RemoteTask(created.task_id, tool, os.urandom(6).hex())
         if len(self._conversations) >= MAX_REMEMBERED:
             del self._conversations[next(iter(self._conversations))]
-        self._conversations[_own(call, created.task_id)] = conversation
+        self._conversations[_own(call, task)] = conversation
         ttl = MAX_KEPT_SECONDS if created.ttl is None else created.ttl / 1000
         self._relay.connections.keep(conversation, min(ttl, MAX_KEPT_SECONDS))
+        return task
 
     # --- results ---
 

@@ -21,6 +21,8 @@ class ForeignTask(Struct, array_like=True, frozen=True):
     """The tool that was called, under the name that clients of this server know."""
     server: str
     """The mark of the server that has it."""
+    made: str = ""
+    """The mark of its making. A server that is a process for each conversation may give two tasks the same id."""
 
 
 class ForeignTasks(Protocol):
