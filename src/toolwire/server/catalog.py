@@ -371,7 +371,7 @@ class Catalog:
         return list(found)
 
     def local(self) -> Sequence[Catalog]:
-        """Return this catalogue and those mounted here, without those whose components live at another server."""
+        """Return this catalogue and the mounted ones whose components live in this process."""
         known = self._local
         if known is None:
             known = self._local = [each for each in (self, *self.family()) if each.follower is None]
@@ -579,7 +579,7 @@ class Catalog:
     def unlisted(self, uri: str) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """Return what reads an address that no list has, at a server elsewhere; None for any other address.
 
-        An address that some caller sees is none of these, whoever asks.
+        An address that one caller sees is none of these for all callers.
         """
         ways = self.unlisted_ways()
         if not ways or self.resource(uri) is not None or self.template(uri) is not None:

@@ -210,7 +210,7 @@ class _Order:
         self.pages: dict[tuple[str, str | None], Raw] = {}
         self.ends: set[str | None] = {None}
         self.notes: Mapping[str, Any] = {}
-        """What the server says in `_meta` of its lists, such as the servers whose skills are missing."""
+        """Members of `_meta` of the lists, such as the names of the servers whose skills are missing."""
 
     def take_notes(self, notes: Mapping[str, Any]) -> None:
         """Say this in `_meta` of the pages from now on."""
