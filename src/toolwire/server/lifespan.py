@@ -83,6 +83,8 @@ class Life(Held):
     def __init__(self, server: LivingServer) -> None:
         self._server = server
         self._span: _Span | None = None
+        # Kept in a forked child. Its task never ends there, and asyncio would warn if it were destroyed.
+        self._span_of_parent: _Span | None = None
         # Two threads may ask for the server at once, each with a loop of its own.
         self._lock = threading.Lock()
 
@@ -104,7 +106,10 @@ class Life(Held):
             self.check_loop()
             span = self._span
             if span is not None and span.is_over and not span.left.is_set():
-                self._server.kernel.forget_loop(forked=span.process != os.getpid())
+                is_forked = span.process != os.getpid()
+                self._server.kernel.forget_loop(forked=is_forked)
+                if is_forked:
+                    self._span_of_parent = span
             if span is None or span.is_over or span.leave.is_set():
                 span = self._span = _Span()
                 span.task = span.loop.create_task(self._live(span))
