@@ -84,7 +84,7 @@ class WorkloadIdentity:
         self._credentials = _credentials(client_id, secret, key)
 
     async def token(self, found: Discovered, scopes: Scopes, runner: Runner, prover: Prover | None) -> TokenResponse:
-        assertion = await _supply(self._assertion)
+        assertion = await supplied(self._assertion)
         return await runner.run(jwt_bearer(found, self._credentials, assertion, scopes, prover=prover))
 
 
@@ -117,7 +117,7 @@ class EnterpriseManaged:
         self._id_token = id_token
 
     async def token(self, found: Discovered, scopes: Scopes, runner: Runner, prover: Prover | None) -> TokenResponse:
-        id_token = await _supply(self._id_token)
+        id_token = await supplied(self._id_token)
         assertion = await runner.run(
             exchange_for_id_jag(self._provider, self._provider_client, id_token, found, scopes)
         )
@@ -130,8 +130,9 @@ def _credentials(client_id: str, secret: str | None, key: PrivateKey | None, met
     return Registration(client_id, secret, method) if key is None else KeyCredentials(client_id, key)
 
 
-async def _supply(what: Supplied) -> str:
+async def supplied(what: Supplied) -> str:
+    """Return a text, or what the function for it returns now."""
     if isinstance(what, str):
         return what
-    supplied = what()
-    return await supplied if isawaitable(supplied) else supplied
+    found = what()
+    return await found if isawaitable(found) else found

@@ -11,14 +11,16 @@ from typing import Final
 from toolwire.auth.errors import SignInFailed, quoted
 from toolwire.auth.flow.authorization import Attempt
 from toolwire.auth.flow.clients import Credentials
-from toolwire.auth.flow.messages import Flow
+from toolwire.auth.flow.messages import Flow, post_form, refusal
 from toolwire.auth.flow.metadata import AuthorizationServer, Discovered
 from toolwire.auth.flow.scopes import Scopes
 from toolwire.auth.flow.tokens import Prover, Token, TokenResponse, request_token
 
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
+_JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
@@ -80,17 +82,61 @@ def jwt_bearer(
     return (yield from request_token(found.server, credentials, form, prover=prover))
 
 
+def exchange_token(
+    found: Discovered,
+    credentials: Credentials,
+    subject_token: str,
+    scopes: Scopes,
+    *,
+    subject_token_type: str = ACCESS_TOKEN,
+    audience: str | None = None,
+    prover: Prover | None = None,
+) -> Flow[TokenResponse]:
+    """Exchange the token of a caller for one that another service accepts (RFC 8693)."""
+    form = {
+        "grant_type": TOKEN_EXCHANGE,
+        "requested_token_type": ACCESS_TOKEN,
+        "subject_token": subject_token,
+        "subject_token_type": subject_token_type,
+        **({} if audience is None else {"audience": audience}),
+        **_resource(found, True),
+        **_scope(scopes),
+    }
+    answer = yield from request_token(found.server, credentials, form, prover=prover, step="The token exchange")
+    # RFC 8693 section 2.2.1: the type has to be there. Some servers leave it out, and none of them means another type.
+    if answer.issued_token_type not in (None, ACCESS_TOKEN, _JWT):
+        raise SignInFailed(f"The authorization server issued {quoted(answer.issued_token_type or '')} instead")
+    return answer
+
+
+def revoke(server: AuthorizationServer, credentials: Credentials, token: str, hint: str) -> Flow[None]:
+    """Tell the authorization server that a token is not used any more (RFC 7009); `hint` is its kind."""
+    if server.revocation_endpoint is None:
+        return
+    form, headers = {"token": token, "token_type_hint": hint}, dict[str, str]()
+    credentials.prove(server, form, headers)
+    answer = yield post_form(server.revocation_endpoint, form, headers)
+    if answer.status != 200:
+        raise refusal(answer, "The revocation")
+
+
 def exchange_for_id_jag(
-    identity_provider: AuthorizationServer, credentials: Credentials, id_token: str, found: Discovered, scopes: Scopes
+    identity_provider: AuthorizationServer,
+    credentials: Credentials,
+    id_token: str,
+    found: Discovered,
+    scopes: Scopes,
+    *,
+    subject_token_type: str = ID_TOKEN,
 ) -> Flow[str]:
     """Exchange an ID token for an identity assertion grant, which the resource's server accepts (RFC 8693)."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
         "audience": found.issuer,
-        "resource": found.resource,
         "subject_token": id_token,
-        "subject_token_type": ID_TOKEN,
+        "subject_token_type": subject_token_type,
+        **_resource(found, True),
         **_scope(scopes),
     }
     step = "The exchange of the ID token"
@@ -102,7 +148,8 @@ def exchange_for_id_jag(
 
 def _resource(found: Discovered, wanted: bool) -> dict[str, str]:
     # 2025-06-18 and later basic/authorization: sent even if the server does not understand it (RFC 8707).
-    return {"resource": found.resource} if wanted else {}
+    # An API that is no MCP server need not have such a name.
+    return {"resource": found.resource} if wanted and found.resource else {}
 
 
 def _scope(scopes: Scopes) -> dict[str, str]:

@@ -22,6 +22,7 @@ class AuthorizationServer(Struct, frozen=True, omit_defaults=True):
     token_endpoint: str
     authorization_endpoint: str | None = None
     registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
     scopes_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None

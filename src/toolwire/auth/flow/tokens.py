@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from toolwire.auth.errors import Refused, SignInFailed, quoted
 from toolwire.auth.flow.clients import Credentials
 from toolwire.auth.flow.messages import Fetch, Fetched, Flow, post_form, read, refusal
 from toolwire.auth.flow.metadata import AuthorizationServer
-from toolwire.auth.flow.scopes import Scopes
+from toolwire.auth.flow.scopes import Scopes, parse_scopes
 from toolwire.redaction import repr_without
 
 #: A token is renewed when less than this is left of its life, or less than a tenth of it.
@@ -37,6 +37,8 @@ class TokenResponse(Struct, frozen=True):
     expires_in: float | str | None = None
     refresh_token: str | None = None
     issued_token_type: str | None = None
+    #: The scopes that were granted, where they are not those that were asked for (RFC 6749 section 5.1).
+    scope: Any = None
 
     def __repr__(self) -> str:
         return repr_without(self, "access_token", "refresh_token")
@@ -117,15 +119,31 @@ def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | N
     )
 
 
-def _renewal(response: TokenResponse, now: float) -> float | None:
+def granted_scopes(response: TokenResponse, asked: Scopes) -> Scopes:
+    """Return the scopes of a token: those that the response names, otherwise those that were asked for."""
+    if not isinstance(response.scope, str) or not response.scope.strip():
+        return asked
+    # A space separates them (RFC 6749 section 3.3). GitHub writes a comma.
+    return parse_scopes(response.scope.replace(",", " "))
+
+
+def lifetime(response: TokenResponse) -> float | None:
+    """Return for how many seconds a token is good; None if the server does not say."""
     try:
         seconds = float(response.expires_in if response.expires_in is not None else "")
     except ValueError:
         return None
-    if not seconds > 0:  # This is true for NaN, too.
-        return None
-    seconds = min(seconds, _LONGEST_SECONDS)
-    return now + seconds - min(LEEWAY_SECONDS, seconds / 10)
+    return min(seconds, _LONGEST_SECONDS) if seconds > 0 else None  # NaN is not above zero.
+
+
+def leeway(seconds: float) -> float:
+    """Return how many seconds before its end a token with this lifetime is renewed."""
+    return min(LEEWAY_SECONDS, seconds / 10)
+
+
+def _renewal(response: TokenResponse, now: float) -> float | None:
+    seconds = lifetime(response)
+    return None if seconds is None else now + seconds - leeway(seconds)
 
 
 def _checked(response: TokenResponse, kinds: Sequence[str], server: AuthorizationServer) -> TokenResponse:

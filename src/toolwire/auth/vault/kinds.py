@@ -1,0 +1,362 @@
+"""The kinds of credentials: how the account at another service is found, and whose it is.
+
+A kind is settings alone. It holds no token of a user, opens no connection and looks at no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from toolwire.auth.client.grants import Grant, Supplied
+from toolwire.auth.client.signing import KeyCredentials, PrivateKey
+from toolwire.auth.flow.clients import Credentials, Registration
+from toolwire.auth.flow.flows import ACCESS_TOKEN, ID_TOKEN
+from toolwire.auth.flow.scopes import Scopes, clean_scopes
+from toolwire.auth.verify.fetch import checked_url
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.rounds import digest
+
+#: Scopes that say what the answer holds. Providers do not repeat them among the scopes that they granted.
+NOT_GRANTED: Final = frozenset({"openid", "offline_access", "profile", "email"})
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
+# RFC 9110: headers that say how a message is framed, or where it goes. A secret never stands in them.
+_NOT_FOR_SECRETS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te"})
+
+
+class NoCredential:
+    """No credential: requests are sent without one."""
+
+    is_per_user: bool = False
+
+    @property
+    def identity(self) -> str:
+        return "none"
+
+
+class _InHeader:
+    """The header that a secret travels in."""
+
+    def __init__(self, header: str, scheme: str) -> None:
+        if _HEADER.fullmatch(header) is None or header.lower() in _NOT_FOR_SECRETS:
+            raise ServerError(f"{header[:100]!r} is no header for a secret")
+        if scheme and _HEADER.fullmatch(scheme) is None:
+            raise ServerError(f"{scheme[:100]!r} is no scheme of the Authorization header")
+        self.header: str = header.lower()
+        self.scheme: str = scheme
+
+    def headers(self, secret: str) -> dict[str, str]:
+        return {self.header: f"{self.scheme} {secret}" if self.scheme else secret}
+
+
+class StaticSecret(_InHeader):
+    """One secret for all callers, such as an API key of the server itself.
+
+    `secret` is a text, or a function that returns it when it is needed. `header` and `scheme` say how requests carry
+    it: `Authorization: Bearer ...` unless others are given.
+    """
+
+    is_per_user: bool = False
+
+    def __init__(self, secret: Supplied, *, header: str = "Authorization", scheme: str = "Bearer") -> None:
+        super().__init__(header, scheme)
+        if isinstance(secret, str):
+            checked_secret(secret)
+        self.secret = secret
+
+    @property
+    def identity(self) -> str:
+        return "static"
+
+    def __repr__(self) -> str:
+        return "StaticSecret(...)"
+
+
+class UserSecret(_InHeader):
+    """A secret of each user, such as a personal API key. The user enters it on the page of the server.
+
+    `hint` tells the user where to find it. `header` and `scheme` are those of `StaticSecret`.
+    """
+
+    is_per_user: bool = True
+
+    def __init__(self, *, hint: str = "", header: str = "Authorization", scheme: str = "Bearer") -> None:
+        super().__init__(header, scheme)
+        self.hint = hint
+
+    @property
+    def identity(self) -> str:
+        return digest("user secret", self.header)
+
+    def __repr__(self) -> str:
+        return "UserSecret()"
+
+
+class Provider:
+    """The authorization server of a credential, and the client that this server is there.
+
+    * `issuer`: the authorization server. Its metadata says the rest.
+    * `token_endpoint`, `authorization_endpoint`, `revocation_endpoint`: for one that publishes no metadata.
+    * `resource`: the service that tokens are for (RFC 8707). Without `issuer` and endpoints, the metadata of the
+      service names the authorization server. A gateway fills in the address of the server behind it.
+    * `client_id`, `client_secret`, `client_key`, `token_endpoint_auth_method`: the client. Without an id, it registers
+      itself, where that is allowed.
+    * `scopes`: what the tokens are for. `accepts_fewer_scopes`: tokens that the provider gave fewer scopes are used.
+    * `dpop`: tokens are bound to a key (RFC 9449), and others are refused.
+    * `parameters`: further ones of the authorization request, such as `{"prompt": "select_account"}`.
+    * `trusted_hosts`: hosts of the provider that may be at private addresses.
+    """
+
+    def __init__(
+        self,
+        issuer: str | None = None,
+        *,
+        token_endpoint: str | None = None,
+        authorization_endpoint: str | None = None,
+        revocation_endpoint: str | None = None,
+        resource: str | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        client_key: PrivateKey | None = None,
+        token_endpoint_auth_method: str | None = None,
+        scopes: Iterable[str] = (),
+        accepts_fewer_scopes: bool = False,
+        dpop: bool = False,
+        parameters: Mapping[str, str] | None = None,
+        trusted_hosts: Collection[str] = (),
+    ) -> None:
+        if isinstance(scopes, str) or isinstance(trusted_hosts, str):
+            raise ServerError("scopes= and trusted_hosts= are lists of texts")
+        if client_id is None and (client_secret is not None or client_key is not None):
+            raise ServerError("client_secret= and client_key= need client_id=")
+        if client_secret is not None and client_key is not None:
+            raise ServerError("a client proves itself with a secret or with a key, not with both")
+        named = {
+            "issuer": issuer,
+            "token endpoint": token_endpoint,
+            "authorization endpoint": authorization_endpoint,
+            "revocation endpoint": revocation_endpoint,
+            "resource": resource,
+        }
+        for what, url in named.items():
+            if url is not None:
+                checked_url(url, what)
+        self.issuer = issuer
+        self.token_endpoint = token_endpoint
+        self.authorization_endpoint = authorization_endpoint
+        self.revocation_endpoint = revocation_endpoint
+        self.resource = resource
+        self.client: Registration | None = (
+            None if client_id is None else Registration(client_id, client_secret, token_endpoint_auth_method)
+        )
+        self._key = client_key
+        self.scopes: Scopes = clean_scopes(scopes)
+        self.accepts_fewer_scopes = accepts_fewer_scopes
+        self.dpop = dpop
+        self.parameters: Mapping[str, str] = dict(parameters or {})
+        self.trusted_hosts: tuple[str, ...] = tuple(trusted_hosts)
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses that the operator named."""
+        named = (self.issuer, self.token_endpoint, self.authorization_endpoint, self.resource)
+        return [url for url in named if url is not None]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that may be at any address, because the operator named them."""
+        named = (urlsplit(url).hostname for url in self.urls)
+        return (*self.trusted_hosts, *(host for host in named if host))
+
+    @property
+    def identity(self) -> str:
+        """A text that changes when tokens would come from, or be for, somebody else."""
+        client = None if self.client is None else self.client.client_id
+        return digest(type(self).__name__, self.issuer, self.token_endpoint, self.resource, client, self.dpop)
+
+    def credentials(self, client: Registration) -> Credentials:
+        """Return what proves a client at the token endpoint."""
+        return client if self._key is None else KeyCredentials(client.client_id, self._key)
+
+    def lacks(self, granted: Scopes) -> Scopes:
+        """Return the scopes that are needed and were not granted."""
+        if self.accepts_fewer_scopes:
+            return ()
+        return tuple(scope for scope in self.scopes if scope not in NOT_GRANTED and scope not in granted)
+
+    def check(self, name: str) -> None:
+        """Raise `ServerError` for settings with which no token can be obtained."""
+        if not self.urls:
+            raise ServerError(f"The credential {name!r} needs issuer=, token_endpoint= or resource=")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.issuer or self.token_endpoint or self.resource!r})"
+
+
+class UserOAuth(Provider):
+    """The account of each user. Users connect it once, in their browser; then it is kept, sealed."""
+
+    is_per_user: bool = True
+
+    def check(self, name: str) -> None:
+        super().check(name)
+        if self.token_endpoint is not None and self.authorization_endpoint is None:
+            raise ServerError(f"The credential {name!r} needs authorization_endpoint=, too")
+
+
+class ServerOAuth(Provider):
+    """The account of the server itself, for all callers.
+
+    With `grant` (`ClientCredentials`, `WorkloadIdentity`), nobody has to sign in. Otherwise one of the `operators`, who
+    are subjects of the server's own authorization, connects it once in a browser.
+    """
+
+    is_per_user: bool = False
+
+    def __init__(
+        self,
+        issuer: str | None = None,
+        *,
+        grant: Grant | None = None,
+        operators: Collection[str] = (),
+        **options: object,
+    ) -> None:
+        super().__init__(issuer, **options)  # type: ignore[arg-type]
+        if isinstance(operators, str):
+            raise ServerError("operators= is a list of subjects")
+        if (grant is None) == (not operators):
+            raise ServerError("ServerOAuth takes grant=, or the operators= who may connect it")
+        if grant is not None and self.client is not None:
+            raise ServerError("a grant has a client of its own: use grant= or client_id=")
+        self.grant = grant
+        self.operators: frozenset[str] = frozenset(operators)
+
+    @property
+    def identity(self) -> str:
+        return digest(super().identity, None if self.grant is None else self.grant.client_id)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return super().hosts if self.grant is None else (*super().hosts, *self.grant.hosts)
+
+
+class TokenExchange(Provider):
+    """A token for the caller, in exchange for the token that the caller came with (RFC 8693).
+
+    The authorization server has to accept the tokens that callers bring. Behind an `OAuthProxy`, the token of its
+    provider is exchanged, which the proxy keeps sealed inside its own. `audience` names the service, where the
+    authorization server does not know it by its `resource`.
+    """
+
+    is_per_user: bool = True
+
+    def __init__(
+        self,
+        issuer: str | None = None,
+        *,
+        audience: str | None = None,
+        subject_token_type: str = ACCESS_TOKEN,
+        **options: object,
+    ) -> None:
+        super().__init__(issuer, **options)  # type: ignore[arg-type]
+        self.audience = audience
+        self.subject_token_type = subject_token_type
+
+    @property
+    def identity(self) -> str:
+        return digest(super().identity, self.audience, self.subject_token_type)
+
+    def check(self, name: str) -> None:
+        super().check(name)
+        if self.client is None:
+            raise ServerError(f"The credential {name!r} needs client_id=: an exchange is for known clients")
+
+
+class IdentityAssertion(Provider):
+    """A token for the caller, by an assertion of the company's identity provider (ID-JAG, enterprise-managed).
+
+    `provider_token_endpoint` is the token endpoint of the identity provider, where this server is `provider_client_id`.
+    It takes the token of the caller, of the type `subject_token_type`. `issuer` is the authorization server of the
+    service, which trusts the identity provider.
+    """
+
+    is_per_user: bool = True
+
+    def __init__(
+        self,
+        issuer: str | None = None,
+        *,
+        provider: str,
+        provider_token_endpoint: str,
+        provider_client_id: str,
+        provider_secret: str | None = None,
+        subject_token_type: str = ID_TOKEN,
+        **options: object,
+    ) -> None:
+        super().__init__(issuer, **options)  # type: ignore[arg-type]
+        self.provider = provider
+        self.provider_token_endpoint: str = checked_url(provider_token_endpoint, "provider_token_endpoint")
+        self.provider_client: Registration = Registration(provider_client_id, provider_secret)
+        self.subject_token_type = subject_token_type
+
+    @property
+    def identity(self) -> str:
+        return digest(super().identity, self.provider_token_endpoint, self.provider_client.client_id)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return (*super().hosts, *filter(None, [urlsplit(self.provider_token_endpoint).hostname]))
+
+    def check(self, name: str) -> None:
+        super().check(name)
+        if self.client is None:
+            raise ServerError(f"The credential {name!r} needs client_id=: an assertion is for a known client")
+
+
+class Passthrough:
+    """The token that the caller came with, for a service of the same audience.
+
+    2025-06-18 basic/authorization, access token privilege restriction: a token is for the server that it was issued
+    for. So the token of a caller is handed on only where it names `audience` among its own.
+    """
+
+    is_per_user: bool = True
+
+    def __init__(self, audience: str) -> None:
+        if not audience:
+            raise ServerError("Passthrough needs the audience that this server and the other one share")
+        self.audience = audience
+
+    @property
+    def identity(self) -> str:
+        return digest("passthrough", self.audience)
+
+    def __repr__(self) -> str:
+        return f"Passthrough({self.audience!r})"
+
+
+Kind: TypeAlias = (
+    NoCredential | StaticSecret | UserSecret | ServerOAuth | UserOAuth | TokenExchange | IdentityAssertion | Passthrough
+)
+KINDS: Final = (
+    NoCredential,
+    StaticSecret,
+    UserSecret,
+    ServerOAuth,
+    UserOAuth,
+    TokenExchange,
+    IdentityAssertion,
+    Passthrough,
+)
+#: The kinds that need the token with which the caller came.
+WITH_SUBJECT_TOKEN: Final = (TokenExchange, IdentityAssertion, Passthrough)
+
+
+def checked_secret(secret: str) -> str:
+    """Return a secret that a header can carry; raise `ServerError` for any other."""
+    # A line break in a secret would begin another header.
+    if not 0 < len(secret) <= 8_192 or not secret.isascii() or not secret.isprintable() or secret != secret.strip():
+        raise ServerError("A secret is visible ASCII, without spaces around it")
+    return secret

@@ -1,0 +1,99 @@
+"""Work that is done once at a time, in all processes that share a store: refreshing a token, exchanging one.
+
+A refresh token is good once at most providers. Two processes that use it at the same time lose the account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.verify.provider_limits import ProviderRequests
+from toolwire.auth.verify.verifier import Unavailable
+from toolwire.stores import KV
+
+T = TypeVar("T")
+
+#: How many seconds the work may take. The lease outlives it, so that nobody works without one.
+WORK_SECONDS: Final = 25.0
+LEASE_SECONDS: Final = 30.0
+#: How many seconds a process waits for the work of another one.
+WAIT_SECONDS: Final = LEASE_SECONDS + 5.0
+#: For how many seconds work that failed is not tried again: after a refusal, and after an outage.
+REFUSED_SECONDS: Final = 10.0
+OUTAGE_SECONDS: Final = 3.0
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+_OUTAGE: Final = b"outage"
+
+
+class SingleFlight:
+    """Does the work for a key once at a time, and remembers for a while that it failed."""
+
+    def __init__(self, kv: KV) -> None:
+        self._kv = kv
+        # In one process, callers wait for one task. It goes on when a caller gives up.
+        self._open = ProviderRequests(at_once=256)
+
+    async def run(self, key: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `look` finds, or do the work. Raise `Refused` or `Unavailable`, also for others who failed.
+
+        `look` returns the result of somebody else's work; None while there is none.
+        """
+        return await self._open.ask(key, None, lambda: self._once(key, look, work))
+
+    async def _once(self, key: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]) -> T:
+        lease, own = f"toolwire:vault:lease:{key}", os.urandom(16)
+        pause = _FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        last = loop.time() + WAIT_SECONDS
+        while not await self._kv.put(lease, own, ttl=LEASE_SECONDS, if_absent=True):
+            if (found := await look()) is not None:
+                return found
+            if loop.time() > last:
+                raise Unavailable("Another process did not finish in time")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        try:
+            # Somebody else may have finished just before.
+            if (found := await look()) is not None:
+                return found
+            await self._check_failed(key)
+            return await self._worked(key, work)
+        finally:
+            if await self._kv.get(lease) == own:
+                await self._kv.delete(lease)
+
+    async def _worked(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(WORK_SECONDS):
+                return await work()
+        except Refused as refusal:
+            await self._fail(key, refusal.error.encode()[:100], REFUSED_SECONDS)
+            raise
+        except (TimeoutError, SignInFailed, Unavailable) as error:
+            await self._fail(key, _OUTAGE, OUTAGE_SECONDS)
+            if isinstance(error, TimeoutError):
+                raise Unavailable("The provider did not answer in time") from None
+            raise
+
+    async def _fail(self, key: str, reason: bytes, seconds: float) -> None:
+        await self._kv.put(_failed(key), reason, ttl=seconds)
+
+    async def _check_failed(self, key: str) -> None:
+        reason = await self._kv.get(_failed(key))
+        if reason == _OUTAGE:
+            raise Unavailable("The provider could not be asked a moment ago")
+        if reason is not None:
+            raise Refused("The request for a token", reason.decode(errors="replace"))
+
+    async def forget(self, key: str) -> None:
+        """Forget that the work for a key failed."""
+        await self._kv.delete(_failed(key))
+
+
+def _failed(key: str) -> str:
+    return f"toolwire:vault:failed:{key}"

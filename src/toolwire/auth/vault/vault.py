@@ -1,0 +1,570 @@
+"""`Vault`: the credentials of one server, obtained, kept sealed, renewed once, and revoked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+from msgspec import Struct, structs
+
+from toolwire.auth.client.grants import supplied
+from toolwire.auth.client.signing import ProofKey
+from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.flow.authorization import Attempt
+from toolwire.auth.flow.clients import Naming, Registration
+from toolwire.auth.flow.scopes import Scopes, union
+from toolwire.auth.flow.tokens import TokenResponse, granted_scopes
+from toolwire.auth.principal import Principal
+from toolwire.auth.vault.kinds import (
+    KINDS,
+    WITH_SUBJECT_TOKEN,
+    IdentityAssertion,
+    Kind,
+    NoCredential,
+    Passthrough,
+    Provider,
+    ServerOAuth,
+    StaticSecret,
+    TokenExchange,
+    UserOAuth,
+    UserSecret,
+    checked_secret,
+)
+from toolwire.auth.vault.providers import ProviderClient
+from toolwire.auth.vault.records import (
+    THE_SERVER,
+    Owner,
+    RecordKey,
+    SealedRecords,
+    VaultRecord,
+    prefix_of,
+    record_of,
+)
+from toolwire.auth.vault.single_flight import SingleFlight
+from toolwire.auth.verify.verifier import Unavailable
+from toolwire.protocol.errors import ServerError, Unauthorized
+from toolwire.protocol.rounds import digest
+from toolwire.sealing_aes import make_sealer
+from toolwire.stores import KV
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+#: For how many seconds a token counts whose issuer does not say when it ends.
+UNKNOWN_SECONDS: Final = 300.0
+MAX_NAME: Final = 64
+_CLIENT: Final = "client"
+# RFC 6749 section 5.2: the refresh token is worthless. Every other refusal is about this server, or passes.
+_REVOKED: Final = "invalid_grant"
+
+
+class NotConnected(Unauthorized):
+    """The owner has not connected an account yet, or has to connect it again. `scopes` are what it lacks."""
+
+    def __init__(self, name: str, scopes: Scopes = ()) -> None:
+        super().__init__(f"There is no account for {name!r}")
+        self.name = name
+        self.scopes = scopes
+
+
+class Credential:
+    """A secret or a token, and the headers that carry it. Its representation does not show it."""
+
+    __slots__ = ("_in_header", "_proof_key", "name", "owner", "token")
+
+    def __init__(
+        self,
+        name: str,
+        owner: str,
+        token: str,
+        *,
+        in_header: Callable[[str], dict[str, str]] | None = None,
+        proof_key: ProofKey | None = None,
+    ) -> None:
+        self.name = name
+        self.owner: str = owner
+        """Whose account it is: two credentials with the same name and owner are the same account."""
+        self.token: str = token
+        """The secret or the token; empty for `NoCredential`."""
+        self._in_header = in_header
+        self._proof_key = proof_key
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the token is bound to a key: then it is of use only with `headers`."""
+        return self._proof_key is not None
+
+    def headers(self, method: str, url: str) -> dict[str, str]:
+        """Return the headers for one request."""
+        if not self.token:
+            return {}
+        if self._proof_key is not None:
+            proof = self._proof_key.proof(method, url, self.token)
+            return {"authorization": f"DPoP {self.token}", "dpop": proof}
+        return {"authorization": f"Bearer {self.token}"} if self._in_header is None else self._in_header(self.token)
+
+    def learn_nonce(self, url: str, nonce: str) -> bool:
+        """Use a nonce of the service from now on (RFC 9449 section 8); return whether that helps."""
+        if self._proof_key is None:
+            return False
+        self._proof_key.learn(url, nonce)
+        return True
+
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r})"
+
+
+class Asker(Struct, frozen=True):
+    """The caller for whom a credential is obtained."""
+
+    owner: Owner | None
+    """None for a caller whom nobody verified."""
+    principal: Principal | None = None
+    subject_token: str | None = None
+    """The token that the caller came with."""
+
+    def __repr__(self) -> str:
+        return f"Asker({self.owner!r})"
+
+
+class Entry(Struct, frozen=True):
+    """A credential that is kept, as an operator sees it."""
+
+    name: str
+    owner: str
+    subject: str = ""
+    provider: str = ""
+    scopes: Scopes = ()
+    created: float | None = None
+    expires_at: float | None = None
+    is_readable: bool = True
+    """False where the secret that it is sealed with is gone, or its settings changed."""
+
+
+class Vault:
+    """The credentials of one server.
+
+    `secrets` are those of the server: the first one seals, all of them open. `redirect_uri` is where providers send
+    browsers back to; it is known when the server has an address.
+    """
+
+    def __init__(
+        self,
+        kv: KV,
+        secrets: Sequence[str | bytes] | None,
+        credentials: Mapping[str, Kind] | None = None,
+        *,
+        server_name: str = "Toolwire",
+        tls: ssl.SSLContext | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.clock = clock
+        self.server_name = server_name
+        self.records: SealedRecords = SealedRecords(kv, make_sealer(secrets, random=os.urandom, purpose="vault"))
+        self.redirect_uri: str | None = None
+        self._tls = tls
+        self._flight = SingleFlight(kv)
+        self._kinds: dict[str, Kind] = {}
+        self._clients: dict[str, ProviderClient] = {}
+        # DPoP: the keys with the nonces that services gave. They are sealed in the records.
+        self._proof_keys: dict[str, tuple[str, ProofKey]] = {}
+        for name, kind in (credentials or {}).items():
+            self.add(name, kind)
+
+    # --- what there is ---
+
+    def add(self, name: str, kind: Kind) -> None:
+        """Add a credential under a name."""
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME:
+            raise ServerError(f"A credential has a name of 1 to {MAX_NAME} printable characters")
+        if not isinstance(kind, KINDS):
+            raise ServerError(f"The credential {name!r} is one of {', '.join(each.__name__ for each in KINDS)}")
+        if name in self._kinds:
+            raise ServerError(f"There is a credential {name!r} already")
+        if isinstance(kind, Provider):
+            kind.check(name)
+            self._clients[name] = ProviderClient(kind, naming=Naming(self.server_name), tls=self._tls, clock=self.clock)
+        if isinstance(kind, Passthrough):
+            log.warning("the tokens of callers are handed on to %r, for the audience %s", name, kind.audience)
+        self._kinds[name] = kind
+
+    def remove(self, name: str) -> None:
+        """Forget a credential's settings. What users connected stays in the store."""
+        self._kinds.pop(name, None)
+        self._clients.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kinds
+
+    def kind(self, name: str) -> Kind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise ServerError(f"There is no credential {name!r}: give it in credentials= of the server")
+        return kind
+
+    @property
+    def needs_subject_tokens(self) -> bool:
+        """Return whether a credential is made of the token that a caller came with."""
+        return any(isinstance(kind, WITH_SUBJECT_TOKEN) for kind in self._kinds.values())
+
+    # --- obtaining ---
+
+    async def obtain(self, name: str, asker: Asker, *, scopes: Scopes = (), refused: str | None = None) -> Credential:
+        """Return a credential for a caller.
+
+        `scopes` are needed beside those of the settings. `refused` is a token that the service has just refused, so
+        that another one is needed. Raise `NotConnected` where a person has to connect an account, and `Unauthorized` or
+        `Unavailable` where that would not help.
+        """
+        kind = self.kind(name)
+        if isinstance(kind, NoCredential):
+            return Credential(name, "", "")
+        if isinstance(kind, StaticSecret):
+            if refused is not None:
+                raise Unauthorized(f"The service does not take the secret of {name!r}")
+            secret = checked_secret(await supplied(kind.secret))
+            return Credential(name, THE_SERVER.id, secret, in_header=kind.headers)
+        if isinstance(kind, ServerOAuth):
+            key = self._key(name, kind, THE_SERVER)
+            if kind.grant is None:
+                return await self._connected(name, kind, key, THE_SERVER, scopes, refused)
+            return await self._without_person(name, kind, key, THE_SERVER, union(kind.scopes, scopes), refused, None)
+        owner = asker.owner
+        if owner is None:
+            raise Unauthorized(f"{name!r} is an account of the caller, and this caller is nobody", "sign in first")
+        if isinstance(kind, UserSecret):
+            found = await self.records.get(self._key(name, kind, owner))
+            if found is None or found[0].secret == refused:
+                raise NotConnected(name)
+            return Credential(name, owner.id, found[0].secret, in_header=kind.headers)
+        if isinstance(kind, UserOAuth):
+            return await self._connected(name, kind, self._key(name, kind, owner), owner, scopes, refused)
+        return await self._for_subject(name, kind, asker, owner, scopes, refused)
+
+    async def _for_subject(
+        self,
+        name: str,
+        kind: TokenExchange | IdentityAssertion | Passthrough,
+        asker: Asker,
+        owner: Owner,
+        scopes: Scopes,
+        refused: str | None,
+    ) -> Credential:
+        subject = asker.subject_token
+        if subject is None:
+            raise Unauthorized(f"{name!r} is made of the token of the caller, and this caller came without one")
+        if isinstance(kind, Passthrough):
+            if kind.audience not in _audiences(asker.principal) or refused is not None:
+                raise Unauthorized(f"The token of the caller is not for {kind.audience}")
+            return Credential(name, owner.id, subject)
+        wanted = union(kind.scopes, scopes)
+        further = digest(sha256(subject.encode()).hexdigest(), sorted(wanted))
+        key = self._key(name, kind, owner, further)
+        return await self._without_person(name, kind, key, owner, wanted, refused, subject)
+
+    def _key(self, name: str, kind: Kind, owner: Owner, further: str = "") -> RecordKey:
+        return RecordKey(name, kind.identity, owner.id, further)
+
+    def _credential(self, key: RecordKey, record: VaultRecord) -> Credential:
+        return Credential(key.name, key.owner, record.secret, proof_key=self._proof_key(key, record))
+
+    def _proof_key(self, key: RecordKey, record: VaultRecord) -> ProofKey | None:
+        if record.key is None:
+            return None
+        known = self._proof_keys.get(key.text)
+        if known is None or known[0] != record.key:
+            while len(self._proof_keys) >= 1024:
+                del self._proof_keys[next(iter(self._proof_keys))]
+            known = self._proof_keys[key.text] = (record.key, ProofKey(record.key))
+        return known[1]
+
+    # --- tokens that need no person ---
+
+    async def _without_person(
+        self,
+        name: str,
+        kind: ServerOAuth | TokenExchange | IdentityAssertion,
+        key: RecordKey,
+        owner: Owner,
+        scopes: Scopes,
+        refused: str | None,
+        subject: str | None,
+    ) -> Credential:
+        found = await self.records.get(key)
+        if found is not None and self._is_good(found[0], refused):
+            return self._credential(key, found[0])
+
+        async def look() -> VaultRecord | None:
+            now_there = await self.records.get(key)
+            return now_there[0] if now_there is not None and self._is_good(now_there[0], refused) else None
+
+        async def work() -> VaultRecord:
+            begun = self.clock()
+            prover = ProofKey() if kind.dpop else None
+            response = await self._asked(name, kind, subject, scopes, prover)
+            exported = None if prover is None else prover.export()
+            record = record_of(response, begun, owner, scopes, key=exported)
+            left = (UNKNOWN_SECONDS if record.expires_at is None else record.expires_at - begun) or UNKNOWN_SECONDS
+            await self._put(key, record, ttl=left)
+            return record
+
+        return self._credential(key, await self._flight.run(key.text, look, work))
+
+    async def _asked(
+        self,
+        name: str,
+        kind: ServerOAuth | TokenExchange | IdentityAssertion,
+        subject: str | None,
+        scopes: Scopes,
+        prover: ProofKey | None,
+    ) -> TokenResponse:
+        client = self._clients[name]
+        if isinstance(kind, ServerOAuth):
+            response = await client.granted(kind, scopes, prover)
+        elif isinstance(kind, TokenExchange):
+            response = await client.exchanged(kind, subject or "", scopes, prover)
+        else:
+            response = await client.asserted(kind, subject or "", scopes, prover)
+        lacking = kind.lacks(granted_scopes(response, scopes))
+        if lacking:
+            raise Refused("The request for a token", "invalid_scope")
+        return response
+
+    def _is_good(self, record: VaultRecord, refused: str | None) -> bool:
+        return not record.is_due(self.clock()) and record.secret != refused
+
+    # --- accounts that a person connected ---
+
+    async def _connected(
+        self,
+        name: str,
+        kind: UserOAuth | ServerOAuth,
+        key: RecordKey,
+        owner: Owner,
+        scopes: Scopes,
+        refused: str | None,
+    ) -> Credential:
+        found = await self.records.get(key)
+        if found is None:
+            raise NotConnected(name, scopes)
+        record, sealed = found
+        if self.records.is_outdated(sealed):
+            await self.records.put(key, record, expect=sealed)
+        if not self._is_good(record, refused):
+            record = await self._renewed(name, kind, key, owner, record, refused)
+        lacking = union(kind.lacks(record.scopes), tuple(each for each in scopes if each not in record.scopes))
+        if lacking:
+            raise NotConnected(name, lacking)
+        return self._credential(key, record)
+
+    async def _renewed(
+        self,
+        name: str,
+        kind: UserOAuth | ServerOAuth,
+        key: RecordKey,
+        owner: Owner,
+        record: VaultRecord,
+        refused: str | None,
+    ) -> VaultRecord:
+        """Return the record after a refresh; the one that was there while its token can still be used."""
+
+        async def look() -> VaultRecord | None:
+            found = await self.records.get(key)
+            if found is None:
+                raise NotConnected(name)
+            return found[0] if self._is_good(found[0], refused) else None
+
+        usable = not record.is_over(self.clock()) and record.secret != refused
+        if record.refresh_token is None:
+            if usable:
+                return record
+            raise NotConnected(name)
+        try:
+            return await self._flight.run(key.text, look, lambda: self._refresh(name, kind, key, owner))
+        except (Refused, SignInFailed, Unavailable) as error:
+            log.info("the account for %r was not renewed: %s", name, error)
+            if usable:
+                return record
+            if isinstance(error, Refused) and error.error == _REVOKED:
+                raise NotConnected(name) from None
+            raise Unavailable(f"The provider of {name!r} cannot be asked now") from None
+
+    async def _refresh(self, name: str, kind: Provider, key: RecordKey, owner: Owner) -> VaultRecord:
+        found = await self.records.get(key)
+        if found is None or found[0].refresh_token is None:
+            raise NotConnected(name)
+        record, sealed = found
+        assert record.refresh_token is not None
+        begun = self.clock()
+        client = kind.client or record.client
+        if client is None:
+            raise NotConnected(name)
+        prover = self._proof_key(key, record)
+        try:
+            response = await self._clients[name].refresh(client, record.issuer, record.refresh_token, prover)
+        except Refused as refusal:
+            if refusal.error == _REVOKED:
+                # The token itself may be good until its end.
+                over = structs.replace(record, refresh_token=None, renew_at=record.expires_at)
+                await self.records.put(key, over, expect=sealed)
+            raise
+        renewed = record_of(
+            response,
+            begun,
+            owner,
+            record.scopes,
+            issuer=record.issuer,
+            client=record.client,
+            key=record.key,
+            before=record,
+        )
+        # A record that was revoked, or connected anew, in the meantime stays so.
+        if not await self._put(key, renewed, expect=sealed):
+            again = await self.records.get(key)
+            if again is None:
+                raise NotConnected(name)
+            return again[0]
+        return renewed
+
+    async def _put(
+        self, key: RecordKey, record: VaultRecord, *, ttl: float | None = None, expect: bytes | None = None
+    ) -> bool:
+        try:
+            return await self.records.put(key, record, ttl=ttl, expect=expect)
+        except ValueError:
+            raise SignInFailed(f"The tokens for {key.name!r} are too long to be kept") from None
+
+    # --- connecting ---
+
+    async def begin(self, name: str, redirect_uri: str, scopes: Scopes = ()) -> Attempt:
+        """Begin to connect an account; the browser of the owner opens the URL of the attempt."""
+        kind = self.kind(name)
+        if not isinstance(kind, UserOAuth | ServerOAuth):
+            raise ServerError(f"{name!r} is not connected in a browser")
+        client = kind.client or await self._registered(name, kind, redirect_uri)
+        return await self._clients[name].begin(client, redirect_uri, scopes)
+
+    async def _registered(self, name: str, kind: Provider, redirect_uri: str) -> Registration:
+        """Return the client that registered itself, which all processes share."""
+        key = RecordKey(name, kind.identity, THE_SERVER.id, _CLIENT)
+
+        async def look() -> VaultRecord | None:
+            found = await self.records.get(key)
+            client = None if found is None else found[0].client
+            usable = client is not None and client.usable(self.clock(), redirect_uri, kind.scopes)
+            return found[0] if found is not None and usable else None
+
+        async def work() -> VaultRecord:
+            made = await self._clients[name].register(redirect_uri)
+            record = VaultRecord("", self.clock(), client=made)
+            await self._put(key, record)
+            return record
+
+        client = (await look() or await self._flight.run(key.text, look, work)).client
+        assert client is not None
+        return client
+
+    async def finish(self, name: str, owner: Owner, attempt: Attempt, parameters: Mapping[str, str]) -> None:
+        """Keep the account that the answer to an attempt is for. Raise `SignInFailed`."""
+        kind = self.kind(name)
+        assert isinstance(kind, UserOAuth | ServerOAuth)
+        begun = self.clock()
+        client = kind.client or await self._registered(name, kind, attempt.redirect_uri)
+        if client.client_id != attempt.client.client_id:
+            raise SignInFailed("The settings changed while the account was connected; start again")
+        prover = ProofKey() if kind.dpop else None
+        response = await self._clients[name].redeem(attempt, client, parameters, prover)
+        record = record_of(
+            response,
+            begun,
+            owner,
+            attempt.scopes,
+            issuer=attempt.found.issuer,
+            client=None if kind.client is not None else client,
+            key=None if prover is None else prover.export(),
+        )
+        lacking = kind.lacks(record.scopes)
+        if lacking:
+            raise SignInFailed(f"The provider granted fewer rights than are needed: {' '.join(lacking)} is missing")
+        key = self._key(name, kind, owner)
+        await self._put(key, record)
+        await self._flight.forget(key.text)
+
+    async def store(self, name: str, owner: Owner, secret: str) -> None:
+        """Keep the secret of a user."""
+        kind = self.kind(name)
+        if not isinstance(kind, UserSecret):
+            raise ServerError(f"{name!r} is no secret of a user")
+        record = VaultRecord(checked_secret(secret), self.clock(), owner.subject, owner.provider)
+        await self._put(self._key(name, kind, owner), record)
+
+    # --- what an operator does ---
+
+    async def revoke(self, name: str, owner: Owner) -> bool:
+        """Forget the account of an owner, in all processes, and tell its provider; return whether there was one."""
+        kind = self.kind(name)
+        key = self._key(name, kind, owner)
+        found = await self.records.get(key)
+        forgotten = False
+        async for each in self.records.keys(key.text):
+            if not each.endswith(f":{_CLIENT}"):
+                forgotten = await self.records.delete(each) or forgotten
+        if found is not None and isinstance(kind, UserOAuth | ServerOAuth):
+            await self._tell_provider(name, kind, found[0])
+        return forgotten
+
+    async def _tell_provider(self, name: str, kind: Provider, record: VaultRecord) -> None:
+        client = kind.client or record.client
+        if client is None:
+            return
+        token, hint = record.refresh_token or record.secret, "refresh_token" if record.refresh_token else "access_token"
+        try:
+            await self._clients[name].revoke(client, token, hint)
+        except (SignInFailed, Unavailable) as error:
+            # The account is forgotten here, whatever the provider says.
+            log.warning("the provider of %r was not told of a revocation: %s", name, error)
+
+    async def entries(self, name: str | None = None) -> AsyncIterator[Entry]:
+        """Yield what is kept, without secrets."""
+        for each in self._kinds if name is None else (name,):
+            kind = self.kind(each)
+            prefix = prefix_of(each)
+            async for text in self.records.keys(prefix):
+                owner, _, further = text.removeprefix(prefix).partition(":")
+                if further == _CLIENT:
+                    continue
+                found = await self.records.get(RecordKey(each, kind.identity, owner, further))
+                if found is None:
+                    yield Entry(each, owner, is_readable=False)
+                    continue
+                record = found[0]
+                yield Entry(
+                    each, owner, record.subject, record.provider, record.scopes, record.created, record.expires_at
+                )
+
+    async def reseal(self) -> int:
+        """Seal all records with the newest secret, so that the old ones can be taken away; return how many."""
+        count = 0
+        for name, kind in self._kinds.items():
+            prefix = prefix_of(name)
+            async for text in self.records.keys(prefix):
+                owner, _, further = text.removeprefix(prefix).partition(":")
+                key = RecordKey(name, kind.identity, owner, further)
+                found = await self.records.get(key)
+                if found is None or not self.records.is_outdated(found[1]):
+                    continue
+                # Exchanged tokens end soon. They are sealed anew when they are.
+                is_short = isinstance(kind, TokenExchange | IdentityAssertion)
+                if not is_short and await self.records.put(key, found[0], expect=found[1]):
+                    count += 1
+        return count
+
+
+def _audiences(principal: Principal | None) -> list[str]:
+    """Return whom the token of a caller is for, as far as its verifier found that out."""
+    found = None if principal is None else principal.claims.get("aud")
+    return [found] if isinstance(found, str) else list(found) if isinstance(found, list) else []
