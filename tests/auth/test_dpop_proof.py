@@ -15,7 +15,7 @@ from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
 from toolwire.auth import JWT
-from toolwire.auth.proxy.sealed import digest
+from toolwire.auth.browser import digest
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
 HOLDER = ECKey.generate_key("P-256", private=True)

@@ -18,7 +18,7 @@ from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
 from toolwire.auth import OAuthProxy, Principal, Upstream, github
-from toolwire.auth.proxy.sealed import digest
+from toolwire.auth.browser import digest
 from toolwire.auth.verify.fetch import ProviderAnswer as Fetched
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError

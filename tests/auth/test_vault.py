@@ -16,7 +16,7 @@ from tests.auth.stand_in import AuthorizationServer, Reply, Request, basic
 from tests.redis_server import RedisServer, running
 
 from toolwire.auth import ClientCredentials, Principal
-from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.errors import NotConnected, Refused, SignInFailed
 from toolwire.auth.flow.authorization import query_parameters
 from toolwire.auth.vault.kinds import (
     IdentityAssertion,
@@ -30,7 +30,7 @@ from toolwire.auth.vault.kinds import (
     UserSecret,
 )
 from toolwire.auth.vault.records import Owner
-from toolwire.auth.vault.vault import Asker, NotConnected, Vault
+from toolwire.auth.vault.vault import Asker, Vault
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import ServerError, Unauthorized

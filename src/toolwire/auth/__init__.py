@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from toolwire.auth.client.storage import Storage as Storage
     from toolwire.auth.contract import Auth as Auth
     from toolwire.auth.contract import Bearer as Bearer
+    from toolwire.auth.credential import credential as credential
     from toolwire.auth.errors import NeedsLogin as NeedsLogin
     from toolwire.auth.errors import Refused as Refused
     from toolwire.auth.errors import SignInFailed as SignInFailed
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
     from toolwire.auth.proxy.proxy import OAuthProxy as OAuthProxy
     from toolwire.auth.proxy.upstream import Upstream as Upstream
     from toolwire.auth.resource import ResourceServer as ResourceServer
+    from toolwire.auth.vault.kinds import IdentityAssertion as IdentityAssertion
+    from toolwire.auth.vault.kinds import NoCredential as NoCredential
+    from toolwire.auth.vault.kinds import Passthrough as Passthrough
+    from toolwire.auth.vault.kinds import ServerOAuth as ServerOAuth
+    from toolwire.auth.vault.kinds import StaticSecret as StaticSecret
+    from toolwire.auth.vault.kinds import TokenExchange as TokenExchange
+    from toolwire.auth.vault.kinds import UserOAuth as UserOAuth
+    from toolwire.auth.vault.kinds import UserSecret as UserSecret
+    from toolwire.auth.vault.vault import Credential as Credential
+    from toolwire.auth.vault.vault import Vault as Vault
     from toolwire.auth.verify.github import GitHub as GitHub
     from toolwire.auth.verify.google import Google as Google
     from toolwire.auth.verify.introspection import Introspection as Introspection
@@ -83,6 +94,17 @@ _HOMES = {
     "Verifier": "toolwire.auth.verify.verifier",
     "bearer_token": "toolwire.auth.bearer",
     "hashed": "toolwire.auth.verify.keys",
+    "credential": "toolwire.auth.credential",
+    "Credential": "toolwire.auth.vault.vault",
+    "IdentityAssertion": "toolwire.auth.vault.kinds",
+    "NoCredential": "toolwire.auth.vault.kinds",
+    "Passthrough": "toolwire.auth.vault.kinds",
+    "ServerOAuth": "toolwire.auth.vault.kinds",
+    "StaticSecret": "toolwire.auth.vault.kinds",
+    "TokenExchange": "toolwire.auth.vault.kinds",
+    "UserOAuth": "toolwire.auth.vault.kinds",
+    "UserSecret": "toolwire.auth.vault.kinds",
+    "Vault": "toolwire.auth.vault.vault",
 }
 
 __all__ = sorted(_HOMES)

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -34,6 +34,9 @@ from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV, MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.shares import Shares
+
+if TYPE_CHECKING:
+    from toolwire.auth.vault.vault import Vault
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -67,7 +70,7 @@ class Gate:
         self._server = server
         self._verifying = Shares(VERIFYING, 0.25, _VERIFIED) if verifying is None else verifying
         self._in_vain = InVain()
-        self._pages = pages
+        self._pages: list[ResourcePages] = [] if pages is None else [pages]
         self._path = path
         self._public = None if public_url is None else public_url.rstrip("/")
         self._proofs = Proofs(kv)
@@ -151,6 +154,21 @@ class Gate:
             headers.pop(name, None)
         return principal
 
+    async def identify(self, token: str, scope: Scope) -> Principal:
+        """Return the principal of a token or a key that a user entered on a page; raise `HttpRefusal`."""
+        asked = {"type": "http", "method": "GET", "path": scope["path"], ADDRESS: scope.get(ADDRESS)}
+        for name in self._headers:
+            try:
+                return await self.admit(asked, {name: token})
+            except HttpRefusal as refusal:
+                if refusal.status != 401:
+                    raise
+        return await self.admit(asked, {"authorization": f"Bearer {token}"})
+
+    def add_pages(self, pages: ResourcePages) -> None:
+        """Serve these pages before all others."""
+        self._pages.insert(0, pages)
+
     def _asker(self, scope: Scope) -> FromAddress | None:
         """Return the address that is charged for questions to a provider about this request."""
         address = scope.get(ADDRESS)
@@ -220,9 +238,9 @@ class Gate:
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
         """Answer a request for the metadata, or for a page of an authorization server; False for others."""
-        if self._pages is not None:
+        for pages in self._pages:
             scope[ASKER] = self._asker(scope)
-            if await self._pages.serve(path, scope, headers, receive, send):
+            if await pages.serve(path, scope, headers, receive, send):
                 return True
         if not path.startswith(WELL_KNOWN) or scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             return False
@@ -264,10 +282,11 @@ def make_gate(
     kv: KV,
     effective: Callable[[frozenset[str]], frozenset[str]],
     share: float = 0.25,
+    vault: Vault | None = None,
 ) -> Gate | None:
     """Make the gate for `auth=`; return None if everybody is let in.
 
-    `has_secret`: whether the next process can open values that are sealed now.
+    `has_secret`: whether the next process can open values that are sealed now. `vault` has the accounts of callers.
     """
     server = as_resource_server(auth)
     if server is None:
@@ -276,7 +295,25 @@ def make_gate(
         log.warning("there is no secret=: after a restart of the server, every user has to sign in again")
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
     verifying = Shares(VERIFYING, share, _VERIFIED)
-    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
+    if vault is None:
+        return Gate(
+            opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying
+        )
+    from toolwire.auth.vault.gate import VaultGate, connect_pages
+
+    gate = VaultGate(
+        opened,
+        path=path,
+        public_url=public_url,
+        kv=kv,
+        effective=effective,
+        pages=pages,
+        verifying=verifying,
+        vault=vault,
+    )
+    if public_url is not None:
+        gate.add_pages(connect_pages(vault, gate, opened, pages, public_url=public_url, path=path))
+    return gate
 
 
 async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:

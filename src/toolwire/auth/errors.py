@@ -43,3 +43,12 @@ class NeedsLogin(Unauthorized):
 
     def finish(self, answer: str) -> Awaitable[None]:
         return self._finish(answer)
+
+
+class NotConnected(Unauthorized):
+    """The owner has not connected an account yet, or has to connect it again. `scopes` are what it lacks."""
+
+    def __init__(self, name: str, scopes: tuple[str, ...] = ()) -> None:
+        super().__init__(f"There is no account for {name!r}")
+        self.name = name
+        self.scopes = scopes

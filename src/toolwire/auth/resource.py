@@ -6,7 +6,7 @@ The MCP server as an OAuth resource server (2025-06-18 basic/authorization onwar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
@@ -14,6 +14,9 @@ from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
+
+if TYPE_CHECKING:
+    from toolwire.auth.vault.kinds import UserOAuth
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 # The key in the scope of a request under which the gate leaves its `Asker` for the pages.
@@ -43,6 +46,8 @@ class ResourceServer:
     * `allow`: only these callers: a list of subjects, or a function of the principal. A subject is unique at its
       provider. Names and e-mail addresses are not: most providers let users choose them.
     * `enabled`: False lets everybody in, as if there were no `auth=`.
+    * `sign_in`: the client by which the pages of this server sign users in at the first authorization server, as
+      `UserOAuth`. By default the server registers itself there.
     * `advertise`: turns a scope into the form in which clients have to ask for it.
     """
 
@@ -61,6 +66,7 @@ class ResourceServer:
         documentation: str | None = None,
         allow: Allow | None = None,
         enabled: bool = True,
+        sign_in: UserOAuth | None = None,
         advertise: Callable[[str], str] = str,
     ) -> None:
         if isinstance(scopes, str) or isinstance(scopes_supported, str) or isinstance(allow, str):
@@ -73,6 +79,7 @@ class ResourceServer:
         self.resource_name = resource_name
         self.documentation = documentation
         self.enabled = enabled
+        self.sign_in = sign_in
         self._allow: frozenset[str] | Callable[[Principal], object] | None = (
             allow if allow is None or callable(allow) else frozenset(allow)
         )

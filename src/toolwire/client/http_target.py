@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections import OrderedDict
 from collections.abc import Mapping
+from copy import copy
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -63,6 +64,16 @@ class HttpTarget(Target):
 
         # With a pool of the user's own, a URL need not mean the same server elsewhere.
         self._verdicts = _verdicts if pool is None else OrderedDict[str, Verdict]()
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def signed_by(self, auth: Auth) -> HttpTarget:
+        """Return the same place, with requests that another object signs."""
+        signed = copy(self)
+        signed._auth = auth
+        return signed
 
     @property
     def verdict(self) -> str | None:

@@ -14,11 +14,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from toolwire.auth.errors import NotConnected
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING
@@ -85,6 +86,9 @@ from toolwire.server.hops import Hop
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.session import Session
+
+if TYPE_CHECKING:
+    from toolwire.gateway.back_credentials import BackCredentials, OwnerAuth
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -154,11 +158,14 @@ class Relay:
         timeout: float | None,
         suspect: Callable[[], Awaitable[None]],
         uris: UriNames | None = None,
+        credentials: BackCredentials | None = None,
     ) -> None:
         """`suspect` reads the lists of the server again, because one of them led to an error.
 
-        `uris` are the addresses of the server that are other ones here.
+        `uris` are the addresses of the server that are other ones here. `credentials` are those of callers; None where
+        all calls have the credential of the gateway, or none.
         """
+        self.credentials = credentials
         self.name = name
         self.connections = connections
         self.timeout = timeout
@@ -232,8 +239,12 @@ class Relay:
                 if connection.session.over:
                     # The server has ended the session. Nobody may get this connection again.
                     await asyncio.wait({connection.reader})
-            except (ToolError, NotSupported):
+            except (ToolError, NotSupported, UrlRequired):
                 raise
+            except NotConnected as error:
+                if self.credentials is None:
+                    raise self.failed(error, call) from None
+                raise await self.credentials.connect_error(call, error) from None
             except ToolwireError as error:
                 raise self.failed(error, call) from None
             is_second = True
@@ -251,9 +262,14 @@ class Relay:
         return shared.modern
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
-        shared = cast("RelayConnection | None", self.connections.shared.connection)
-        if shared is None or shared.ended:
-            shared = await self.connections.shared_connection()
+        owner, auth = "", None
+        if self.credentials is None:
+            shared = cast("RelayConnection | None", self.connections.shared.connection)
+            if shared is None or shared.ended:
+                shared = await self.connections.shared_connection()
+        else:
+            owner, auth = await self.credentials.signer(call)
+            shared = await self.connections.signed(owner, auth)
         if shared.modern:
             return shared
         if call.request.modern and about is None and self.owns_state(call):
@@ -262,24 +278,31 @@ class Relay:
         # questions of a task wait in the task.
         can_ask = not call.request.modern or about is not None or _may_be_held(call)
         capabilities = carried(call.request.capabilities, self.withheld) if can_ask else {}
-        conversation = conversation_of("", _client_of(call), capabilities)
+        conversation = conversation_of(owner, _client_of(call), capabilities)
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
-            return await self.connections.of(made, msgspec.json.decode(made.capabilities))
+            if made.credential != owner:
+                raise Unreachable("the task belongs to another account")
+            return await self.connections.of(made, msgspec.json.decode(made.capabilities), auth=auth)
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
         front = call.outlet.connection
         if not call.request.modern and isinstance(front, SessionConnection):
-            return await self._joined(call, front, conversation, capabilities)
+            return await self._joined(call, front, conversation, capabilities, auth)
         alone = call.request.modern and is_told and about is None
-        return await self.connections.of(conversation, capabilities, alone=alone)
+        return await self.connections.of(conversation, capabilities, alone=alone, auth=auth)
 
     async def _joined(
-        self, call: Call, front: SessionConnection, conversation: Conversation, capabilities: Mapping[str, Any]
+        self,
+        call: Call,
+        front: SessionConnection,
+        conversation: Conversation,
+        capabilities: Mapping[str, Any],
+        auth: OwnerAuth | None,
     ) -> RelayConnection:
         """Return the connection of a legacy client over HTTP: all processes use one session at the server."""
         known = front.record.backs.get(self.key)
-        connection = await self.connections.of(conversation, capabilities, session=known)
+        connection = await self.connections.of(conversation, capabilities, session=known, auth=auth)
         own = connection.session_id
         if own is None:
             return connection
@@ -293,7 +316,9 @@ class Relay:
         except (ProtocolError, StoreFull, StoreFailed) as error:
             log.warning("%s: another process will open another session: %s", self.name, error)
             return connection
-        return connection if holds is opened else await self.connections.of(conversation, capabilities, session=holds)
+        if holds is opened:
+            return connection
+        return await self.connections.of(conversation, capabilities, session=holds, auth=auth)
 
     # --- one request, with its rounds ---
 

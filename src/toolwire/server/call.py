@@ -30,6 +30,7 @@ from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 
 if TYPE_CHECKING:
+    from toolwire.auth.vault.vault import Vault
     from toolwire.server.context.progress import Progress
 
 #: A function that changes how a handler runs. It takes a time limit and a coroutine, and returns those to use instead.
@@ -72,6 +73,10 @@ class OwnServer(Protocol):
 
     name: str
     lifespan_value: Any
+
+    @property
+    def vault(self) -> Vault:
+        """The credentials of the server."""
 
 
 class Host(Protocol):

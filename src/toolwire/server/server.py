@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -51,11 +52,15 @@ from toolwire.stores.by_address import open_stores, stores_of_environment
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
+    from toolwire.auth.vault.kinds import Kind
+    from toolwire.auth.vault.vault import Vault
     from toolwire.server.connections import Connection
     from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.host_tasks import HostTasks
+
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -93,6 +98,7 @@ class Server(Registering, Serving):
         tracing: Any = None,
         stores: Stores | str | os.PathLike[str] | None = None,
         secret: str | bytes | Sequence[str | bytes] | None = None,
+        credentials: Mapping[str, Kind] | None = None,
         page_size: int | None = None,
         cache: Cache | None = None,
         schema_profile: Profile = "portable",
@@ -130,6 +136,8 @@ class Server(Registering, Serving):
         self._stores_are_given = given is not None
         keys = _secrets(secret)
         self._has_secret = keys is not None
+        self._vault: Vault | None = None
+        self._secrets = keys
         self.catalog: Catalog = Catalog(self)
         self.kernel: Kernel = Kernel(
             self,
@@ -145,6 +153,8 @@ class Server(Registering, Serving):
             cache=cache or Cache(),
             debug=debug,
         )
+        for key, kind in (credentials or {}).items():
+            self.vault.add(key, kind)
         self.catalog.listeners.append(self._changed)
         if policy is not None:
             self.catalog.guarded = True
@@ -169,6 +179,17 @@ class Server(Registering, Serving):
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop that the server runs on; None while it does not run."""
         return self._life.loop
+
+    @property
+    def vault(self) -> Vault:
+        """The credentials of the server: `credentials=`, and what its users have connected."""
+        if self._vault is None:
+            from toolwire.auth.vault.vault import Vault  # Here, because few servers have credentials.
+
+            self._vault = Vault(self.stores.kv, self._secrets, server_name=self.name)
+            if not self._has_secret:
+                log.warning("there is no secret=: after a restart, users have to connect their accounts again")
+        return self._vault
 
     # --- what belongs to it beside components ---
 

@@ -26,6 +26,7 @@ from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
 
 if TYPE_CHECKING:
+    from toolwire.auth.vault.vault import Vault
     from toolwire.http.asgi import HttpApp
     from toolwire.server.metrics import Metrics
     from toolwire.server.run_http import HttpOptions
@@ -46,6 +47,7 @@ class Serving:
     catalog: Catalog
     metrics: Metrics | None
     _has_secret: bool
+    _vault: Vault | None
     _stores_are_given: bool
     _life: Held
 
@@ -194,6 +196,7 @@ class Serving:
             kv=self.stores.kv,
             effective=self.kernel.access.effective,
             share=self.limits.share,
+            vault=self._vault,
         )
 
     def _bus_link(self) -> BusLink:
@@ -247,6 +250,8 @@ class Serving:
         for name in ("kv", "log", "bus", "queue"):
             # Change the object itself, because several parts of the server hold it.
             object.__setattr__(self.stores, name, getattr(stores, name))
+        if self._vault is not None:
+            self._vault.use_store(self.stores.kv)
         self._link = None
 
     def run(self, transport: str | Channel = "stdio", **options: Unpack[HttpOptions]) -> None:

@@ -8,16 +8,27 @@ practices, confused deputy).
 from __future__ import annotations
 
 import hmac
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
+from toolwire.auth.browser import (
+    NO_STORE,
+    PAGE_HEADERS,
+    BadPage,
+    BrowserCookie,
+    PageResponse,
+    SignInBegun,
+    digest,
+    error_page,
+    form_of,
+)
+from toolwire.auth.principal import Principal
 from toolwire.auth.proxy.clients import BadClient, Clients, read_metadata, redirects_to
-from toolwire.auth.proxy.pages import PAGE_HEADERS, consent_page, error_page
+from toolwire.auth.proxy.pages import consent_page
 from toolwire.auth.proxy.sealed import (
     CODE,
     SIGN_IN,
@@ -25,7 +36,6 @@ from toolwire.auth.proxy.sealed import (
     SealedRegistration,
     SealedRequest,
     Seals,
-    digest,
     new_id,
     use_once,
 )
@@ -37,7 +47,6 @@ from toolwire.http.body import read_body
 from toolwire.http.request_checks import preflight
 from toolwire.http.responses import ANYBODY, JSON_TYPE, HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
-from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
 
 AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
@@ -46,13 +55,13 @@ MAX_BODY: Final = 64 * 1024
 BODY_SECONDS: Final = 10.0
 MAX_STATE: Final = 2048
 MAX_SCOPES: Final = 50
-_BROWSER_BYTES: Final = 32
-_BROWSER: Final = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
 _NOT_KEPT: Final[HeaderList] = (*JSON_TYPE, *ANYBODY, (b"cache-control", b"no-store"))
 
 
 class Endpoints:
     """The endpoints that a proxy serves besides the endpoint of MCP."""
+
+    callback: str = CALLBACK
 
     def __init__(
         self,
@@ -76,8 +85,7 @@ class Endpoints:
         self._clients = clients
         self._desk = desk
         self._kv = kv
-        # No other host can set a cookie with this prefix, nor can plain http. So it is not used on plain http.
-        self._cookie = "__Host-toolwire-sign-in" if issuer.startswith("https://") else "toolwire-sign-in"
+        self._cookie = BrowserCookie("toolwire-sign-in", issuer, SIGN_IN)
         self._handlers: dict[tuple[str, str], Callable[..., Any]] = {
             ("GET", AUTHORIZE): self._authorize,
             ("POST", AUTHORIZE): self._consent,
@@ -110,7 +118,7 @@ class Endpoints:
 
     # --- metadata and registration ---
 
-    async def _metadata(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+    async def _metadata(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
         document = {
             "issuer": self._issuer,
             "authorization_endpoint": f"{self._issuer}{AUTHORIZE}",
@@ -126,7 +134,7 @@ class Endpoints:
         }
         return 200, msgspec.json.encode(document), (*JSON_TYPE, *ANYBODY, (b"cache-control", b"public, max-age=300"))
 
-    async def _register(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+    async def _register(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
         try:
             return 201, msgspec.json.encode(self._clients.register(read_metadata(body))), _NOT_KEPT
         except BadClient as error:
@@ -135,9 +143,9 @@ class Endpoints:
 
     # --- the user's browser ---
 
-    async def _authorize(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+    async def _authorize(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
         """Show the consent page to a user whom a client has sent."""
-        asked = _form(scope.get("query_string", b""))
+        asked = form_of(scope.get("query_string", b""))
         client_id, redirect_uri = asked.get("client_id", ""), asked.get("redirect_uri", "")
         registration = await self._client(client_id, scope.get(ASKER))
         if not redirects_to(registration, redirect_uri):
@@ -151,8 +159,7 @@ class Endpoints:
             # RFC 9700 section 4.11.2: anybody can register a client here. A redirect that no user has agreed to would
             # make this address send people wherever a stranger wants.
             raise BadPage(f"The application sent a request that cannot be served ({wrong})")
-        # Keep the cookie that the browser has, so that several sign-ins of one browser do not disturb each other.
-        browser = self._browser(headers) or secrets.token_urlsafe(_BROWSER_BYTES)
+        browser, cookie = self._cookie.given(headers)
         request = SealedRequest(
             self._seals.clock() + SIGN_IN,
             new_id(),
@@ -171,7 +178,7 @@ class Endpoints:
             action=f"{self._issuer}{AUTHORIZE}",
             request=self._seals.seal(request),
         )
-        return 200, page, (*PAGE_HEADERS, self._set_cookie(browser))
+        return 200, page, (*PAGE_HEADERS, cookie)
 
     async def _client(self, client_id: str, asker: Asker | None) -> SealedRegistration:
         try:
@@ -194,9 +201,9 @@ class Endpoints:
         """Return the scopes of the request and those of every call. The proxy keeps refresh tokens itself."""
         return (set(asked.get("scope", "").split()) | self._scopes) - {"offline_access"}
 
-    async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+    async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
         """Take the decision of the user, and send the user to the provider or back to the client."""
-        sent = _form(body)
+        sent = form_of(body)
         request = self._seals.open(sent.get("request", ""), SealedRequest)
         if request is None or request.verifier or not self._is_browser(headers, request):
             raise BadPage("This page is no longer valid")
@@ -209,11 +216,11 @@ class Endpoints:
             challenge=digest(request.verifier),
             scopes=request.scopes,
         )
-        return 303, b"", (*_no_store(), (b"location", url.encode()))
+        return 303, b"", (*NO_STORE, (b"location", url.encode()))
 
-    async def _callback(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+    async def _callback(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
         """Take the answer of the provider, and send the user back to the client."""
-        came = _form(scope.get("query_string", b""))
+        came = form_of(scope.get("query_string", b""))
         request = self._seals.open(came.get("state", ""), SealedRequest)
         if request is None or not request.verifier or not self._is_browser(headers, request):
             raise BadPage("This sign-in was not begun here, or not by this browser, or too long ago")
@@ -235,34 +242,36 @@ class Endpoints:
         )
         return self._back(request.redirect_uri, request.state, code=self._seals.seal(ours))
 
-    def _back(self, redirect_uri: str, state: str, **answer: str) -> Response:
+    def _back(self, redirect_uri: str, state: str, **answer: str) -> PageResponse:
         """Send the user back to the client, with our issuer (RFC 9207)."""
         query = urlencode({**answer, **({"state": state} if state else {}), "iss": self._issuer})
         separator = "&" if "?" in redirect_uri else "?"
-        return 302, b"", (*_no_store(), (b"location", f"{redirect_uri}{separator}{query}".encode()))
+        return 302, b"", (*NO_STORE, (b"location", f"{redirect_uri}{separator}{query}".encode()))
 
     # --- the browser that consented ---
 
-    def _set_cookie(self, value: str) -> tuple[bytes, bytes]:
-        secure = "; Secure" if self._cookie.startswith("__Host-") else ""
-        # Lax, since the provider sends the user back from another site.
-        cookie = f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={int(SIGN_IN)}{secure}"
-        return b"set-cookie", cookie.encode()
-
-    def _browser(self, headers: Mapping[str, str]) -> str | None:
-        """Return the cookie that identifies a browser; None if the proxy has not seen it lately."""
-        pairs = headers.get("cookie", "").replace(DUPLICATE, ";").split(";")
-        values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._cookie]
-        return values[0] if len(values) == 1 and _BROWSER(values[0]) else None
-
     def _is_browser(self, headers: Mapping[str, str], request: SealedRequest) -> bool:
-        browser = self._browser(headers)
+        browser = self._cookie.of(headers)
         return browser is not None and hmac.compare_digest(digest(browser), request.browser)
+
+    # --- pages of the server itself: who sits at the browser ---
+
+    async def begin_sign_in(self) -> SignInBegun:
+        """Begin a sign-in of the user of a browser at the provider, for a page of this server."""
+        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        url = self._upstream.sign_in_url(
+            redirect_uri=f"{self._issuer}{CALLBACK}", state=state, challenge=digest(verifier), scopes=self._scopes
+        )
+        return SignInBegun(url, state, verifier)
+
+    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
+        """Return the user whom the provider vouches for."""
+        return await self._desk.user_of(parameters.get("code", ""), memory, f"{self._issuer}{CALLBACK}")
 
     # --- tokens ---
 
-    async def _token(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
-        asked = _form(body)
+    async def _token(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
+        asked = form_of(body)
         try:
             if asked.get("resource", self._resource).rstrip("/") != self._resource.rstrip("/"):
                 raise OAuthError("invalid_target", "Tokens are for this server only")
@@ -271,24 +280,3 @@ class Endpoints:
             content = {"error": error.code, "error_description": str(error)}
             return error.status, msgspec.json.encode(content), _NOT_KEPT
         return 200, msgspec.json.encode(answer), _NOT_KEPT
-
-
-Response = tuple[int, bytes, HeaderList]
-
-
-class BadPage(Exception):
-    """A problem that is shown to the user, because there is no address to send the user back to."""
-
-
-def _form(encoded: bytes) -> dict[str, str]:
-    """Return the parameters of a request; an empty dict if one comes twice (OAuth 2.1 section 3.1)."""
-    try:
-        pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, max_num_fields=40)
-    except ValueError:
-        return {}
-    names = [name for name, _ in pairs]
-    return {} if len(set(names)) != len(names) else dict(pairs)
-
-
-def _no_store() -> HeaderList:
-    return ((b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"))

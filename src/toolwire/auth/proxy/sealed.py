@@ -9,14 +9,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from toolwire.extras import MissingExtra
-from toolwire.protocol.sealing import BadSeal, Sealer, encode_base64url
+from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.redaction import repr_without
 from toolwire.stores import KV
 
@@ -128,11 +127,6 @@ class Seals:
 
 def new_id() -> str:
     return secrets.token_urlsafe(16)
-
-
-def digest(text: str) -> str:
-    """Return SHA-256 as text. For a code verifier this is the S256 challenge (RFC 7636 section 4.2)."""
-    return encode_base64url(sha256(text.encode()).digest())
 
 
 async def use_once(kv: KV, identifier: str, seconds: float) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolwire.auth.browser import digest
 from toolwire.auth.principal import Principal
 from toolwire.auth.proxy.sealed import (
     ACCESS,
@@ -18,7 +19,6 @@ from toolwire.auth.proxy.sealed import (
     Refresh,
     SealedAccess,
     Seals,
-    digest,
     give_back,
     new_id,
     use_once,
@@ -60,6 +60,13 @@ class TokenDesk:
         except Unavailable:
             raise OAuthError("temporarily_unavailable", "The provider cannot be asked now", 503) from None
         raise OAuthError("unsupported_grant_type", "There are authorization_code and refresh_token")
+
+    async def user_of(self, code: str, verifier: str, callback: str) -> Principal:
+        """Return the user for whom the provider gave a code. Raise `InvalidToken` or `Unavailable`."""
+        principal = await self._verifier.verify((await self._upstream.redeem(code, verifier, callback)).access)
+        if principal is None:
+            raise InvalidToken("The provider's token is not valid here")
+        return principal
 
     async def _redeem(self, asked: Mapping[str, str], callback: str) -> dict[str, Any]:
         code = self._seals.open(asked.get("code", ""), Code)
@@ -144,6 +151,11 @@ class ProxyVerifier:
         principal = replace(principal, scopes=self._upstream.grants(access.scopes, principal.scopes))
         self._remembered.keep(fingerprint, principal, access.expires)
         return principal
+
+    def subject_token(self, token: str) -> str | None:
+        """Return the token of the provider that is inside, for an exchange."""
+        access = self._seals.open(token, SealedAccess)
+        return None if access is None else access.token
 
 
 def _same(first: str, second: str) -> bool:

@@ -85,10 +85,13 @@ class ProviderClient:
     def _reach(self) -> Reach:
         return Reach(self.provider.urls[0], self.provider.hosts)
 
+    def _find(self) -> Flow[Discovered]:
+        return find(self.provider)
+
     async def found(self, fetcher: Fetcher) -> Discovered:
         now = self._clock()
         if self._found is None or self._found[0] <= now:
-            self._found = (now + FOUND_SECONDS, await fetcher.run(find(self.provider)))
+            self._found = (now + FOUND_SECONDS, await fetcher.run(self._find()))
         return self._found[1]
 
     async def _run(self, make: Callable[[Discovered], Flow[T]]) -> tuple[T, Discovered]:
@@ -202,6 +205,21 @@ class ProviderClient:
             )
             credentials = provider.credentials(client)
             return await fetcher.run(jwt_bearer(found, credentials, assertion, scopes, prover=prover))
+
+
+class FrontClient(ProviderClient):
+    """This server as a client of the authorization server that its own callers use.
+
+    The resource is this server itself, whose metadata need not be fetched.
+    """
+
+    def _find(self) -> Flow[Discovered]:
+        if self.provider.token_endpoint is not None or self.provider.issuer is None:
+            return (yield from find(self.provider))
+        server = yield from find_server(self.provider.issuer)
+        if server is None:
+            raise SignInFailed("The authorization server publishes no metadata", "name its endpoints")
+        return Discovered(server, self.provider.resource or "")
 
 
 def _known(provider: Provider) -> Registration:

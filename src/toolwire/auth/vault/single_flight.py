@@ -34,7 +34,7 @@ class SingleFlight:
     """Does the work for a key once at a time, and remembers for a while that it failed."""
 
     def __init__(self, kv: KV) -> None:
-        self._kv = kv
+        self.kv = kv
         # In one process, callers wait for one task. It goes on when a caller gives up.
         self._open = ProviderRequests(at_once=256)
 
@@ -50,7 +50,7 @@ class SingleFlight:
         pause = _FIRST_PAUSE
         loop = asyncio.get_running_loop()
         last = loop.time() + WAIT_SECONDS
-        while not await self._kv.put(lease, own, ttl=LEASE_SECONDS, if_absent=True):
+        while not await self.kv.put(lease, own, ttl=LEASE_SECONDS, if_absent=True):
             if (found := await look()) is not None:
                 return found
             if loop.time() > last:
@@ -64,8 +64,8 @@ class SingleFlight:
             await self._check_failed(key)
             return await self._worked(key, work)
         finally:
-            if await self._kv.get(lease) == own:
-                await self._kv.delete(lease)
+            if await self.kv.get(lease) == own:
+                await self.kv.delete(lease)
 
     async def _worked(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -81,10 +81,10 @@ class SingleFlight:
             raise
 
     async def _fail(self, key: str, reason: bytes, seconds: float) -> None:
-        await self._kv.put(_failed(key), reason, ttl=seconds)
+        await self.kv.put(_failed(key), reason, ttl=seconds)
 
     async def _check_failed(self, key: str) -> None:
-        reason = await self._kv.get(_failed(key))
+        reason = await self.kv.get(_failed(key))
         if reason == _OUTAGE:
             raise Unavailable("The provider could not be asked a moment ago")
         if reason is not None:
@@ -92,7 +92,7 @@ class SingleFlight:
 
     async def forget(self, key: str) -> None:
         """Forget that the work for a key failed."""
-        await self._kv.delete(_failed(key))
+        await self.kv.delete(_failed(key))
 
 
 def _failed(key: str) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from toolwire.auth.client.grants import supplied
 from toolwire.auth.client.signing import ProofKey
-from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.errors import NotConnected, Refused, SignInFailed
 from toolwire.auth.flow.authorization import Attempt
 from toolwire.auth.flow.clients import Naming, Registration
 from toolwire.auth.flow.scopes import Scopes, union
@@ -35,6 +35,7 @@ from toolwire.auth.vault.kinds import (
     UserSecret,
     checked_secret,
 )
+from toolwire.auth.vault.links import Links
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import (
     THE_SERVER,
@@ -62,13 +63,11 @@ _CLIENT: Final = "client"
 _REVOKED: Final = "invalid_grant"
 
 
-class NotConnected(Unauthorized):
-    """The owner has not connected an account yet, or has to connect it again. `scopes` are what it lacks."""
+class FewerScopes(SignInFailed):
+    """A provider granted less than is needed."""
 
-    def __init__(self, name: str, scopes: Scopes = ()) -> None:
-        super().__init__(f"There is no account for {name!r}")
-        self.name = name
-        self.scopes = scopes
+    def __init__(self, lacking: Scopes) -> None:
+        super().__init__(f"The provider granted fewer rights than are needed: {' '.join(lacking)} is missing")
 
 
 class Credential:
@@ -95,7 +94,7 @@ class Credential:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the token is bound to a key: then it is of use only with `headers`."""
+        """Return whether the token is bound to a key: then it is of use only with `headers`."""
         return self._proof_key is not None
 
     def headers(self, method: str, url: str) -> dict[str, str]:
@@ -148,8 +147,7 @@ class Entry(Struct, frozen=True):
 class Vault:
     """The credentials of one server.
 
-    `secrets` are those of the server: the first one seals, all of them open. `redirect_uri` is where providers send
-    browsers back to; it is known when the server has an address.
+    `secrets` are those of the server: the first one seals, all of them open.
     """
 
     def __init__(
@@ -165,7 +163,11 @@ class Vault:
         self.clock = clock
         self.server_name = server_name
         self.records: SealedRecords = SealedRecords(kv, make_sealer(secrets, random=os.urandom, purpose="vault"))
-        self.redirect_uri: str | None = None
+        self.links: Links = Links(kv, self.records.sealer, clock)
+        self.connect_url: str | None = None
+        """Where links lead to; None while the server has no address for browsers."""
+        self.nobodies: set[str] = set()
+        """The owners that stand for callers whom nobody verified."""
         self._tls = tls
         self._flight = SingleFlight(kv)
         self._kinds: dict[str, Kind] = {}
@@ -174,6 +176,10 @@ class Vault:
         self._proof_keys: dict[str, tuple[str, ProofKey]] = {}
         for name, kind in (credentials or {}).items():
             self.add(name, kind)
+
+    def use_store(self, kv: KV) -> None:
+        """Use another store from now on. Call this before anything is served."""
+        self.records.kv = self.links.kv = self._flight.kv = kv
 
     # --- what there is ---
 
@@ -445,11 +451,17 @@ class Vault:
         kind = self.kind(name)
         if not isinstance(kind, UserOAuth | ServerOAuth):
             raise ServerError(f"{name!r} is not connected in a browser")
-        client = kind.client or await self._registered(name, kind, redirect_uri)
+        client = await self.registered(name, self._clients[name], redirect_uri)
         return await self._clients[name].begin(client, redirect_uri, scopes)
 
-    async def _registered(self, name: str, kind: Provider, redirect_uri: str) -> Registration:
-        """Return the client that registered itself, which all processes share."""
+    async def registered(self, name: str, provider_client: ProviderClient, redirect_uri: str) -> Registration:
+        """Return the client of this server at a provider: the given one, or the one that registered itself.
+
+        All processes share a registration.
+        """
+        kind = provider_client.provider
+        if kind.client is not None:
+            return kind.client
         key = RecordKey(name, kind.identity, THE_SERVER.id, _CLIENT)
 
         async def look() -> VaultRecord | None:
@@ -459,7 +471,7 @@ class Vault:
             return found[0] if found is not None and usable else None
 
         async def work() -> VaultRecord:
-            made = await self._clients[name].register(redirect_uri)
+            made = await provider_client.register(redirect_uri)
             record = VaultRecord("", self.clock(), client=made)
             await self._put(key, record)
             return record
@@ -468,12 +480,22 @@ class Vault:
         assert client is not None
         return client
 
+    async def connect_link(self, name: str, owner: Owner, scopes: Scopes = ()) -> str | None:
+        """Return the address at which a user connects an account; None while the server has no pages for that."""
+        if self.connect_url is None:
+            return None
+        return f"{self.connect_url}{await self.links.open(owner, name, scopes)}"
+
+    def holder(self, name: str, owner: Owner) -> Owner:
+        """Return whose account it is that a user connects: the user's own, or that of the server."""
+        return THE_SERVER if isinstance(self.kind(name), ServerOAuth) else owner
+
     async def finish(self, name: str, owner: Owner, attempt: Attempt, parameters: Mapping[str, str]) -> None:
         """Keep the account that the answer to an attempt is for. Raise `SignInFailed`."""
         kind = self.kind(name)
         assert isinstance(kind, UserOAuth | ServerOAuth)
         begun = self.clock()
-        client = kind.client or await self._registered(name, kind, attempt.redirect_uri)
+        client = await self.registered(name, self._clients[name], attempt.redirect_uri)
         if client.client_id != attempt.client.client_id:
             raise SignInFailed("The settings changed while the account was connected; start again")
         prover = ProofKey() if kind.dpop else None
@@ -489,7 +511,7 @@ class Vault:
         )
         lacking = kind.lacks(record.scopes)
         if lacking:
-            raise SignInFailed(f"The provider granted fewer rights than are needed: {' '.join(lacking)} is missing")
+            raise FewerScopes(lacking)
         key = self._key(name, kind, owner)
         await self._put(key, record)
         await self._flight.forget(key.text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar, cast, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -26,6 +26,9 @@ from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.server.context.progress import Progress
 from toolwire.wire.thread_workers import CancelToken, call_in_loop
 from toolwire.wire.threads import hand_over
+
+if TYPE_CHECKING:
+    from toolwire.auth.vault.vault import Credential
 
 T = TypeVar("T")
 _ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)
@@ -164,6 +167,16 @@ class Context:
         if family in ("elicitation", "sampling", "roots", "extensions"):
             return self._call.client_can(feature)
         return supports(self._call.request.revision, feature)
+
+    async def credential(self, name: str, *, scopes: Iterable[str] = ()) -> Credential:
+        """Return the account of the caller at another service, by its name in `credentials=` of the server.
+
+        `headers(method, url)` of it signs one request, `token` is the token alone. `scopes` are needed beside those of
+        the settings. Where there is no account yet, the caller is asked to connect one, and the handler ends here.
+        """
+        from toolwire.server.credentials import credential_for  # Here, because few handlers need it.
+
+        return await credential_for(self._call, name, scopes=tuple(scopes))
 
     # --- reports ---
 
@@ -417,6 +430,9 @@ class SyncContext(Context):
             return Context.track(self, total)
 
         return self._wait_for(made)
+
+    def credential(self, name: str, *, scopes: Iterable[str] = ()) -> Credential:  # type: ignore[override]
+        return self._wait_for(lambda: Context.credential(self, name, scopes=scopes))
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
         return self._wait_for(lambda: Context.log(self, level, data, logger))

@@ -1,0 +1,135 @@
+"""The browser of a user on the pages of a server: its cookie, its forms, the frame of pages, and who sits there."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from html import escape
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import parse_qsl
+
+from toolwire.auth.principal import Principal
+from toolwire.http1.asgi_types import HeaderList
+from toolwire.protocol.http import DUPLICATE
+from toolwire.protocol.sealing import encode_base64url
+
+_BYTES: Final = 32
+_VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
+#: Headers of an answer that must not be kept, and whose address must not be told to the next page.
+NO_STORE: Final[HeaderList] = ((b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"))
+
+#: The page loads nothing and runs nothing, and no other page can put it into a frame.
+PAGE_HEADERS: Final[HeaderList] = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+
+_FRAME: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 34rem; margin: 3rem auto; padding: 0 1rem; }}
+dt {{ font-weight: 600; }} dd {{ margin: 0 0 .75rem; overflow-wrap: anywhere; }}
+.warning {{ border-left: .25rem solid #b45309; padding-left: .75rem; }}
+button {{ font: inherit; padding: .5rem 1.25rem; margin-right: .75rem; }}
+</style></head><body>
+<h1>{title}</h1>
+{body}
+</body></html>
+"""
+
+PageResponse: TypeAlias = tuple[int, bytes, HeaderList]
+
+
+class BadPage(Exception):
+    """A problem that is shown to the user, because there is no address to send the user back to."""
+
+
+class SignInBegun(NamedTuple):
+    """A sign-in that has begun in a browser."""
+
+    url: str
+    """The address that the browser is sent to."""
+    state: str
+    """The parameter by which the answer is recognised."""
+    memory: str
+    """The text that is needed when the answer comes. It is secret."""
+
+    def __repr__(self) -> str:
+        return "SignInBegun(...)"
+
+
+@runtime_checkable
+class BrowserSignIn(Protocol):
+    """Finds out who sits at a browser, by the authorization that the callers of the server use."""
+
+    callback: str
+    """The path that the browser comes back to."""
+
+    async def begin_sign_in(self) -> SignInBegun:
+        """Begin a sign-in. Raise `SignInFailed` or `Unavailable`."""
+
+    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
+        """Return the user. Raise `SignInFailed`, `InvalidToken` or `Unavailable`."""
+
+
+class BrowserCookie:
+    """A cookie with a random value. A page is bound to the browser that it was shown to by a digest of the value."""
+
+    def __init__(self, name: str, public_url: str, seconds: float) -> None:
+        # No other host can set a cookie with this prefix, nor can plain http. So it is not used on plain http.
+        self._is_secure = public_url.startswith("https://")
+        self._name = f"__Host-{name}" if self._is_secure else name
+        self._seconds = seconds
+
+    def of(self, headers: Mapping[str, str]) -> str | None:
+        """Return the value that a browser has; None for a browser that was not seen lately."""
+        pairs = headers.get("cookie", "").replace(DUPLICATE, ";").split(";")
+        values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._name]
+        return values[0] if len(values) == 1 and _VALUE(values[0]) else None
+
+    def given(self, headers: Mapping[str, str]) -> tuple[str, tuple[bytes, bytes]]:
+        """Return the value of a browser, a new one where it has none, and the header that keeps it there.
+
+        The value stays, so that several pages in one browser do not disturb each other.
+        """
+        value = self.of(headers) or secrets.token_urlsafe(_BYTES)
+        secure = "; Secure" if self._is_secure else ""
+        # Lax, since a provider sends the user back from another site.
+        cookie = f"{self._name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={int(self._seconds)}{secure}"
+        return value, (b"set-cookie", cookie.encode())
+
+
+def form_of(encoded: bytes) -> dict[str, str]:
+    """Return the parameters of a request; an empty dict if one comes twice (OAuth 2.1 section 3.1)."""
+    try:
+        pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, max_num_fields=40)
+    except ValueError:
+        return {}
+    names = [name for name, _ in pairs]
+    return {} if len(set(names)) != len(names) else dict(pairs)
+
+
+def digest(text: str) -> str:
+    """Return SHA-256 as text. For a code verifier this is the S256 challenge (RFC 7636 section 4.2)."""
+    return encode_base64url(sha256(text.encode()).digest())
+
+
+def page(title: str, body: str) -> bytes:
+    """Make a page of its title and its HTML."""
+    return _FRAME.format(title=escape(title), body=body).encode()
+
+
+def error_page(text: str) -> bytes:
+    """Make the page for a problem, when there is no address to send the user back to."""
+    body = f"<p>{escape(text)}</p><p>Close this page, and start again from the application.</p>"
+    return page("This did not work", body)

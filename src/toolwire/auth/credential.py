@@ -1,0 +1,58 @@
+"""`credential`: the caller's own account at another service, as a dependency of a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from msgspec import Struct
+
+from toolwire.protocol.errors import ServerError
+
+
+class ObtainedCredential(Protocol):
+    """A credential, as far as a dependency needs it."""
+
+    token: str
+
+    @property
+    def is_bound(self) -> bool: ...
+
+
+class HasCredentials(Protocol):
+    """The context of a request, as far as a dependency needs it."""
+
+    async def credential(self, name: str, *, scopes: Iterable[str] = ()) -> ObtainedCredential: ...
+
+
+class CredentialToken(Struct, frozen=True):
+    """The dependency that `credential` makes. Equal ones run once in a request."""
+
+    name: str
+    scopes: tuple[str, ...] = ()
+
+    # A parameter called `ctx` without an annotation gets the context, which belongs to a layer above.
+    async def __call__(self, ctx) -> str:  # type: ignore[no-untyped-def]
+        context: HasCredentials = ctx
+        found = await context.credential(self.name, scopes=self.scopes)
+        if found.is_bound:
+            raise ServerError(
+                f"The token of {self.name!r} is bound to a key, and is of no use alone: "
+                f"await ctx.credential({self.name!r}), and send its headers(method, url)"
+            )
+        return found.token
+
+
+def credential(name: str, *, scopes: Iterable[str] = ()) -> Callable[..., Awaitable[str]]:
+    """Return a function for `Depends` that gives a tool the token of an account at another service.
+
+    `name` is that of an entry in `credentials=` of the server, which says whose account it is. `scopes` are what the
+    tool needs beside the scopes there. Where the caller has not connected an account yet, the tool does not run: the
+    caller is asked to open the page for that.
+
+        @server.tool
+        async def issues(repo: str, token: str = Depends(credential("github"))) -> list[str]: ...
+    """
+    if isinstance(scopes, str):
+        raise ServerError("scopes= is a list of texts")
+    return CredentialToken(name, tuple(scopes))

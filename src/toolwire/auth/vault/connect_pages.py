@@ -1,0 +1,270 @@
+"""The pages on which a user connects an account at another service.
+
+The steps, each bound to the browser that began it:
+
+1. The link shows what is to be connected. It does not show who asked.
+2. The user proves who they are, in the way in which callers of the server do. A link that was made for somebody else
+   ends here, so that a link which is sent around connects nothing (MCP security best practices, confused deputy; URL
+   elicitation, identity verification).
+3. The user signs in at the service, or enters a secret. The link is used up.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Mapping
+from html import escape
+from typing import Final, Protocol
+
+import msgspec
+
+from toolwire.auth.browser import (
+    NO_STORE,
+    PAGE_HEADERS,
+    BadPage,
+    BrowserCookie,
+    BrowserSignIn,
+    PageResponse,
+    SignInBegun,
+    digest,
+    error_page,
+    form_of,
+    page,
+)
+from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.flow.authorization import Attempt
+from toolwire.auth.principal import Principal
+from toolwire.auth.vault.kinds import UserSecret, checked_secret
+from toolwire.auth.vault.links import LINK_SECONDS, Link, Pending
+from toolwire.auth.vault.providers import ProviderClient
+from toolwire.auth.vault.records import Owner
+from toolwire.auth.vault.vault import FewerScopes, Vault
+from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+from toolwire.http.body import read_body
+from toolwire.http.responses import HttpRefusal, respond
+from toolwire.http1.asgi_types import Receive, Scope, SendMessage
+from toolwire.protocol.errors import ServerError
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+ROOT: Final = "/connect/"
+CALLBACK: Final = f"{ROOT}callback"
+MAX_BODY: Final = 32 * 1024
+BODY_SECONDS: Final = 10.0
+#: The name of the server's own client at its authorization server. No credential has such a name.
+_FRONT: Final = "\0front"
+
+
+class Identifies(Protocol):
+    """The gate of the server, as far as pages need it."""
+
+    async def identify(self, token: str, scope: Scope) -> Principal:
+        """Return the principal of a token or a key; raise `HttpRefusal`."""
+
+
+class ConnectPages:
+    """The pages at `/connect/`. `sign_in` proves who a user is; without one, the user enters the key of the server."""
+
+    def __init__(self, vault: Vault, gate: Identifies, public_url: str, sign_in: BrowserSignIn | None) -> None:
+        self._vault = vault
+        self._links = vault.links
+        self._gate = gate
+        self._sign_in = sign_in
+        self._public_url = public_url
+        self._cookie = BrowserCookie("toolwire-connect", public_url, LINK_SECONDS)
+        vault.connect_url = f"{public_url}{ROOT}"
+
+    async def serve(
+        self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Answer a request for one of the pages; return False when it is for none of them."""
+        is_callback = path == CALLBACK or (self._sign_in is not None and path == self._sign_in.callback)
+        if not is_callback and not path.startswith(ROOT):
+            return False
+        method = scope["method"]
+        if path.startswith(ROOT) and method not in (("GET",) if is_callback else ("GET", "POST")):
+            raise HttpRefusal(405, "This page does not know the method")
+        try:
+            if is_callback:
+                answer = await self._came_back(path, scope, headers)
+                if answer is None:
+                    return False
+            elif method == "GET":
+                answer = await self._show(path.removeprefix(ROOT), headers)
+            else:
+                body = await read_body(headers, receive, MAX_BODY, BODY_SECONDS)
+                answer = await self._sent(path.removeprefix(ROOT), scope, headers, form_of(body))
+        except BadPage as error:
+            answer = 400, error_page(str(error)), PAGE_HEADERS
+        except (InvalidToken, Unavailable, SignInFailed) as error:
+            log.info("an account was not connected: %s", error)
+            answer = 400, error_page(_told(error)), PAGE_HEADERS
+        await respond(send, *answer)
+        return True
+
+    # --- step 1: the link ---
+
+    async def _show(self, identifier: str, headers: Mapping[str, str]) -> PageResponse:
+        link = await self._link(identifier)
+        browser, cookie = self._cookie.given(headers)
+        form = self._links.form(link, digest(browser), is_proven=False)
+        name, server = escape(link.name), escape(self._vault.server_name)
+        proof = (
+            "<p>First sign in to this server, as the user who asked for this page.</p>"
+            if self._sign_in is not None
+            else "<p>First enter the key with which you use this server.</p>"
+            '<p><input type="password" name="key" autocomplete="off" required></p>'
+        )
+        body = f"""<p><strong>{server}</strong> wants to use <strong>{name}</strong> in your name.</p>
+<p class="warning">Go on only if you have just asked for this yourself.</p>
+<form method="post">
+<input type="hidden" name="page" value="{escape(form)}">
+{proof}
+<button>Continue</button>
+</form>"""
+        return 200, page("Connect an account", body), (*PAGE_HEADERS, cookie)
+
+    async def _link(self, identifier: str) -> Link:
+        link = await self._links.get(identifier)
+        if link is None or link.name not in self._vault:
+            raise BadPage("This link was used already, or is too old")
+        return link
+
+    # --- step 2: who is it? ---
+
+    async def _sent(
+        self, identifier: str, scope: Scope, headers: Mapping[str, str], sent: Mapping[str, str]
+    ) -> PageResponse:
+        form = self._links.read_form(sent.get("page", ""))
+        browser = self._cookie.of(headers)
+        if form is None or browser is None or not _same(digest(browser), form.browser) or form.link != identifier:
+            raise BadPage("This page is no longer valid, or was opened in another browser")
+        link = await self._link(identifier)
+        if form.is_proven:
+            return await self._take_secret(link, sent.get("secret", ""))
+        if not await self._links.may_try(link):
+            raise BadPage("This link was tried too often")
+        if self._sign_in is not None:
+            return await self._go(link, form.browser, await self._sign_in.begin_sign_in(), is_proven=False)
+        try:
+            principal = await self._gate.identify(sent.get("key", ""), scope)
+        except HttpRefusal as refusal:
+            wrong = refusal.status in (400, 401, 403)
+            raise BadPage("The key is not valid here" if wrong else "The key cannot be checked now") from None
+        return await self._proven(link, form.browser, principal)
+
+    async def _go(self, link: Link, browser: str, begun: SignInBegun, *, is_proven: bool) -> PageResponse:
+        """Send the browser away to sign in, and remember why."""
+        await self._links.keep(begun.state, Pending(link.id, browser, is_proven, begun.memory, link.expires))
+        return 303, b"", (*NO_STORE, (b"location", begun.url.encode()))
+
+    async def _came_back(self, path: str, scope: Scope, headers: Mapping[str, str]) -> PageResponse | None:
+        """Take the answer with which a browser comes back; return None for one that is not for these pages."""
+        came = form_of(scope.get("query_string", b""))
+        pending = await self._links.take(came.get("state", ""))
+        if pending is None:
+            if path != CALLBACK:
+                return None
+            raise BadPage("This sign-in was not begun here, or is finished, or was begun too long ago")
+        browser = self._cookie.of(headers)
+        if browser is None or not _same(digest(browser), pending.browser):
+            raise BadPage("This sign-in was begun in another browser")
+        link = await self._link(pending.link)
+        if pending.is_proven:
+            return await self._connected(link, pending.memory, came)
+        assert self._sign_in is not None
+        if "code" not in came:
+            raise BadPage("You did not sign in, so nothing was connected")
+        return await self._proven(link, pending.browser, await self._sign_in.end_sign_in(pending.memory, came))
+
+    async def _proven(self, link: Link, browser: str, principal: Principal) -> PageResponse:
+        """Go on with the user whom a link is for; send everybody else away."""
+        if not _same(Owner.of(principal).id, link.owner.id):
+            log.warning("a link for %r was opened by somebody else; nothing was connected", link.name)
+            raise BadPage("You are not the user who asked for this page, so nothing was connected")
+        if isinstance(self._vault.kind(link.name), UserSecret):
+            return self._ask_secret(link, browser)
+        attempt = await self._vault.begin(link.name, f"{self._public_url}{CALLBACK}", link.scopes)
+        begun = SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
+        return await self._go(link, browser, begun, is_proven=True)
+
+    # --- step 3: the account ---
+
+    async def _connected(self, link: Link, memory: str, came: Mapping[str, str]) -> PageResponse:
+        if "code" not in came:
+            raise BadPage("The service did not agree, so nothing was connected")
+        if not await self._links.use(link):
+            raise BadPage("This link was used already")
+        attempt = msgspec.json.decode(memory, type=Attempt)
+        await self._vault.finish(link.name, self._vault.holder(link.name, link.owner), attempt, came)
+        return self._done(link)
+
+    def _ask_secret(self, link: Link, browser: str) -> PageResponse:
+        kind = self._vault.kind(link.name)
+        hint = kind.hint if isinstance(kind, UserSecret) else ""
+        form = self._links.form(link, browser, is_proven=True)
+        body = f"""<p>Enter your key for <strong>{escape(link.name)}</strong>. {escape(hint)}</p>
+<form method="post" action="{escape(f"{self._public_url}{ROOT}{link.id}")}">
+<input type="hidden" name="page" value="{escape(form)}">
+<p><input type="password" name="secret" autocomplete="off" required></p>
+<button>Keep it</button>
+</form>"""
+        return 200, page("Enter a key", body), PAGE_HEADERS
+
+    async def _take_secret(self, link: Link, secret: str) -> PageResponse:
+        owner = self._vault.holder(link.name, link.owner)
+        try:
+            checked_secret(secret)
+        except ServerError:
+            raise BadPage("A key consists of visible characters, without spaces around it") from None
+        if not await self._links.use(link):
+            raise BadPage("This link was used already")
+        await self._vault.store(link.name, owner, secret)
+        return self._done(link)
+
+    def _done(self, link: Link) -> PageResponse:
+        log.info("an account for %r was connected", link.name)
+        done = "is connected. Close this page, and go back to the application."
+        return 200, page("Connected", f"<p><strong>{escape(link.name)}</strong> {done}</p>"), PAGE_HEADERS
+
+
+class ServerSignIn:
+    """Signs users in at the authorization server of their callers, for the pages of this server."""
+
+    callback: str = CALLBACK
+
+    def __init__(self, vault: Vault, client: ProviderClient, gate: Identifies, public_url: str) -> None:
+        self._vault = vault
+        self._client = client
+        self._gate = gate
+        self._redirect_uri = f"{public_url}{CALLBACK}"
+
+    async def begin_sign_in(self) -> SignInBegun:
+        client = await self._vault.registered(_FRONT, self._client, self._redirect_uri)
+        attempt = await self._client.begin(client, self._redirect_uri, ())
+        return SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
+
+    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
+        attempt = msgspec.json.decode(memory, type=Attempt)
+        client = await self._vault.registered(_FRONT, self._client, self._redirect_uri)
+        response = await self._client.redeem(attempt, client, parameters, None)
+        try:
+            return await self._gate.identify(response.access_token, {"type": "http", "method": "GET", "path": CALLBACK})
+        except HttpRefusal as refusal:
+            raise InvalidToken(f"The token of the user was refused with status {refusal.status}") from None
+
+
+def _same(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())
+
+
+def _told(error: Exception) -> str:
+    """Return what the user is told. What the provider said is for the log."""
+    if isinstance(error, Refused):
+        return "The service refused, so nothing was connected"
+    if isinstance(error, InvalidToken):
+        return "You could not be signed in here, so nothing was connected"
+    if isinstance(error, FewerScopes):
+        return f"{error}. Nothing was connected"
+    return "The service cannot be asked now, so nothing was connected. Try again later"

@@ -1,0 +1,80 @@
+"""The gate of a server with a vault: it keeps the token of a caller for exchanges, and has the pages for accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwire.auth.authentication import Gate
+from toolwire.auth.bearer import MalformedCredentials, credentials
+from toolwire.auth.browser import BrowserSignIn
+from toolwire.auth.flow.clients import Naming
+from toolwire.auth.principal import Principal
+from toolwire.auth.resource import ResourcePages, ResourceServer
+from toolwire.auth.vault.connect_pages import ConnectPages, ServerSignIn
+from toolwire.auth.vault.kinds import UserOAuth
+from toolwire.auth.vault.providers import FrontClient
+from toolwire.auth.vault.records import Owner
+from toolwire.auth.vault.subject_token import SUBJECT_TOKEN
+from toolwire.auth.vault.vault import Vault
+from toolwire.auth.verify.keys import ApiKeys
+from toolwire.auth.verify.verifier import each_of
+from toolwire.http1.asgi_types import Scope
+
+
+class VaultGate(Gate):
+    """A gate that leaves the token of a caller where the vault finds it."""
+
+    def __init__(self, server: ResourceServer, *, vault: Vault, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._vault = vault
+        verifiers = list(each_of(server.verifier))
+        self._keys = [each for each in verifiers if isinstance(each, ApiKeys)]
+        inner = getattr(server.verifier, "subject_token", None)
+        self._inner = inner
+        """Returns the token inside a token of an `OAuthProxy`; None where tokens are those of the provider."""
+        if self.nobody is not None:
+            vault.nobodies.add(Owner.of(self.nobody).id)
+
+    async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        token = self._bearer_token(headers) if self._vault.needs_subject_tokens else None
+        principal = await super().admit(scope, headers)
+        SUBJECT_TOKEN.set(None if token is None else await self._subject_token(token))
+        return principal
+
+    def _bearer_token(self, headers: dict[str, str]) -> str | None:
+        try:
+            sent = credentials(headers, self.key_headers)
+        except MalformedCredentials:
+            return None
+        return sent.token if sent is not None and sent.header == "authorization" else None
+
+    async def _subject_token(self, token: str) -> str | None:
+        for keys in self._keys:
+            if await keys.verify(token) is not None:
+                return None  # A key of this server is nobody else's business.
+        found: str | None = token if self._inner is None else self._inner(token)
+        return found
+
+
+def connect_pages(
+    vault: Vault,
+    gate: Gate,
+    server: ResourceServer,
+    pages: ResourcePages | None,
+    *,
+    public_url: str,
+    path: str,
+) -> ConnectPages:
+    """Return the pages on which users connect accounts; they sign in there in the way of the server's callers."""
+    public_url = public_url.rstrip("/")
+    if isinstance(pages, BrowserSignIn):
+        return ConnectPages(vault, gate, public_url, pages)
+    if not server.authorization_servers and server.sign_in is None:
+        return ConnectPages(vault, gate, public_url, None)
+    provider = server.sign_in or UserOAuth(
+        server.authorization_servers[0],
+        resource=server.resource or f"{public_url}{path}",
+        scopes=server.scope_text(server.scopes).split(),
+    )
+    client = FrontClient(provider, naming=Naming(vault.server_name), clock=vault.clock)
+    return ConnectPages(vault, gate, public_url, ServerSignIn(vault, client, gate, public_url))

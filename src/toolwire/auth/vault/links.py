@@ -1,0 +1,160 @@
+"""Links by which users connect their accounts: each for one user, for a while, and once.
+
+A link is a random name. What it is for stands sealed in the store, so that any process serves it. Nothing follows from
+having a link: the page behind it finds out who opens it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.auth.browser import digest
+from toolwire.auth.flow.scopes import Scopes
+from toolwire.auth.vault.records import Owner
+from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.redaction import repr_without
+from toolwire.stores import KV
+
+#: For how many seconds a link is good.
+LINK_SECONDS: Final = 600.0
+#: A link is given out again while it is good for at least this long.
+REUSED_SECONDS: Final = 120.0
+#: How often the user of one link may begin to sign in, or enter a key.
+MAX_TRIES: Final = 20
+
+
+class Link(Struct, frozen=True):
+    """The purpose of a link: the user who asked for it, and the account that is to be connected."""
+
+    id: str
+    owner: Owner
+    name: str
+    scopes: Scopes
+    expires: float
+
+    def __repr__(self) -> str:
+        return repr_without(self, "id")
+
+
+class Pending(Struct, frozen=True):
+    """A sign-in that began at a link, until the browser comes back."""
+
+    link: str
+    browser: str
+    """A digest of the cookie of the browser."""
+    is_proven: bool
+    """False while the user proves who they are; True while they connect the account."""
+    memory: str
+    expires: float
+
+    def __repr__(self) -> str:
+        return repr_without(self, "link", "memory")
+
+
+class PageForm(Struct, frozen=True):
+    """A form on a page, bound to its link and to the browser that it was shown to."""
+
+    link: str
+    browser: str
+    is_proven: bool
+    expires: float
+
+    def __repr__(self) -> str:
+        return repr_without(self, "link")
+
+
+T = TypeVar("T", Link, Pending, PageForm)
+
+
+class Links:
+    """The links that are open, and the sign-ins that began there."""
+
+    def __init__(self, kv: KV, sealer: Sealer, clock: Callable[[], float]) -> None:
+        self.kv = kv
+        self._sealer = sealer
+        self._clock = clock
+
+    async def open(self, owner: Owner, name: str, scopes: Scopes) -> str:
+        """Return the id of a link. While one is open for the same purpose, it is that one."""
+        opened = f"toolwire:vault:open:{owner.id}:{digest(msgspec.json.encode([name, *sorted(scopes)]).decode())}"
+        known = await self._known(opened)
+        if known is not None:
+            link = await self.get(known)
+            if link is not None and link.expires > self._clock() + REUSED_SECONDS:
+                return link.id
+        link = Link(secrets.token_urlsafe(32), owner, name, scopes, self._clock() + LINK_SECONDS)
+        await self.kv.put(_link(link.id), self._sealed(link, link.id), ttl=LINK_SECONDS)
+        sealed = self._sealer.seal(link.id.encode(), opened.encode())
+        await self.kv.put(opened, sealed.encode(), ttl=LINK_SECONDS)
+        return link.id
+
+    async def _known(self, opened: str) -> str | None:
+        sealed = await self.kv.get(opened)
+        try:
+            return None if sealed is None else self._sealer.open(sealed.decode(), opened.encode()).decode()
+        except (BadSeal, UnicodeDecodeError):
+            return None
+
+    async def get(self, identifier: str) -> Link | None:
+        """Return a link that is open; None for any other."""
+        return self._opened(await self.kv.get(_link(identifier)), identifier, Link)
+
+    async def use(self, link: Link) -> bool:
+        """Use a link up; return whether it was open until now, in all processes."""
+        return await self.kv.delete(_link(link.id))
+
+    async def may_try(self, link: Link) -> bool:
+        """Count an attempt of the user of a link; return whether it is one too many."""
+        return await self.kv.add(f"toolwire:vault:tries:{digest(link.id)}", 1, ttl=LINK_SECONDS) <= MAX_TRIES
+
+    # --- sign-ins that began ---
+
+    async def keep(self, state: str, pending: Pending) -> None:
+        left = max(1.0, pending.expires - self._clock())
+        await self.kv.put(_pending(state), self._sealed(pending, state), ttl=left)
+
+    async def take(self, state: str) -> Pending | None:
+        """Return a sign-in by the state that came back, once."""
+        pending = self._opened(await self.kv.get(_pending(state)), state, Pending)
+        return pending if pending is not None and await self.kv.delete(_pending(state)) else None
+
+    # --- forms ---
+
+    def form(self, link: Link, browser: str, *, is_proven: bool) -> str:
+        """Return the text that a form carries."""
+        return self._sealed(PageForm(link.id, browser, is_proven, link.expires), "").decode()
+
+    def read_form(self, text: str) -> PageForm | None:
+        return self._opened(text.encode(), "", PageForm)
+
+    # --- sealing ---
+
+    def _sealed(self, value: Any, name: str) -> bytes:
+        return self._sealer.seal(msgspec.msgpack.encode(value), _context(type(value), name)).encode()
+
+    def _opened(self, sealed: bytes | None, name: str, kind: type[T]) -> T | None:
+        if sealed is None:
+            return None
+        try:
+            value = msgspec.msgpack.decode(self._sealer.open(sealed.decode(), _context(kind, name)), type=kind)
+        except (BadSeal, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return value if value.expires > self._clock() else None
+
+
+def _link(identifier: str) -> str:
+    # A digest, so that somebody who reads the store has no links.
+    return f"toolwire:vault:link:{digest(identifier)}"
+
+
+def _pending(state: str) -> str:
+    return f"toolwire:vault:pending:{digest(state)}"
+
+
+def _context(kind: type[Any], name: str) -> bytes:
+    return msgspec.json.encode(["vault", kind.__name__, name])

@@ -1,0 +1,73 @@
+"""Credentials for the caller of a request: obtained from the vault, or the caller is asked to connect an account."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from toolwire.auth.errors import NotConnected, SignInFailed
+from toolwire.auth.vault.kinds import ServerOAuth
+from toolwire.auth.vault.records import Owner
+from toolwire.auth.vault.subject_token import SUBJECT_TOKEN
+from toolwire.auth.vault.vault import Asker, Credential, Vault
+from toolwire.auth.verify.verifier import Unavailable
+from toolwire.protocol.errors import ToolError, ToolwireError, Unauthorized, UrlRequired
+
+if TYPE_CHECKING:
+    from toolwire.server.call import Call
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+
+def asker_of(call: Call, vault: Vault) -> Asker:
+    """Return the caller as the vault sees it. Without a principal, only the user of this process is somebody."""
+    principal = call.principal
+    if principal is None:
+        return Asker(Owner.of(None) if call.outlet.is_local else None)
+    owner = Owner.of(principal)
+    return Asker(None if owner.id in vault.nobodies else owner, principal, SUBJECT_TOKEN.get())
+
+
+async def credential_for(
+    call: Call, name: str, *, scopes: tuple[str, ...] = (), refused: str | None = None
+) -> Credential:
+    """Return a credential for the caller. Raise `UrlRequired`, or `ToolError` with what the user has to do.
+
+    `refused` is a token that the service refused. No error says what the provider said, which the log has.
+    """
+    vault = call.host.server.vault
+    asker = asker_of(call, vault)
+    try:
+        return await vault.obtain(name, asker, scopes=scopes, refused=refused)
+    except NotConnected as missing:
+        raise await connect_error(call, missing) from None
+    except Unavailable as error:
+        log.warning("the credential %r cannot be obtained now: %s", name, error)
+        raise ToolError(f"The provider of {name!r} cannot be asked now; try again later") from None
+    except SignInFailed as error:
+        log.warning("the credential %r was refused: %s", name, error)
+        raise ToolError(f"The provider gave no token for {name!r}") from None
+    except Unauthorized as error:
+        raise ToolError(error.message) from None
+
+
+async def connect_error(call: Call, missing: NotConnected) -> ToolwireError:
+    """Return the error that asks the caller to connect an account."""
+    vault = call.host.server.vault
+    asker = asker_of(call, vault)
+    kind = vault.kind(missing.name)
+    if isinstance(kind, ServerOAuth):
+        subject = None if asker.principal is None else asker.principal.subject
+        if asker.owner is None or subject not in kind.operators:
+            return ToolError(f"An operator of this server has to connect {missing.name!r} first")
+    assert asker.owner is not None
+    link = await vault.connect_link(missing.name, asker.owner, missing.scopes)
+    if link is None:
+        return ToolError(
+            f"There is no account for {missing.name!r}, and this server has no page to connect one: "
+            "it needs auth= and public_url="
+        )
+    text = f"Connect your account for {missing.name!r} first"
+    if call.client_can("elicitation.url"):
+        return UrlRequired(text, link)
+    return ToolError(f"{text}.\nOpen {link} and try again.")

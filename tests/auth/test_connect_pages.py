@@ -1,0 +1,295 @@
+"""Connecting an account: in both eras, with every kind of front authorization, and with links in the wrong hands."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from tests.auth.connecting import FRONTS, PUBLIC, Browser, world
+from tests.auth.stand_in import Reply
+
+from toolwire.auth import Principal, ServerOAuth, UserSecret
+from toolwire.auth.vault.links import MAX_TRIES
+from toolwire.auth.vault.records import Owner
+from toolwire.protocol.revisions import MODERN
+from toolwire.stores import Stores
+
+REVISIONS = (MODERN, "2025-11-25", "2025-06-18")
+
+
+def text(result: object) -> str:
+    return str(result.content[0].text)  # type: ignore[attr-defined]
+
+
+def link_in(told: str) -> str:
+    found = re.search(r"https://\S+", told)
+    assert found is not None, told
+    return found[0]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_users_connect_their_own_accounts(front: str, revision: str) -> None:
+    async with world(front) as scene:
+        for user in ("alice", "bob"):
+            browser = Browser(scene, user)
+            async with scene.client(user, revision, browser) as client:
+                result = await client.call_tool("account")
+                if result.is_error:
+                    # 2025-06-18 has no URL elicitation: the model is told the address.
+                    assert revision == "2025-06-18"
+                    done = await browser.connect(link_in(text(result)))
+                    assert b"is connected" in done.body
+                    result = await client.call_tool("account")
+                assert text(result) == user
+        # The link stands in no address of the provider, and the secret of the client in none at all.
+        assert not [each for each in scene.login.asked("/authorize") if "our-secret" in str(each)]
+        assert len(scene.login.asked("/authorize")) == 2
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_client_that_cannot_be_asked_gets_the_address(revision: str) -> None:
+    async with world() as scene, scene.client("alice", revision) as client:
+        result = await client.call_tool("account")
+        assert result.is_error
+        assert "Connect your account for 'github' first" in text(result)
+        link = link_in(text(result))
+        assert link.startswith(f"{PUBLIC}/connect/")
+        again = await client.call_tool("account")
+        assert link_in(text(again)) == link, "one open link for one purpose"
+        await Browser(scene, "alice").connect(link)
+        assert text(await client.call_tool("account")) == "alice"
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_a_link_that_is_sent_to_somebody_else_connects_nothing(front: str) -> None:
+    async with world(front) as scene, scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+        link = link_in(text(await alice.call_tool("account")))
+        refused = await Browser(scene, "bob").connect(link)
+        assert refused.status == 400 and b"not the user who asked" in refused.body
+        assert scene.login.asked("/authorize") == [], "nobody was sent to the provider"
+        for client in (alice, bob):
+            assert (await client.call_tool("account")).is_error
+        # The link is still good for the user it was made for.
+        assert b"is connected" in (await Browser(scene, "alice").connect(link)).body
+        assert text(await alice.call_tool("account")) == "alice"
+        assert (await bob.call_tool("account")).is_error
+
+
+async def test_two_users_in_one_browser_do_not_disturb_each_other() -> None:
+    async with world("server") as scene, scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+        browser = Browser(scene, "alice")
+        links = [link_in(text(await each.call_tool("account"))) for each in (alice, bob)]
+        pages = [await browser.open(link) for link in links]
+        browser.user = browser.account = "bob"
+        assert b"is connected" in (await browser.submit(pages[1], links[1])).body
+        browser.user = browser.account = "alice"
+        assert b"is connected" in (await browser.submit(pages[0], links[0])).body
+        assert [text(await each.call_tool("account")) for each in (alice, bob)] == ["alice", "bob"]
+        # The form of one page does not fit the link of another.
+        fresh = await browser.open(links[0])
+        assert fresh.status == 400
+
+
+async def test_a_link_is_used_once_and_ends() -> None:
+    async with world() as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        browser = Browser(scene, "alice")
+        await browser.connect(link)
+        back = next(each for each in browser.visited if "/connect/callback?" in each)
+        again = await browser.open(back)
+        assert again.status == 400 and b"is finished" in again.body
+        assert (await browser.connect(link)).status == 400
+        assert (await Browser(scene, "alice").open(f"{PUBLIC}/connect/{'x' * 43}")).status == 400
+        assert (await Browser(scene, "alice").open(f"{PUBLIC}/connect/")).status == 400
+
+
+async def test_an_old_link_connects_nothing() -> None:
+    async with world() as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        server = scene.app._endpoint._server
+        server.vault.links._clock = lambda: server.vault.clock() + 601
+        answer = await Browser(scene, "alice").connect(link)
+        assert answer.status == 400 and b"too old" in answer.body
+
+
+async def test_an_answer_counts_in_the_browser_that_asked_for_it() -> None:
+    """An attacker who proved to be themselves cannot have a victim finish the connection with the victim's account."""
+    async with world() as scene, scene.client("bob", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        attacker, victim = Browser(scene, "bob"), Browser(scene, "alice")
+        page = await attacker.open(link)
+        found = re.search(r'name="page" value="([^"]*)"', page.body.decode())
+        assert found is not None
+        sent = await attacker._here(link, {"page": found[1], "key": "the-key-of-bob-0123456789"})
+        assert sent.status == 303
+        stolen = await victim.open(sent.headers["location"])
+        assert stolen.status == 400 and b"another browser" in stolen.body
+        assert (await client.call_tool("account")).is_error
+
+
+async def test_forms_belong_to_their_browser_and_their_link() -> None:
+    async with world() as scene, scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+        links = [link_in(text(await each.call_tool("account"))) for each in (alice, bob)]
+        browser = Browser(scene, "alice")
+        page = await browser.open(links[0])
+        key = {"key": "the-key-of-alice-0123456789"}
+        assert (await browser.submit(page, links[1], **key)).status == 400
+        assert (await Browser(scene, "alice").submit(page, links[0], **key)).status == 400
+        assert (await browser.open(links[0], {"page": "forged", **key})).status == 400
+        assert (await browser.open(links[0], {})).status == 400
+        assert b"The key is not valid" in (await browser.submit(page, links[0], key="wrong-key-0123456789")).body
+        assert b"The key is not valid" in (await browser.submit(page, links[0], key="")).body
+        assert b"is connected" in (await browser.submit(page, links[0], **key)).body
+
+
+async def test_a_link_is_not_for_guessing_keys() -> None:
+    async with world() as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        browser = Browser(scene, "alice")
+        page = await browser.open(link)
+        for _ in range(MAX_TRIES):
+            await browser.submit(page, link, key="wrong-key-0123456789")
+        answer = await browser.submit(page, link, key="the-key-of-alice-0123456789")
+        assert b"too often" in answer.body
+
+
+async def test_pages_cannot_be_framed_kept_or_scripted() -> None:
+    async with world() as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        page = await Browser(scene, "alice").open(link)
+        assert page.headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert page.headers["referrer-policy"] == "no-referrer"
+        cookie = page.headers["set-cookie"]
+        assert cookie.startswith("__Host-") and "HttpOnly" in cookie and "Secure" in cookie and "SameSite=Lax" in cookie
+        assert b"alice" not in page.body, "the page does not say who asked"
+        for method in ("PUT", "DELETE"):
+            from tests.http.httpclient import HttpClient
+
+            refused = HttpClient(scene.app, path=link.removeprefix(PUBLIC), headers={"host": "api.example.org"})
+            answer = await refused.start(method, body=b"", server=("10.0.0.1", 443)).finished()
+            assert answer.status == 405
+
+
+# --- providers that are down, refuse, or grant less ---
+
+
+@pytest.mark.parametrize("trouble", ["down", "denied", "refused", "fewer", "other"])
+async def test_what_the_provider_does_not_give_is_not_connected(trouble: str) -> None:
+    async with world() as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        issue = scene.login.issue
+        if trouble == "down":
+            scene.login.routes["/token"] = lambda request: Reply(503, raw=b"internal: db=10.0.0.7")
+        elif trouble == "denied":
+            scene.login.denies = True
+        elif trouble == "refused":
+            scene.login.refuses["authorization_code"] = "invalid_client"
+        else:
+            granted = {"fewer": "gist", "other": "admin"}[trouble]
+            scene.login.issue = lambda scope: {**issue(scope), "scope": granted}  # type: ignore[method-assign]
+        answer = await Browser(scene, "alice").connect(link)
+        assert answer.status == 400 and b"othing was connected" in answer.body
+        assert b"10.0.0.7" not in answer.body
+        assert (await client.call_tool("account")).is_error
+        # When the provider is well again, the user gets on.
+        scene.login.routes["/token"] = scene.login._token
+        scene.login.denies = False
+        scene.login.refuses.clear()
+        scene.login.issue = issue  # type: ignore[method-assign]
+        link = link_in(text(await client.call_tool("account")))
+        assert b"is connected" in (await Browser(scene, "alice").connect(link)).body
+        assert text(await client.call_tool("account")) == "alice"
+
+
+async def test_an_entrance_that_is_down_connects_nothing() -> None:
+    async with world("server") as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        scene.entrance.routes.pop("/.well-known/oauth-authorization-server")
+        answer = await Browser(scene, "alice").connect(link)
+        assert answer.status == 400 and b"Try again later" in answer.body
+        assert scene.login.requests == []
+
+
+# --- other kinds, other processes ---
+
+
+async def test_a_user_enters_a_secret() -> None:
+    kinds = {"github": UserSecret(hint="It is on the page <settings>.")}
+    async with world(credentials=kinds) as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        refused = await Browser(scene, "bob").connect(link, secret="of-bob")
+        assert refused.status == 400
+        bad = await Browser(scene, "alice").connect(link, secret="two\r\nlines")
+        assert bad.status == 400
+        done = await Browser(scene, "alice").connect(link, secret="of-alice")
+        assert b"is connected" in done.body and b"of-alice" not in done.body
+        assert text(await client.call_tool("account")) == "of-alice"
+
+
+async def test_an_operator_connects_the_account_of_the_server() -> None:
+    async with world() as scene:
+        kind = ServerOAuth(scene.login.url, client_id="us", client_secret="our-secret", operators=["alice"])
+        scene.app = scene.server(credentials={"github": kind}).http_app(public_url=PUBLIC)
+        async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+            told = text(await bob.call_tool("account"))
+            assert told == "An operator of this server has to connect 'github' first"
+            link = link_in(text(await alice.call_tool("account")))
+            browser = Browser(scene, "alice")
+            browser.account = "the company"
+            assert b"is connected" in (await browser.connect(link)).body
+            assert [text(await each.call_tool("account")) for each in (alice, bob)] == ["the company"] * 2
+        await scene.app.stop()
+
+
+async def test_links_and_accounts_are_those_of_all_processes() -> None:
+    stores = Stores.memory()
+    async with world("proxy", stores=stores) as scene:
+        other = scene.server(stores=stores).http_app(public_url=PUBLIC)
+        async with scene.client("alice", MODERN) as here, scene.client("alice", MODERN, app=other) as there:
+            link = link_in(text(await here.call_tool("account")))
+            first, scene.app = scene.app, other
+            assert b"is connected" in (await Browser(scene, "alice").connect(link)).body
+            scene.app = first
+            assert text(await here.call_tool("account")) == text(await there.call_tool("account")) == "alice"
+        await other.stop()
+
+
+async def test_callers_who_are_nobody_have_no_account() -> None:
+    from toolwire import Client
+    from toolwire.auth import Anonymous
+    from toolwire.client.http_target import HttpTarget
+    from toolwire.http1.asgi_pool import AsgiPool
+
+    async with world() as scene:
+        for auth in (None, Anonymous(), [Anonymous(Principal("guest"))]):
+            app = scene.server().http_app(public_url=PUBLIC, auth=auth)
+            async with Client(HttpTarget(f"{PUBLIC}/mcp", pool=AsgiPool(app)), revision=MODERN) as client:
+                told = text(await client.call_tool("account"))
+                assert "this caller is nobody" in told
+            await app.stop()
+
+
+async def test_without_an_address_nobody_is_sent_anywhere() -> None:
+    from toolwire import Client
+
+    async with world() as scene, Client(scene.server()) as client:
+        told = text(await client.call_tool("account"))
+        assert "this server has no page to connect one" in told
+
+
+async def test_a_hundred_calls_of_two_users_at_once_never_mix() -> None:
+    async with world("server") as scene, scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+        for client, user in ((alice, "alice"), (bob, "bob")):
+            link = link_in(text(await client.call_tool("account")))
+            await Browser(scene, user).connect(link)
+        server = scene.app._endpoint._server
+        later = server.vault.clock
+        server.vault.clock = lambda: later() + 3599
+        calls = [each.call_tool("account") for _ in range(50) for each in (alice, bob)]
+        assert [text(each) for each in await asyncio.gather(*calls)] == ["alice", "bob"] * 50
+        assert await server.vault.revoke("github", Owner.of(Principal("alice", scene.entrance.url)))
+        assert (await alice.call_tool("account")).is_error
+        assert text(await bob.call_tool("account")) == "bob"
