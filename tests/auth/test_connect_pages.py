@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 
+import msgspec
 import pytest
 from tests.auth.connecting import FRONTS, PUBLIC, Browser, world
 from tests.auth.stand_in import Reply
 
-from toolwire.auth import Principal, ServerOAuth, UserSecret
+from toolwire import Context
+from toolwire.auth import Principal, ServerOAuth, TokenExchange, UserSecret
 from toolwire.auth.vault.links import MAX_TRIES
 from toolwire.auth.vault.records import Owner
 from toolwire.protocol.revisions import MODERN
@@ -293,3 +295,36 @@ async def test_a_hundred_calls_of_two_users_at_once_never_mix() -> None:
         assert await server.vault.revoke("github", Owner.of(Principal("alice", scene.entrance.url)))
         assert (await alice.call_tool("account")).is_error
         assert text(await bob.call_tool("account")) == "bob"
+
+
+# --- the token of the caller ---
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_the_token_of_the_caller_is_exchanged_and_shown_to_nobody(front: str, revision: str) -> None:
+    async with world(front) as scene:
+        kind = TokenExchange(scene.login.url, client_id="us", client_secret="our-secret")
+        server = scene.server(credentials={"github": kind})
+        seen: list[str] = []
+
+        @server.tool
+        async def look(ctx: Context) -> str:
+            seen.append(f"{ctx.principal!r} {msgspec.json.encode(ctx.principal)!r} {dict(ctx.headers)}")
+            return "looked"
+
+        scene.app = server.http_app(public_url=PUBLIC)
+        async with scene.client("alice", revision) as client:
+            result = await client.call_tool("account")
+            await client.call_tool("look")
+            token = await scene.token("alice")
+            assert token not in seen[0]
+            if front == "keys":
+                # A key of this server is nobody else's business.
+                assert result.is_error and scene.login.requests == []
+            else:
+                [form] = scene.login.grants
+                # The proxy hands out tokens of its own: what is exchanged is that of its provider.
+                assert (form["subject_token"] == token) is (front == "server")
+                assert form["subject_token"] in (token, *scene.google.tokens)
+        await scene.app.stop()

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -34,9 +34,6 @@ from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV, MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.shares import Shares
-
-if TYPE_CHECKING:
-    from toolwire.auth.vault.vault import Vault
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -282,11 +279,11 @@ def make_gate(
     kv: KV,
     effective: Callable[[frozenset[str]], frozenset[str]],
     share: float = 0.25,
-    vault: Vault | None = None,
+    make: Callable[..., Gate] = Gate,
 ) -> Gate | None:
     """Make the gate for `auth=`; return None if everybody is let in.
 
-    `has_secret`: whether the next process can open values that are sealed now. `vault` has the accounts of callers.
+    `has_secret`: whether the next process can open values that are sealed now. `make` is the class of the gate.
     """
     server = as_resource_server(auth)
     if server is None:
@@ -295,25 +292,7 @@ def make_gate(
         log.warning("there is no secret=: after a restart of the server, every user has to sign in again")
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
     verifying = Shares(VERIFYING, share, _VERIFIED)
-    if vault is None:
-        return Gate(
-            opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying
-        )
-    from toolwire.auth.vault.gate import VaultGate, connect_pages
-
-    gate = VaultGate(
-        opened,
-        path=path,
-        public_url=public_url,
-        kv=kv,
-        effective=effective,
-        pages=pages,
-        verifying=verifying,
-        vault=vault,
-    )
-    if public_url is not None:
-        gate.add_pages(connect_pages(vault, gate, opened, pages, public_url=public_url, path=path))
-    return gate
+    return make(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
 
 
 async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:

@@ -34,6 +34,26 @@ class Principal(Struct, frozen=True):
         return f"Principal({self.subject!r}, provider={self.provider!r})"
 
 
+class TokenPrincipal(Principal, frozen=True, dict=True):
+    """A principal together with the token of the request, where a credential is made of the token.
+
+    The token is no field: a principal that is stored, compared or shown is without it.
+    """
+
+
+def with_token(principal: Principal, token: str) -> Principal:
+    """Return a principal that remembers the token of its request."""
+    fields = {name: getattr(principal, name) for name in principal.__struct_fields__}
+    made = TokenPrincipal(**fields)
+    made.__dict__["token"] = token
+    return made
+
+
+def token_of(principal: Principal | None) -> str | None:
+    """Return the token that a principal came with; None where it was not kept."""
+    return principal.__dict__.get("token") if isinstance(principal, TokenPrincipal) else None
+
+
 def scopes_of(value: str | Iterable[str] | None) -> frozenset[str]:
     """Return scopes from one text with spaces (RFC 6749 section 3.3), from a list, or from nothing."""
     if value is None:

@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from toolwire.auth.errors import NotConnected, SignInFailed
+from toolwire.auth.principal import token_of
 from toolwire.auth.vault.kinds import ServerOAuth
 from toolwire.auth.vault.records import Owner
-from toolwire.auth.vault.subject_token import SUBJECT_TOKEN
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ToolError, ToolwireError, Unauthorized, UrlRequired
@@ -25,7 +25,7 @@ def asker_of(call: Call, vault: Vault) -> Asker:
     if principal is None:
         return Asker(Owner.of(None) if call.outlet.is_local else None)
     owner = Owner.of(principal)
-    return Asker(None if owner.id in vault.nobodies else owner, principal, SUBJECT_TOKEN.get())
+    return Asker(None if owner.id in vault.nobodies else owner, principal, token_of(principal))
 
 
 async def credential_for(

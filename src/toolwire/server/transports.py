@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import UNSET
@@ -184,8 +185,13 @@ class Serving:
     def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
         if auth is None:
             return None
-        from toolwire.auth.authentication import make_gate
+        from toolwire.auth.authentication import Gate, make_gate
 
+        make: Callable[..., Gate] = Gate
+        if self._vault is not None:
+            from toolwire.auth.vault.gate import VaultGate
+
+            make = partial(VaultGate, vault=self._vault)
         return make_gate(
             auth,
             name=self.name,
@@ -196,7 +202,7 @@ class Serving:
             kv=self.stores.kv,
             effective=self.kernel.access.effective,
             share=self.limits.share,
-            vault=self._vault,
+            make=make,
         )
 
     def _bus_link(self) -> BusLink:

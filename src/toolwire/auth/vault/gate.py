@@ -8,13 +8,12 @@ from toolwire.auth.authentication import Gate
 from toolwire.auth.bearer import MalformedCredentials, credentials
 from toolwire.auth.browser import BrowserSignIn
 from toolwire.auth.flow.clients import Naming
-from toolwire.auth.principal import Principal
+from toolwire.auth.principal import Principal, with_token
 from toolwire.auth.resource import ResourcePages, ResourceServer
 from toolwire.auth.vault.connect_pages import ConnectPages, ServerSignIn
 from toolwire.auth.vault.kinds import UserOAuth
 from toolwire.auth.vault.providers import FrontClient
 from toolwire.auth.vault.records import Owner
-from toolwire.auth.vault.subject_token import SUBJECT_TOKEN
 from toolwire.auth.vault.vault import Vault
 from toolwire.auth.verify.keys import ApiKeys
 from toolwire.auth.verify.verifier import each_of
@@ -24,8 +23,17 @@ from toolwire.http1.asgi_types import Scope
 class VaultGate(Gate):
     """A gate that leaves the token of a caller where the vault finds it."""
 
-    def __init__(self, server: ResourceServer, *, vault: Vault, **options: Any) -> None:
-        super().__init__(server, **options)
+    def __init__(
+        self,
+        server: ResourceServer,
+        *,
+        vault: Vault,
+        path: str,
+        public_url: str | None,
+        pages: ResourcePages | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(server, path=path, public_url=public_url, pages=pages, **options)
         self._vault = vault
         verifiers = list(each_of(server.verifier))
         self._keys = [each for each in verifiers if isinstance(each, ApiKeys)]
@@ -34,12 +42,14 @@ class VaultGate(Gate):
         """Returns the token inside a token of an `OAuthProxy`; None where tokens are those of the provider."""
         if self.nobody is not None:
             vault.nobodies.add(Owner.of(self.nobody).id)
+        if public_url is not None:
+            self.add_pages(connect_pages(vault, self, server, pages, public_url=public_url, path=path))
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
         token = self._bearer_token(headers) if self._vault.needs_subject_tokens else None
         principal = await super().admit(scope, headers)
-        SUBJECT_TOKEN.set(None if token is None else await self._subject_token(token))
-        return principal
+        subject_token = None if token is None else await self._subject_token(token)
+        return principal if subject_token is None else with_token(principal, subject_token)
 
     def _bearer_token(self, headers: dict[str, str]) -> str | None:
         try:
