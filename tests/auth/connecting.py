@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
+from itertools import count
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -32,8 +33,10 @@ FRONTS = ("keys", "server", "proxy")
 class Accounts(AuthorizationServer):
     """A provider with several users. The browser says in a header who sits there."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 1) -> None:
+        """The first number in the names of tokens tells those of two providers apart."""
         super().__init__()
+        self._number = count(first)
         self.users: dict[str, str] = {}
         """The user of each code, access token and refresh token."""
         self.denies = False
@@ -211,7 +214,7 @@ class World:
 async def world(front: str = "keys", **options: Any) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         login = await stack.enter_async_context(Accounts())
-        entrance = await stack.enter_async_context(Accounts())
+        entrance = await stack.enter_async_context(Accounts(10_001))
         made = World(front, login, entrance, Google())
         made.app = made.server(**options).http_app(public_url=PUBLIC)
         stack.push_async_callback(made.app.stop)

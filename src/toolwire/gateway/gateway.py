@@ -6,17 +6,21 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct
 
 from toolwire.client.targets import TargetLike, TargetOptions, resolve
-from toolwire.gateway.names import MAX_NAME
+from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.server import Server
 from toolwire.wire.threads import call_on
+
+if TYPE_CHECKING:
+    from toolwire.auth.vault.kinds import Kind
+    from toolwire.gateway.back_credentials import BackCredentials
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -84,6 +88,8 @@ class Gateway(Server):
         auth: Any = None,
         tls: ssl.SSLContext | None = None,
         proxy: str | None = None,
+        credentials: Kind | None = None,
+        list_credentials: Kind | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -92,8 +98,10 @@ class Gateway(Server):
         `revision` is the one to speak with it, instead of the newest that both know. `list_timeout` is how many seconds
         lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
         may keep it. `env`, `cwd` and `inherit_env` are
-        for a command or a file, `headers`, `auth`, `tls` and `proxy` for a URL, as those of a `Client`. Without a
-        target, `add` adds a component of this server itself, as that of every server does.
+        for a command or a file, `headers`, `auth`, `tls` and `proxy` for a URL, as those of a `Client`. `credentials`
+        says whose account acts at a server that is reached by URL. With an account of each caller, lists are read with
+        `list_credentials`, or without any. Without a target, `add` adds a component of this server itself, as that of
+        every server does.
         """
         if target is None:
             return super().add(name)
@@ -115,6 +123,14 @@ class Gateway(Server):
         for seconds in (timeout, list_timeout):
             if seconds is not None and not seconds > 0:
                 raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
+        signing: BackCredentials | None = None
+        if credentials is not None or list_credentials is not None:
+            if auth is not None:
+                raise ServerError(f"{name!r} has auth= or credentials=, not both")
+            # Here, because most gateways have no credentials.
+            from toolwire.gateway.back_credentials import signed_place
+
+            place, signing = signed_place(self.vault, name, place, credentials, list_credentials)
         back = RemoteServer(
             name,
             place,
@@ -124,6 +140,7 @@ class Gateway(Server):
             list_timeout=list_timeout,
             keeps_stale_lists=self._stale,
             trusts=trust,
+            credentials=signing,
         )
         self.put(back, shown)
         return self
@@ -143,6 +160,9 @@ class Gateway(Server):
         if found is None:
             return self._remove_own(name)
         back, _ = found
+        if self._vault is not None:
+            for each in credential_names(name):
+                self._vault.remove(each)
         back.retires = True
         back.give_up_addresses()
         self.unmount(back)

@@ -63,3 +63,8 @@ class Renaming(NamedTuple):
     def inner(self, uri: str) -> str | None:
         """Return the address that a renamed one was made of; None for an address that was not renamed."""
         return self.before + uri[len(self.after) :] if uri.startswith(self.after) else None
+
+
+def credential_names(back: str) -> tuple[str, str]:
+    """Return the names of a server's credentials in the vault: that of calls, and that of lists."""
+    return back, f"{back} (lists)"

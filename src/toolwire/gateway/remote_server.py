@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from math import inf
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -57,6 +57,9 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import ToolBase
 from toolwire.server.server import Server
+
+if TYPE_CHECKING:
+    from toolwire.gateway.back_credentials import BackCredentials
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -130,7 +133,8 @@ class RemoteServer(Server):
 
     `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be. `list_timeout` is
     how many seconds lists wait for the other server. `keeps_stale_lists`: the components stay in lists while the other
-    server is away. `trusts`: what the other server calls public is public.
+    server is away. `trusts`: what the other server calls public is public. `credentials` are those of the callers, with
+    which their calls are made.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class RemoteServer(Server):
         keeps_stale_lists: bool = False,
         trusts: bool = False,
         connections: BackConnections | None = None,
+        credentials: BackCredentials | None = None,
     ) -> None:
         """`connections` are those to use, instead of new ones."""
         super().__init__(name, lifespan=_running)
@@ -154,7 +159,12 @@ class RemoteServer(Server):
         )
         self._addresses = Addresses(self)
         self.relay: Relay = Relay(
-            name, self.back_connections, timeout=timeout, suspect=self.suspect, uris=self._addresses.names
+            name,
+            self.back_connections,
+            timeout=timeout,
+            suspect=self.suspect,
+            uris=self._addresses.names,
+            credentials=credentials,
         )
         self.reads_directories: bool = False
         self.schemes: frozenset[str] = frozenset()

@@ -28,19 +28,16 @@ def asker_of(call: Call, vault: Vault) -> Asker:
     return Asker(None if owner.id in vault.nobodies else owner, principal, token_of(principal))
 
 
-async def credential_for(
-    call: Call, name: str, *, scopes: tuple[str, ...] = (), refused: str | None = None
-) -> Credential:
+async def credential_for(call: Call, vault: Vault, name: str, *, scopes: tuple[str, ...] = ()) -> Credential:
     """Return a credential for the caller. Raise `UrlRequired`, or `ToolError` with what the user has to do.
 
-    `refused` is a token that the service refused. No error says what the provider said, which the log has.
+    No error says what the provider said, which the log has.
     """
-    vault = call.host.server.vault
     asker = asker_of(call, vault)
     try:
-        return await vault.obtain(name, asker, scopes=scopes, refused=refused)
+        return await vault.obtain(name, asker, scopes=scopes)
     except NotConnected as missing:
-        raise await connect_error(call, missing) from None
+        raise await connect_error(call, vault, missing) from None
     except Unavailable as error:
         log.warning("the credential %r cannot be obtained now: %s", name, error)
         raise ToolError(f"The provider of {name!r} cannot be asked now; try again later") from None
@@ -51,9 +48,8 @@ async def credential_for(
         raise ToolError(error.message) from None
 
 
-async def connect_error(call: Call, missing: NotConnected) -> ToolwireError:
+async def connect_error(call: Call, vault: Vault, missing: NotConnected) -> ToolwireError:
     """Return the error that asks the caller to connect an account."""
-    vault = call.host.server.vault
     asker = asker_of(call, vault)
     kind = vault.kind(missing.name)
     if isinstance(kind, ServerOAuth):

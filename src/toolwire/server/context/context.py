@@ -176,7 +176,7 @@ class Context:
         """
         from toolwire.server.credentials import credential_for  # Here, because few handlers need it.
 
-        return await credential_for(self._call, name, scopes=tuple(scopes))
+        return await credential_for(self._call, self._call.host.server.vault, name, scopes=tuple(scopes))
 
     # --- reports ---
 

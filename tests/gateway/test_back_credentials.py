@@ -1,0 +1,287 @@
+"""Whose account acts at a server behind a gateway: every kind of credential, in both eras on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.auth.connecting import PUBLIC, SECRET, Accounts, Browser, World
+from tests.auth.stand_in import Reply, Request
+from tests.auth.test_proxy import Google
+
+from toolwire import Context, Gateway, Server
+from toolwire.auth import (
+    ClientCredentials,
+    NoCredential,
+    Passthrough,
+    Principal,
+    ResourceServer,
+    ServerOAuth,
+    StaticSecret,
+    TokenExchange,
+    UserOAuth,
+    UserSecret,
+)
+from toolwire.auth.vault.kinds import Kind
+from toolwire.auth.vault.records import Owner
+from toolwire.client.http_target import HttpTarget
+from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.revisions import MODERN
+
+ERAS = (MODERN, "2025-11-25")
+
+
+def text(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+def link_in(told: str) -> str:
+    found = re.search(r"https://\S+", told)
+    assert found is not None, told
+    return found[0]
+
+
+class Scene(World):
+    """A gateway before a server that takes the tokens of `login`. Callers come with tokens of `entrance`."""
+
+    def __init__(self, login: Accounts, entrance: Accounts) -> None:
+        super().__init__("server", login, entrance, Google())
+        self.sent: list[dict[str, str]] = []
+        """The headers of all requests that reached the server."""
+        self.refusing = 0
+        """How many requests are refused with 401, whatever their token."""
+
+    def behind(self) -> Server:
+        server = Server("back", auth=ResourceServer(self.login.verify))
+
+        @server.tool
+        async def whoami(ctx: Context) -> str:
+            assert ctx.principal is not None
+            return ctx.principal.subject
+
+        @server.tool
+        async def count(ctx: Context) -> str:
+            """Count the calls of one conversation, as servers with sessions do."""
+            assert ctx.principal is not None
+            key = ctx.session_id or ""
+            self.counts.setdefault(key, []).append(ctx.principal.subject)
+            return " ".join(sorted(set(self.counts[key])))
+
+        return server
+
+    counts: dict[str, list[str]]
+
+    @asynccontextmanager
+    async def gateway(self, kind: Kind | None, back: str, **options: Any) -> AsyncIterator[Gateway]:
+        self.counts = {}
+        app = self.behind().http_app()
+
+        async def door(scope: Any, receive: Any, send: Any) -> None:
+            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+            self.sent.append(headers)
+            if self.refusing > 0 and b"tools/call" in headers.get("mcp-method", "tools/call").encode():
+                self.refusing -= 1
+                challenge = [(b"www-authenticate", b'Bearer error="invalid_token"')]
+                await send({"type": "http.response.start", "status": 401, "headers": challenge})
+                await send({"type": "http.response.body", "body": b""})
+                return
+            await app(scope, receive, send)
+
+        auth = ResourceServer(self.entrance_verify, authorization_servers=[self.entrance.url])
+        pool = AsgiPool(door)
+        gateway = Gateway("front", auth=auth, secret=SECRET)
+        gateway.add(
+            "b", HttpTarget("http://localhost/mcp", pool=pool), revision=back, credentials=kind, prefix="", **options
+        )
+        self.app = gateway.http_app(public_url=PUBLIC)
+        try:
+            yield gateway
+        finally:
+            await self.app.stop()
+            app.drain()
+            await pool.close()
+            await app.stop()
+
+    async def entrance_verify(self, token: str) -> Principal | None:
+        found = await self.entrance.verify(token)
+        # A token of somebody for both servers, as with one audience for a whole company.
+        return found and Principal(found.subject, found.provider, claims={"aud": ["all servers"]})
+
+    def per_user(self) -> UserOAuth:
+        return UserOAuth(
+            token_endpoint=f"{self.login.url}/token",
+            authorization_endpoint=f"{self.login.url}/authorize",
+            client_id="us",
+            client_secret="our-secret",
+        )
+
+    def lister(self) -> StaticSecret:
+        return StaticSecret(self.login.token_of("the lister"))
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with AsyncExitStack() as stack:
+        login = await stack.enter_async_context(Accounts())
+        entrance = await stack.enter_async_context(Accounts(10_001))
+        yield Scene(login, entrance)
+
+
+# --- the account of the gateway itself ---
+
+
+OWN: dict[str, Callable[[Scene], Kind]] = {
+    "static": lambda scene: StaticSecret(scene.login.token_of("the gateway")),
+    "supplied": lambda scene: StaticSecret(lambda: scene.login.token_of("the gateway")),
+    "client credentials": lambda scene: ServerOAuth(
+        token_endpoint=f"{scene.login.url}/token", grant=ClientCredentials("machine", "machine-secret")
+    ),
+}
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("kind", OWN)
+async def test_the_gateway_acts_with_its_own_account(scene: Scene, kind: str, back: str) -> None:
+    expected = "nobody" if kind == "client credentials" else "the gateway"
+    async with scene.gateway(OWN[kind](scene), back):
+        for user in ("alice", "bob"):
+            async with scene.client(user, MODERN) as client:
+                assert text(await client.call_tool("whoami")) == expected
+    assert not {*scene.tokens.values()} & {each["authorization"].split(" ")[1] for each in scene.sent}
+
+
+@pytest.mark.parametrize("kind", [None, NoCredential()])
+async def test_without_a_credential_nothing_of_the_caller_is_sent(scene: Scene, kind: Kind | None) -> None:
+    scene.login.verify = _everybody  # type: ignore[method-assign]
+    async with scene.gateway(kind, MODERN) as gateway, scene.client("alice", MODERN) as client:
+        told = await client.list_tools()
+        assert told == [] and gateway.backs["b"].state == "away"
+    assert scene.sent and not [each for each in scene.sent if "authorization" in each or "cookie" in each]
+
+
+async def _everybody(token: str) -> Principal | None:
+    return Principal(token)
+
+
+# --- the accounts of callers ---
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_each_caller_acts_with_the_own_account(scene: Scene, front: str, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back, list_credentials=scene.lister()) as gateway:
+        for user in ("alice", "bob"):
+            browser = Browser(scene, user)
+            browser.account = f"{user}@github"
+            # The client is asked to open the page, and the call goes on by itself.
+            async with scene.client(user, front, browser) as client:
+                assert [tool.name for tool in await client.list_tools()] == ["count", "whoami"]
+                assert text(await client.call_tool("whoami")) == f"{user}@github"
+        async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
+            calls = [each.call_tool(tool) for _ in range(10) for each in (alice, bob) for tool in ("whoami", "count")]
+            found = [text(each) for each in await asyncio.gather(*calls)]
+            if back != MODERN:
+                # A legacy server keeps state for a session: no session saw two people.
+                assert {tuple(set(each)) for each in scene.counts.values()} == {("alice@github",), ("bob@github",)}
+            assert found[0::2] == ["alice@github", "bob@github"] * 10
+        assert len(scene.links) == 2
+        entries = sorted([each.subject async for each in gateway.vault.entries("b")])
+        assert entries == ["alice", "bob"]
+    sent = {each.get("authorization", "").partition(" ")[2] for each in scene.sent}
+    assert not sent & {*scene.tokens.values()}, "no token of a caller reached the server"
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_a_refusal_of_the_server_is_none_of_the_gateway(scene: Scene, front: str, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back, list_credentials=scene.lister()) as gateway:
+        async with scene.client("alice", front, Browser(scene, "alice")) as client:
+            assert text(await client.call_tool("whoami")) == "alice"
+        async with scene.client("alice", front) as client:
+            # An access token that the provider revoked: it is renewed, and nobody notices.
+            scene.login.expire()
+            scene.login.valid.update({token: "" for token, who in scene.login.users.items() if who == "the lister"})
+            assert text(await client.call_tool("whoami")) == "alice"
+            # The account is gone: the caller connects it again. The client is not told to sign in to the gateway.
+            scene.login.expire()
+            scene.login.refresh_tokens.clear()
+            scene.login.valid.update({token: "" for token, who in scene.login.users.items() if who == "the lister"})
+            result = await client.call_tool("whoami")
+            assert result.is_error
+            await Browser(scene, "alice").connect(link_in(text(result)))
+            assert text(await client.call_tool("whoami")) == "alice"
+        assert await gateway.vault.revoke("b", Owner.of(Principal("alice", scene.entrance.url)))
+        async with scene.client("alice", front) as client:
+            assert "Connect your account for 'b' first" in text(await client.call_tool("whoami"))
+
+
+async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(scene: Scene) -> None:
+    async with scene.gateway(scene.per_user(), MODERN, list_credentials=scene.lister()):
+        async with scene.client("alice", MODERN, Browser(scene, "alice")) as client:
+            assert text(await client.call_tool("whoami")) == "alice"
+        async with scene.client("alice", MODERN) as client:
+            scene.refusing, before = 100, len(scene.sent)
+            result = await client.call_tool("whoami")
+            assert result.is_error and "The server 'b' behind this one failed" in text(result)
+            assert len(scene.sent) - before <= 4
+
+
+@pytest.mark.parametrize("back", ERAS)
+async def test_tokens_of_callers_are_exchanged(scene: Scene, back: str) -> None:
+    def token(request: Request) -> Reply:
+        subject = request.form["subject_token"]
+        document = scene.login.issue("")
+        scene.login.users[document["access_token"]] = f"{scene.entrance.users[subject]}, exchanged"
+        return Reply(document=document)
+
+    scene.login.routes["/token"] = token
+    kind = TokenExchange(token_endpoint=f"{scene.login.url}/token", client_id="us", client_secret="our-secret")
+    async with scene.gateway(kind, back, list_credentials=scene.lister()):
+        for user in ("alice", "bob", "alice"):
+            async with scene.client(user, MODERN) as client:
+                assert text(await client.call_tool("whoami")) == f"{user}, exchanged"
+    assert len(scene.login.grants) == 2
+
+
+async def test_a_token_is_handed_on_where_that_is_configured(scene: Scene) -> None:
+    both = scene.entrance.token_of("alice")
+    scene.tokens["alice"] = both
+    scene.login.valid[both], scene.login.users[both] = "", "alice, by the same token"
+    for audience, expected in (
+        ("all servers", "alice, by the same token"),
+        ("another audience", "The token of the caller is not for another audience"),
+    ):
+        kind = Passthrough(audience)
+        async with (
+            scene.gateway(kind, MODERN, list_credentials=scene.lister()),
+            scene.client("alice", MODERN) as client,
+        ):
+            assert text(await client.call_tool("whoami")) == expected
+    sent = [each for each in scene.sent if both in each.get("authorization", "")]
+    assert {each.get("mcp-method") for each in sent} <= {"tools/call", "server/discover"}
+
+
+# --- settings ---
+
+
+def test_settings_that_do_not_fit_are_refused() -> None:
+    gateway = Gateway("front", secret=SECRET)
+    url = "https://back.example/mcp"
+    with pytest.raises(ServerError, match="reached by URL"):
+        gateway.add("a", Server("a"), credentials=UserSecret())
+    with pytest.raises(ServerError, match="auth= or credentials="):
+        gateway.add("a", url, auth="token", credentials=UserSecret())
+    with pytest.raises(ServerError, match="list_credentials="):
+        gateway.add("a", url, credentials=StaticSecret("x"), list_credentials=StaticSecret("y"))
+    with pytest.raises(ServerError, match="list_credentials="):
+        gateway.add("a", url, credentials=UserSecret(), list_credentials=UserSecret())
+    kind = UserOAuth("https://login.example")
+    gateway.add("a", url, credentials=kind)
+    assert kind.resource is None and gateway.vault.kind("a").resource == url  # type: ignore[union-attr]
+    gateway.remove("a")
+    gateway.add("a", url, credentials=UserOAuth())
