@@ -1,4 +1,5 @@
-// An authorization server built on `oidc-provider`: registers anybody, signs everybody in as "ada" and agrees to all.
+// An authorization server built on `oidc-provider`: registers anybody, signs everybody in as "ada", or as the user that
+// the browser names in `login_hint`, and agrees to all. The client "gateway" gets tokens of its own.
 // Started as `node serve_oidc.mjs PORT RESOURCE SECONDS`: its port, the resource its tokens are for, how long they live.
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -13,7 +14,18 @@ const scopes = ['notes:read', 'notes:write'];
 const provider = new Provider(`http://127.0.0.1:${port}`, {
   cookies: { keys: ['only a test'] },
   scopes: ['openid', 'offline_access'],
+  clients: [
+    {
+      client_id: 'gateway',
+      client_secret: 'only a test, but long enough',
+      grant_types: ['client_credentials'],
+      redirect_uris: [],
+      response_types: [],
+    },
+  ],
   features: {
+    clientCredentials: { enabled: true },
+    revocation: { enabled: true },
     devInteractions: { enabled: false },
     registration: { enabled: true },
     resourceIndicators: {
@@ -38,7 +50,7 @@ provider.use(async (context, next) => {
   if (!context.path.startsWith('/interaction/')) return next();
   const { prompt, params, session } = await provider.interactionDetails(context.req, context.res);
   if (prompt.name === 'login') {
-    return provider.interactionFinished(context.req, context.res, { login: { accountId: 'ada' } });
+    return provider.interactionFinished(context.req, context.res, { login: { accountId: params.login_hint ?? 'ada' } });
   }
   const grant = new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
   grant.addOIDCScope('openid offline_access');

@@ -476,9 +476,9 @@ class Vault:
             await self._put(key, record)
             return record
 
-        client = (await look() or await self._flight.run(key.text, look, work)).client
-        assert client is not None
-        return client
+        record = await look() or await self._flight.run(key.text, look, work)
+        assert record is not None and record.client is not None
+        return record.client
 
     async def connect_link(self, name: str, owner: Owner, scopes: Scopes = ()) -> str | None:
         """Return the address at which a user connects an account; None while the server has no pages for that."""
