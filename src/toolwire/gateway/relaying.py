@@ -468,6 +468,10 @@ class Relay:
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
+        if self.credentials is not None:
+            # Nothing says in whose name it is sent: a notification has no principal here.
+            log.debug("%s: %s has no account, and is dropped", self.name, method[:200])
+            return
         shared = cast("RelayConnection | None", self.connections.shared.connection)
         if shared is not None and shared.modern and not shared.ended:
             # At once, so that it comes before the requests that the client sends next.
