@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import msgspec
 import pytest
 from tests.auth.connecting import FRONTS, PUBLIC, Browser, world
 from tests.auth.stand_in import Reply
 
-from toolwire import Context
-from toolwire.auth import Principal, ServerOAuth, TokenExchange, UserSecret
+from toolwire import Client, Context, Depends, Server, SyncContext
+from toolwire.auth import Principal, ServerOAuth, StaticSecret, TokenExchange, UserSecret, credential
 from toolwire.auth.vault.links import MAX_TRIES
 from toolwire.auth.vault.records import Owner
+from toolwire.client.handlers import Elicitation
+from toolwire.http1.pool import HttpPool
+from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import Stores
 
@@ -278,11 +282,101 @@ async def test_callers_who_are_nobody_have_no_account() -> None:
 
 
 async def test_without_an_address_nobody_is_sent_anywhere() -> None:
-    from toolwire import Client
+    async with world() as scene:
+        for kinds, options in (({"github": UserSecret()}, {}), (None, {"auth": scene.auth()})):
+            given = {} if kinds is None else {"credentials": kinds}
+            app = scene.server(**given).http_app(**options)
+            async with scene.client("alice", MODERN, app=app) as client:
+                told = text(await client.call_tool("account"))
+                assert "this server has no page to connect one" in told
+            await app.stop()
+        async with Client(scene.server(credentials={"github": UserSecret()})) as client:
+            assert "this server has no page to connect one" in text(await client.call_tool("account"))
 
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_local_user_connects_in_the_browser_of_the_machine(revision: str) -> None:
+    async with world() as scene:
+        server = scene.server()
+        connections = server.vault.local_connections()
+        opened: list[str] = []
+
+        async def person(url: str) -> None:
+            async with HttpPool() as pool:
+                headers = {"x-user": "alice"}
+                async with await pool.request("GET", url, headers=headers, redirects=0) as response:
+                    location = response.header("location")
+                assert location is not None and location.startswith("http://127.0.0.1:")
+                async with await pool.request("GET", location, redirects=0) as response:
+                    assert response.status == 200
+            await connections.settled()
+
+        async def asked(message: str, params: Any) -> bool:
+            opened.append(params.url)
+            await person(params.url)
+            return True
+
+        async with Client(server, revision=revision, elicit=Elicitation(url=asked)) as client:
+            result = await client.call_tool("account")
+            if revision == "2025-06-18":
+                found = re.search(r"http://\S+", text(result))
+                assert found is not None
+                # While one sign-in is open, every call gets the same address.
+                assert found[0] in text(await client.call_tool("account"))
+                await person(found[0])
+                result = await client.call_tool("account")
+            assert text(result) == "alice"
+        # Another caller over HTTP has no account by that.
+        assert [each.owner async for each in server.vault.entries()] == ["local"]
+
+
+async def test_a_local_sign_in_that_fails_is_over() -> None:
     async with world() as scene, Client(scene.server()) as client:
+        scene.login.denies = True
         told = text(await client.call_tool("account"))
-        assert "this server has no page to connect one" in told
+        found = re.search(r"http://\S+", told)
+        assert found is not None
+        async with HttpPool() as pool:
+            async with await pool.request("GET", found[0], headers={"x-user": "alice"}, redirects=0) as response:
+                location = response.header("location")
+            assert location is not None
+            async with await pool.request("GET", location, redirects=0) as response:
+                assert response.status == 200
+        assert (await client.call_tool("account")).is_error
+
+
+def test_a_server_with_accounts_of_callers_is_not_mounted() -> None:
+    inner = Server("inner", secret="a secret of sixteen bytes", credentials={"notes": UserSecret()})
+    with pytest.raises(ServerError, match="credentials= of callers"):
+        Server("outer").mount(inner)
+
+
+async def test_a_mounted_server_has_credentials_of_its_own_or_those_of_its_host() -> None:
+    kinds = {"api": StaticSecret("of the host"), "other": StaticSecret("of the host, too")}
+    host = Server("host", secret="a secret of sixteen bytes", credentials=kinds)
+    inner = Server("inner", secret="a secret of sixteen bytes", credentials={"api": StaticSecret("of inner")})
+
+    @inner.tool
+    async def tokens(
+        api: str = Depends(credential("api")),
+        other: str = Depends(credential("other")),
+        again: str = Depends(credential("api")),
+    ) -> str:
+        return f"{api}, {other}, {again}"
+
+    @inner.tool
+    def blocking(ctx: SyncContext) -> str:
+        return str(ctx.credential("api").headers("GET", "https://api.example"))
+
+    @inner.tool
+    async def unknown(api: str = Depends(credential("missing"))) -> str:
+        return api
+
+    host.mount(inner)
+    async with Client(host) as client:
+        assert text(await client.call_tool("tokens")) == "of inner, of the host, too, of inner"
+        assert text(await client.call_tool("blocking")) == "{'authorization': 'Bearer of inner'}"
+        assert (await client.call_tool("unknown")).is_error
 
 
 async def test_a_hundred_calls_of_two_users_at_once_never_mix() -> None:

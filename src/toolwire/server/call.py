@@ -78,6 +78,9 @@ class OwnServer(Protocol):
     def vault(self) -> Vault:
         """The credentials of the server."""
 
+    def vault_with(self, credential: str) -> Vault | None:
+        """Return the vault of the server if it has a credential of this name."""
+
 
 class Host(Protocol):
     """The kernel, as far as a call needs it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from toolwire.auth.errors import NotConnected, SignInFailed
 from toolwire.auth.principal import token_of
-from toolwire.auth.vault.kinds import ServerOAuth
+from toolwire.auth.vault.kinds import ServerOAuth, UserOAuth
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
@@ -54,16 +54,30 @@ async def connect_error(call: Call, vault: Vault, missing: NotConnected) -> Tool
     kind = vault.kind(missing.name)
     if isinstance(kind, ServerOAuth):
         subject = None if asker.principal is None else asker.principal.subject
-        if asker.owner is None or subject not in kind.operators:
+        # The user who started the process operates it.
+        if not call.outlet.is_local and (asker.owner is None or subject not in kind.operators):
             return ToolError(f"An operator of this server has to connect {missing.name!r} first")
     assert asker.owner is not None
-    link = await vault.connect_link(missing.name, asker.owner, missing.scopes)
+    link = await _link(call, vault, asker.owner, missing)
     if link is None:
         return ToolError(
             f"There is no account for {missing.name!r}, and this server has no page to connect one: "
-            "it needs auth= and public_url="
+            "over HTTP, it needs auth= and public_url="
         )
     text = f"Connect your account for {missing.name!r} first"
     if call.client_can("elicitation.url"):
         return UrlRequired(text, link)
     return ToolError(f"{text}.\nOpen {link} and try again.")
+
+
+async def _link(call: Call, vault: Vault, owner: Owner, missing: NotConnected) -> str | None:
+    """Return the address at which the caller connects an account; None where there is none."""
+    if not call.outlet.is_local:
+        return await vault.connect_link(missing.name, owner, missing.scopes)
+    if not isinstance(vault.kind(missing.name), UserOAuth | ServerOAuth):
+        return None
+    try:
+        return await vault.local_connections().url(missing.name, owner, missing.scopes)
+    except (SignInFailed, Unavailable) as error:
+        log.warning("the credential %r cannot be obtained now: %s", missing.name, error)
+        raise ToolError(f"The provider of {missing.name!r} cannot be asked now; try again later") from None

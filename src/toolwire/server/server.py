@@ -191,6 +191,10 @@ class Server(Registering, Serving):
                 log.warning("there is no secret=: after a restart, users have to connect their accounts again")
         return self._vault
 
+    def vault_with(self, credential: str) -> Vault | None:
+        """Return the vault of the server if it has a credential of this name."""
+        return self._vault if self._vault is not None and credential in self._vault else None
+
     # --- what belongs to it beside components ---
 
     def mount(self, other: Server | Any, prefix: str | None = None) -> Server:
@@ -203,6 +207,9 @@ class Server(Registering, Serving):
             other = cast("Server", load_part("server.mount")(other, prefix))
         if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
             raise other._unmountable("low-level handlers")
+        if other._vault is not None and other._vault.has_accounts:
+            # The pages on which users connect accounts are those of the server that is called.
+            raise other._unmountable("credentials= of callers")
         self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
         return self
 

@@ -109,7 +109,7 @@ class Links:
         return await self.kv.delete(_link(link.id))
 
     async def may_try(self, link: Link) -> bool:
-        """Count an attempt of the user of a link; return whether it is one too many."""
+        """Count an attempt of the user of a link; return False for one too many."""
         return await self.kv.add(f"toolwire:vault:tries:{digest(link.id)}", 1, ttl=LINK_SECONDS) <= MAX_TRIES
 
     # --- sign-ins that began ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -36,6 +37,7 @@ from toolwire.auth.vault.kinds import (
     checked_secret,
 )
 from toolwire.auth.vault.links import Links
+from toolwire.auth.vault.local_connections import LocalConnections
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import (
     THE_SERVER,
@@ -168,6 +170,7 @@ class Vault:
         """Where links lead to; None while the server has no address for browsers."""
         self.nobodies: set[str] = set()
         """The owners that stand for callers whom nobody verified."""
+        self._local: LocalConnections | None = None
         self._tls = tls
         self._flight = SingleFlight(kv)
         self._kinds: dict[str, Kind] = {}
@@ -211,6 +214,11 @@ class Vault:
         if kind is None:
             raise ServerError(f"There is no credential {name!r}: give it in credentials= of the server")
         return kind
+
+    @property
+    def has_accounts(self) -> bool:
+        """Return whether a credential is an account of the caller."""
+        return any(kind.is_per_user for kind in self._kinds.values())
 
     @property
     def needs_subject_tokens(self) -> bool:
@@ -485,6 +493,12 @@ class Vault:
         if self.connect_url is None:
             return None
         return f"{self.connect_url}{await self.links.open(owner, name, scopes)}"
+
+    def local_connections(self) -> LocalConnections:
+        """Return the sign-ins of the user who started this process, on the running loop."""
+        if self._local is None or self._local.loop is not asyncio.get_running_loop():
+            self._local = LocalConnections(self)
+        return self._local
 
     def holder(self, name: str, owner: Owner) -> Owner:
         """Return whose account it is that a user connects: the user's own, or that of the server."""

@@ -176,7 +176,9 @@ class Context:
         """
         from toolwire.server.credentials import credential_for  # Here, because few handlers need it.
 
-        return await credential_for(self._call, self._call.host.server.vault, name, scopes=tuple(scopes))
+        # A mounted server may have credentials of its own. Accounts of callers belong to the server that is called.
+        vault = self._call.server.vault_with(name) or self._call.host.server.vault
+        return await credential_for(self._call, vault, name, scopes=tuple(scopes))
 
     # --- reports ---
 

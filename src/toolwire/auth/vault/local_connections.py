@@ -1,0 +1,82 @@
+"""Connecting an account of the user who started this process: on stdio there is no page, but a browser beside it.
+
+The provider sends the browser back to a port of this machine. So an address that is sent to somebody on another machine
+connects nothing: their browser comes back to their own machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from toolwire.auth.client.callback import CallbackServer
+from toolwire.auth.errors import SignInFailed
+from toolwire.auth.flow.authorization import Attempt, query_parameters
+from toolwire.auth.flow.scopes import Scopes
+from toolwire.auth.vault.links import LINK_SECONDS
+from toolwire.auth.vault.records import Owner
+from toolwire.auth.verify.verifier import Unavailable
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+
+class Connects(Protocol):
+    """The vault, as far as it connects accounts."""
+
+    async def begin(self, name: str, redirect_uri: str, scopes: Scopes = ()) -> Attempt: ...
+
+    async def finish(self, name: str, owner: Owner, attempt: Attempt, parameters: Mapping[str, str]) -> None: ...
+
+    def holder(self, name: str, owner: Owner) -> Owner: ...
+
+
+class LocalConnections:
+    """The sign-ins that are under way. For one account and one set of scopes there is one at a time."""
+
+    def __init__(self, vault: Connects) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._vault = vault
+        self._pending: dict[tuple[str, Scopes], tuple[str, asyncio.Task[None]]] = {}
+        self._lock = asyncio.Lock()
+
+    async def url(self, name: str, owner: Owner, scopes: Scopes) -> str:
+        """Return the address that the user opens, and wait for the answer beside. Raise `SignInFailed`."""
+        async with self._lock:
+            key = (name, scopes)
+            known = self._pending.get(key)
+            if known is not None:
+                return known[0]
+            callback = await CallbackServer().__aenter__()
+            try:
+                attempt = await self._vault.begin(name, callback.redirect_uri, scopes)
+            except BaseException:
+                await callback.__aexit__(None, None, None)
+                raise
+            callback.expect(attempt.state)
+            waiting = asyncio.get_running_loop().create_task(self._wait(callback, name, owner, attempt))
+            self._pending[key] = (attempt.url, waiting)
+            waiting.add_done_callback(lambda _: self._pending.pop(key, None))
+            return attempt.url
+
+    async def _wait(self, callback: CallbackServer, name: str, owner: Owner, attempt: Attempt) -> None:
+        try:
+            answer = await callback.answer(LINK_SECONDS)
+            await self._vault.finish(name, self._vault.holder(name, owner), attempt, query_parameters(answer))
+            log.info("an account for %r was connected", name)
+        except (SignInFailed, Unavailable) as error:
+            log.warning("an account for %r was not connected: %s", name, error)
+        finally:
+            await callback.__aexit__(None, None, None)
+
+    async def settled(self) -> None:
+        """Wait for the sign-ins that are under way."""
+        if self._pending:
+            await asyncio.wait([task for _, task in self._pending.values()])
+
+    async def close(self) -> None:
+        """Give up the sign-ins that are under way."""
+        for _, task in tuple(self._pending.values()):
+            task.cancel()
+        await self.settled()
