@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
-from tests.auth.connecting import FRONTS, PUBLIC, Browser, world
+from tests.auth.connecting import FRONTS, PUBLIC, Accounts, Browser, world
 from tests.auth.stand_in import Reply
 
 from toolwire import Client, Context, Depends, Server, SyncContext
-from toolwire.auth import Principal, ServerOAuth, StaticSecret, TokenExchange, UserSecret, credential
+from toolwire.auth import Principal, ServerOAuth, StaticSecret, TokenExchange, UserOAuth, UserSecret, credential
 from toolwire.auth.vault.links import MAX_TRIES
 from toolwire.auth.vault.records import Owner
 from toolwire.client.handlers import Elicitation
@@ -103,7 +104,7 @@ async def test_a_link_is_used_once_and_ends() -> None:
         link = link_in(text(await client.call_tool("account")))
         browser = Browser(scene, "alice")
         await browser.connect(link)
-        back = next(each for each in browser.visited if "/connect/callback?" in each)
+        back = next(each for each in browser.visited if "/connect/callback/github?" in each)
         again = await browser.open(back)
         assert again.status == 400 and b"is finished" in again.body
         assert (await browser.connect(link)).status == 400
@@ -133,6 +134,35 @@ async def test_an_answer_counts_in_the_browser_that_asked_for_it() -> None:
         stolen = await victim.open(sent.headers["location"])
         assert stolen.status == 400 and b"another browser" in stolen.body
         assert (await client.call_tool("account")).is_error
+
+
+async def test_a_service_cannot_have_the_code_of_another_one_sent_to_itself() -> None:
+    """A mix-up: the evil service sends the browser on to the honest one, with its own state."""
+    async with world() as scene, Accounts(20_001) as evil:
+        kinds = {
+            name: UserOAuth(at.url, client_id="us", client_secret=f"secret-{name}")
+            for name, at in (("github", scene.login), ("evil", evil))
+        }
+        server = scene.server(credentials=kinds)
+        evil.routes["/authorize"] = lambda request: Reply(
+            302,
+            headers={
+                "location": f"{scene.login.url}/authorize?"
+                + urlencode({**request.query, "redirect_uri": f"{PUBLIC}/connect/callback/github"})
+            },
+        )
+
+        @server.tool
+        async def harm(token: str = Depends(credential("evil"))) -> str:
+            return token
+
+        scene.app = server.http_app(public_url=PUBLIC)
+        async with scene.client("alice", MODERN) as client:
+            link = link_in(text(await client.call_tool("harm")))
+            answer = await Browser(scene, "alice").connect(link)
+            assert answer.status == 400 and b"for another service" in answer.body
+        assert evil.grants == []
+        await scene.app.stop()
 
 
 async def test_forms_belong_to_their_browser_and_their_link() -> None:

@@ -209,6 +209,15 @@ async def test_a_token_is_exchanged_once_for_each_subject_token_and_scopes(kv: K
     assert len(login.grants) == 6
 
 
+async def test_tokens_of_other_issuers_are_shown_to_no_exchange(login: AuthorizationServer) -> None:
+    kind = TokenExchange(login.url, client_id="gateway", client_secret="s", subject_issuers=["https://login.example"])
+    vault = Replicas(MemoryKV(), {"api": kind}).vault()
+    with pytest.raises(Unauthorized, match="is not for callers of https://github"):
+        await vault.obtain("api", asker(Principal("alice", "https://github.example"), "token of github"))
+    assert login.requests == []
+    assert (await vault.obtain("api", asker(ALICE, "token of alice"))).token in login.valid
+
+
 async def test_an_identity_provider_vouches_for_the_caller(kv: KV, login: AuthorizationServer) -> None:
     def exchange(request: Request) -> Reply:
         asked = request.form

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Mapping
 from html import escape
 from typing import Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -79,7 +80,7 @@ class ConnectPages:
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
         """Answer a request for one of the pages; return False when it is for none of them."""
-        is_callback = path == CALLBACK or (self._sign_in is not None and path == self._sign_in.callback)
+        is_callback = path.startswith(CALLBACK) or (self._sign_in is not None and path == self._sign_in.callback)
         if not is_callback and not path.startswith(ROOT):
             return False
         method = scope["method"]
@@ -164,19 +165,31 @@ class ConnectPages:
         came = form_of(scope.get("query_string", b""))
         pending = await self._links.take(came.get("state", ""))
         if pending is None:
-            if path != CALLBACK:
+            if not path.startswith(CALLBACK):
                 return None
             raise BadPage("This sign-in was not begun here, or is finished, or was begun too long ago")
         browser = self._cookie.of(headers)
         if browser is None or not _same(digest(browser), pending.browser):
             raise BadPage("This sign-in was begun in another browser")
         link = await self._link(pending.link)
+        if path != self._callback(link, is_proven=pending.is_proven):
+            raise BadPage("This answer is for another service")
         if pending.is_proven:
             return await self._connected(link, pending.memory, came)
         assert self._sign_in is not None
         if "code" not in came:
             raise BadPage("You did not sign in, so nothing was connected")
         return await self._proven(link, pending.browser, await self._sign_in.end_sign_in(pending.memory, came))
+
+    def _callback(self, link: Link, *, is_proven: bool) -> str:
+        """Return the path that a browser comes back to.
+
+        RFC 9700 section 4.4.2: each service has one of its own. So a service cannot have the code of another one sent
+        to itself, by sending the browser on to that one.
+        """
+        if is_proven:
+            return f"{CALLBACK}/{link.name}"
+        return CALLBACK if self._sign_in is None else self._sign_in.callback
 
     async def _proven(self, link: Link, browser: str, principal: Principal) -> PageResponse:
         """Go on with the user whom a link is for; send everybody else away."""
@@ -185,7 +198,8 @@ class ConnectPages:
             raise BadPage("You are not the user who asked for this page, so nothing was connected")
         if isinstance(self._vault.kind(link.name), UserSecret):
             return self._ask_secret(link, browser)
-        attempt = await self._vault.begin(link.name, f"{self._public_url}{CALLBACK}", link.scopes)
+        redirect_uri = f"{self._public_url}{quote(self._callback(link, is_proven=True))}"
+        attempt = await self._vault.begin(link.name, redirect_uri, link.scopes)
         begun = SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
         return await self._go(link, browser, begun, is_proven=True)
 

@@ -247,7 +247,8 @@ class TokenExchange(Provider):
 
     The authorization server has to accept the tokens that callers bring. Behind an `OAuthProxy`, the token of its
     provider is exchanged, which the proxy keeps sealed inside its own. `audience` names the service, where the
-    authorization server does not know it by its `resource`.
+    authorization server does not know it by its `resource`. `subject_issuers` are the providers of principals whose
+    tokens are exchanged; name them where a server takes tokens of several.
     """
 
     is_per_user: bool = True
@@ -258,10 +259,12 @@ class TokenExchange(Provider):
         *,
         audience: str | None = None,
         subject_token_type: str = ACCESS_TOKEN,
+        subject_issuers: Collection[str] = (),
         **options: object,
     ) -> None:
         super().__init__(issuer, **options)  # type: ignore[arg-type]
         self.audience = audience
+        self.subject_issuers: frozenset[str] = frozenset(_listed(subject_issuers))
         self.subject_token_type = subject_token_type
 
     @property
@@ -279,7 +282,7 @@ class IdentityAssertion(Provider):
 
     `provider_token_endpoint` is the token endpoint of the identity provider, where this server is `provider_client_id`.
     It takes the token of the caller, of the type `subject_token_type`. `issuer` is the authorization server of the
-    service, which trusts the identity provider.
+    service, which trusts the identity provider. `subject_issuers` are those of `TokenExchange`.
     """
 
     is_per_user: bool = True
@@ -293,12 +296,14 @@ class IdentityAssertion(Provider):
         provider_client_id: str,
         provider_secret: str | None = None,
         subject_token_type: str = ID_TOKEN,
+        subject_issuers: Collection[str] = (),
         **options: object,
     ) -> None:
         super().__init__(issuer, **options)  # type: ignore[arg-type]
         self.provider = provider
         self.provider_token_endpoint: str = checked_url(provider_token_endpoint, "provider_token_endpoint")
         self.provider_client: Registration = Registration(provider_client_id, provider_secret)
+        self.subject_issuers: frozenset[str] = frozenset(_listed(subject_issuers))
         self.subject_token_type = subject_token_type
 
     @property
@@ -352,6 +357,12 @@ KINDS: Final = (
 )
 #: The kinds that need the token with which the caller came.
 WITH_SUBJECT_TOKEN: Final = (TokenExchange, IdentityAssertion, Passthrough)
+
+
+def _listed(names: Collection[str]) -> Collection[str]:
+    if isinstance(names, str):
+        raise ServerError("subject_issuers= is a list of texts")
+    return names
 
 
 def checked_secret(secret: str) -> str:

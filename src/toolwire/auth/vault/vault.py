@@ -275,6 +275,8 @@ class Vault:
             if kind.audience not in _audiences(asker.principal) or refused is not None:
                 raise Unauthorized(f"The token of the caller is not for {kind.audience}")
             return Credential(name, owner.id, subject)
+        if kind.subject_issuers and owner.provider not in kind.subject_issuers:
+            raise Unauthorized(f"{name!r} is not for callers of {owner.provider or 'this provider'}")
         wanted = union(kind.scopes, scopes)
         further = digest(sha256(subject.encode()).hexdigest(), sorted(wanted))
         key = self._key(name, kind, owner, further)
