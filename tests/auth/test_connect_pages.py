@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,11 +12,22 @@ import msgspec
 import pytest
 from tests.auth.connecting import FRONTS, PUBLIC, Accounts, Browser, world
 from tests.auth.stand_in import Reply
+from tests.http.httpclient import Answer
 
 from toolwire import Client, Context, Depends, Server, SyncContext
-from toolwire.auth import Principal, ServerOAuth, StaticSecret, TokenExchange, UserOAuth, UserSecret, credential
+from toolwire.auth import (
+    Anonymous,
+    Principal,
+    ServerOAuth,
+    StaticSecret,
+    TokenExchange,
+    UserOAuth,
+    UserSecret,
+    credential,
+)
 from toolwire.auth.vault.links import MAX_TRIES
 from toolwire.auth.vault.records import Owner
+from toolwire.auth.verify.provider_limits import IN_VAIN
 from toolwire.client.handlers import Elicitation
 from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import ServerError
@@ -109,7 +121,6 @@ async def test_a_link_is_used_once_and_ends() -> None:
         assert again.status == 400 and b"is finished" in again.body
         assert (await browser.connect(link)).status == 400
         assert (await Browser(scene, "alice").open(f"{PUBLIC}/connect/{'x' * 43}")).status == 400
-        assert (await Browser(scene, "alice").open(f"{PUBLIC}/connect/")).status == 400
 
 
 async def test_an_old_link_connects_nothing() -> None:
@@ -297,8 +308,6 @@ async def test_links_and_accounts_are_those_of_all_processes() -> None:
 
 
 async def test_callers_who_are_nobody_have_no_account() -> None:
-    from toolwire import Client
-    from toolwire.auth import Anonymous
     from toolwire.client.http_target import HttpTarget
     from toolwire.http1.asgi_pool import AsgiPool
 
@@ -422,6 +431,88 @@ async def test_a_hundred_calls_of_two_users_at_once_never_mix() -> None:
         assert await server.vault.revoke("github", Owner.of(Principal("alice", scene.entrance.url)))
         assert (await alice.call_tool("account")).is_error
         assert text(await bob.call_tool("account")) == "bob"
+
+
+# --- the page of accounts ---
+
+
+def button(page: Answer, name: str, says: str) -> str:
+    """Return what a button carries: in the part of the page about an account, the one with this text."""
+    part = page.body.decode().partition(f"<dt>{name}</dt>")[2].partition("<dt>")[0]
+    found = re.search(rf'name="account"\s+value="([^"]*)">\s*<button>{says}</button>', part)
+    assert found is not None, part
+    return unescape(found[1])
+
+
+async def accounts(browser: Browser) -> Answer:
+    """Sign in to the page of accounts."""
+    return await browser.connect(f"{PUBLIC}/connect/")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_users_connect_and_forget_accounts_before_they_are_asked(front: str) -> None:
+    async with world(front) as scene, scene.client("alice", MODERN) as client, scene.client("bob", MODERN) as other:
+        browser = Browser(scene, "alice")
+        page = await accounts(browser)
+        assert b"not connected" in page.body
+        done = await browser.open(f"{PUBLIC}/connect/", {"account": button(page, "github", "Connect")})
+        assert b"is connected" in done.body
+        assert text(await client.call_tool("account")) == "alice"
+        assert (await other.call_tool("account")).is_error
+        page = await accounts(browser)
+        forget = button(page, "github", "Disconnect")
+        # The buttons are those of this browser.
+        stolen = await Browser(scene, "bob").open(f"{PUBLIC}/connect/", {"account": forget})
+        assert stolen.status == 400
+        for forged in ("", "forged", "a.b.c"):
+            assert (await browser.open(f"{PUBLIC}/connect/", {"account": forged})).status == 400
+        assert text(await client.call_tool("account")) == "alice"
+        page = await browser.open(f"{PUBLIC}/connect/", {"account": forget})
+        assert b"not connected" in page.body
+        assert (await client.call_tool("account")).is_error
+
+
+async def test_operators_alone_see_the_account_of_the_server() -> None:
+    async with world() as scene:
+        kind = ServerOAuth(scene.login.url, client_id="us", client_secret="our-secret", operators=["alice"])
+        scene.app = scene.server(credentials={"github": kind}).http_app(public_url=PUBLIC)
+        assert b"no account that you could connect" in (await accounts(Browser(scene, "bob"))).body
+        browser = Browser(scene, "alice")
+        page = await accounts(browser)
+        assert (
+            b"is connected"
+            in (await browser.open(f"{PUBLIC}/connect/", {"account": button(page, "github", "Connect")})).body
+        )
+        async with scene.client("bob", MODERN) as client:
+            assert text(await client.call_tool("account")) == "alice"
+        await scene.app.stop()
+
+
+async def test_the_page_of_accounts_is_for_users_who_sign_in() -> None:
+    async with world() as scene:
+        browser = Browser(scene, "alice")
+        page = await browser.open(f"{PUBLIC}/connect/")
+        assert page.status == 200 and b"github" not in page.body
+        assert (
+            b"The key is not valid" in (await browser.submit(page, f"{PUBLIC}/connect/", key="wrong-0123456789")).body
+        )
+        app = scene.server().http_app(public_url=PUBLIC, auth=[scene.auth(), Anonymous()])
+        scene.app = app
+        page = await browser.open(f"{PUBLIC}/connect/")
+        nobody = await browser.submit(page, f"{PUBLIC}/connect/", key="wrong-0123456789")
+        assert b"does not know who you are" in nobody.body
+        await app.stop()
+
+
+async def test_strangers_cannot_fill_the_store_with_sign_ins() -> None:
+    async with world("server") as scene:
+        browser = Browser(scene, "alice")
+        page = await browser.open(f"{PUBLIC}/connect/")
+        found = re.search(r'name="page" value="([^"]*)"', page.body.decode())
+        assert found is not None
+        answers = [await browser._here(f"{PUBLIC}/connect/", {"page": unescape(found[1])}) for _ in range(IN_VAIN + 5)]
+        statuses = [each.status for each in answers]
+        assert statuses[0] == 303 and statuses[-1] == 400
 
 
 # --- the token of the caller ---

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from html import unescape
 from typing import Any
 
 import pytest
@@ -264,6 +265,30 @@ async def test_a_token_is_handed_on_where_that_is_configured(scene: Scene) -> No
             assert text(await client.call_tool("whoami")) == expected
     sent = [each for each in scene.sent if both in each.get("authorization", "")]
     assert {each.get("mcp-method") for each in sent} <= {"tools/call", "server/discover"}
+
+
+async def test_an_operator_connects_the_account_of_the_gateway(scene: Scene) -> None:
+    kind = ServerOAuth(
+        token_endpoint=f"{scene.login.url}/token",
+        authorization_endpoint=f"{scene.login.url}/authorize",
+        client_id="us",
+        client_secret="our-secret",
+        operators=["alice"],
+    )
+    async with scene.gateway(kind, MODERN) as gateway:
+        appeared = asyncio.Event()
+        async with scene.client("bob", MODERN) as client:
+            assert await client.list_tools() == []
+            assert gateway.backs["b"].state == "away"
+            gateway.watchers.append(lambda: appeared.set() if gateway.backs["b"].state == "ready" else None)
+            browser = Browser(scene, "alice")
+            browser.account = "the company"
+            page = await browser.connect(f"{PUBLIC}/connect/")
+            found = re.search(r'name="account"\s+value="([^"]*)"', page.body.decode())
+            assert found is not None
+            assert b"is connected" in (await browser.open(f"{PUBLIC}/connect/", {"account": unescape(found[1])})).body
+            await asyncio.wait_for(appeared.wait(), 60)
+            assert text(await client.call_tool("whoami")) == "the company"
 
 
 # --- settings ---

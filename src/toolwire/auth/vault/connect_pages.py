@@ -7,6 +7,8 @@ The steps, each bound to the browser that began it:
    ends here, so that a link which is sent around connects nothing (MCP security best practices, confused deputy; URL
    elicitation, identity verification).
 3. The user signs in at the service, or enters a secret. The link is used up.
+
+At `/connect/` itself, users who sign in see their accounts, connect them before they are asked, and forget them.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ from toolwire.auth.browser import (
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.authorization import Attempt
 from toolwire.auth.principal import Principal
+from toolwire.auth.resource import ASKER
 from toolwire.auth.vault.kinds import UserSecret, checked_secret
-from toolwire.auth.vault.links import LINK_SECONDS, Link, Pending
+from toolwire.auth.vault.links import LINK_SECONDS, AccountForm, Link, PageForm, Pending
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import FewerScopes, Vault
-from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable
 from toolwire.http.body import read_body
 from toolwire.http.responses import HttpRefusal, respond
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
@@ -94,8 +97,9 @@ class ConnectPages:
             elif method == "GET":
                 answer = await self._show(path.removeprefix(ROOT), headers)
             else:
-                body = await read_body(headers, receive, MAX_BODY, BODY_SECONDS)
-                answer = await self._sent(path.removeprefix(ROOT), scope, headers, form_of(body))
+                sent = form_of(await read_body(headers, receive, MAX_BODY, BODY_SECONDS))
+                answer = await self._pressed(headers, sent) if path == ROOT else None
+                answer = answer or await self._sent(path.removeprefix(ROOT), scope, headers, sent)
         except BadPage as error:
             answer = 400, error_page(str(error)), PAGE_HEADERS
         except (InvalidToken, Unavailable, SignInFailed) as error:
@@ -107,24 +111,31 @@ class ConnectPages:
     # --- step 1: the link ---
 
     async def _show(self, identifier: str, headers: Mapping[str, str]) -> PageResponse:
-        link = await self._link(identifier)
         browser, cookie = self._cookie.given(headers)
-        form = self._links.form(link, digest(browser), is_proven=False)
-        name, server = escape(link.name), escape(self._vault.server_name)
+        server = escape(self._vault.server_name)
+        if identifier:
+            link = await self._link(identifier)
+            expires, title = link.expires, "Connect an account"
+            name = escape(link.name)
+            purpose = f"""<p><strong>{server}</strong> wants to use <strong>{name}</strong> in your name.</p>
+<p class="warning">Go on only if you have just asked for this yourself.</p>"""
+        else:
+            expires, title = self._vault.clock() + LINK_SECONDS, "Your accounts"
+            purpose = f"<p>See which accounts <strong>{server}</strong> may use in your name.</p>"
+        form = self._links.write_form(PageForm(identifier, digest(browser), False, expires))
         proof = (
-            "<p>First sign in to this server, as the user who asked for this page.</p>"
+            "<p>First sign in to this server.</p>"
             if self._sign_in is not None
             else "<p>First enter the key with which you use this server.</p>"
             '<p><input type="password" name="key" autocomplete="off" required></p>'
         )
-        body = f"""<p><strong>{server}</strong> wants to use <strong>{name}</strong> in your name.</p>
-<p class="warning">Go on only if you have just asked for this yourself.</p>
+        body = f"""{purpose}
 <form method="post">
 <input type="hidden" name="page" value="{escape(form)}">
 {proof}
 <button>Continue</button>
 </form>"""
-        return 200, page("Connect an account", body), (*PAGE_HEADERS, cookie)
+        return 200, page(title, body), (*PAGE_HEADERS, cookie)
 
     async def _link(self, identifier: str) -> Link:
         link = await self._links.get(identifier)
@@ -137,27 +148,34 @@ class ConnectPages:
     async def _sent(
         self, identifier: str, scope: Scope, headers: Mapping[str, str], sent: Mapping[str, str]
     ) -> PageResponse:
-        form = self._links.read_form(sent.get("page", ""))
+        form = self._links.read_form(sent.get("page", ""), PageForm)
         browser = self._cookie.of(headers)
         if form is None or browser is None or not _same(digest(browser), form.browser) or form.link != identifier:
             raise BadPage("This page is no longer valid, or was opened in another browser")
-        link = await self._link(identifier)
-        if form.is_proven:
+        link = await self._link(identifier) if identifier else None
+        if link is None:
+            _count(scope)
+        elif form.is_proven:
             return await self._take_secret(link, sent.get("secret", ""))
-        if not await self._links.may_try(link):
+        elif not await self._links.may_try(link):
             raise BadPage("This link was tried too often")
         if self._sign_in is not None:
-            return await self._go(link, form.browser, await self._sign_in.begin_sign_in(), is_proven=False)
+            begun = await self._sign_in.begin_sign_in()
+            return await self._go(identifier, form.browser, begun, form.expires, is_proven=False)
         try:
             principal = await self._gate.identify(sent.get("key", ""), scope)
         except HttpRefusal as refusal:
             wrong = refusal.status in (400, 401, 403)
             raise BadPage("The key is not valid here" if wrong else "The key cannot be checked now") from None
+        if link is None:
+            return await self._accounts(Owner.of(principal), form.browser)
         return await self._proven(link, form.browser, principal)
 
-    async def _go(self, link: Link, browser: str, begun: SignInBegun, *, is_proven: bool) -> PageResponse:
+    async def _go(
+        self, link: str, browser: str, begun: SignInBegun, expires: float, *, is_proven: bool
+    ) -> PageResponse:
         """Send the browser away to sign in, and remember why."""
-        await self._links.keep(begun.state, Pending(link.id, browser, is_proven, begun.memory, link.expires))
+        await self._links.keep(begun.state, Pending(link, browser, is_proven, begun.memory, expires))
         return 303, b"", (*NO_STORE, (b"location", begun.url.encode()))
 
     async def _came_back(self, path: str, scope: Scope, headers: Mapping[str, str]) -> PageResponse | None:
@@ -171,24 +189,27 @@ class ConnectPages:
         browser = self._cookie.of(headers)
         if browser is None or not _same(digest(browser), pending.browser):
             raise BadPage("This sign-in was begun in another browser")
-        link = await self._link(pending.link)
-        if path != self._callback(link, is_proven=pending.is_proven):
+        link = await self._link(pending.link) if pending.link else None
+        if path != self._callback(link.name if link is not None and pending.is_proven else None):
             raise BadPage("This answer is for another service")
-        if pending.is_proven:
+        if link is not None and pending.is_proven:
             return await self._connected(link, pending.memory, came)
         assert self._sign_in is not None
         if "code" not in came:
             raise BadPage("You did not sign in, so nothing was connected")
-        return await self._proven(link, pending.browser, await self._sign_in.end_sign_in(pending.memory, came))
+        principal = await self._sign_in.end_sign_in(pending.memory, came)
+        if link is None:
+            return await self._accounts(Owner.of(principal), pending.browser)
+        return await self._proven(link, pending.browser, principal)
 
-    def _callback(self, link: Link, *, is_proven: bool) -> str:
-        """Return the path that a browser comes back to.
+    def _callback(self, name: str | None) -> str:
+        """Return the path that a browser comes back to from a service; None for the sign-in to this server.
 
         RFC 9700 section 4.4.2: each service has one of its own. So a service cannot have the code of another one sent
         to itself, by sending the browser on to that one.
         """
-        if is_proven:
-            return f"{CALLBACK}/{link.name}"
+        if name is not None:
+            return f"{CALLBACK}/{name}"
         return CALLBACK if self._sign_in is None else self._sign_in.callback
 
     async def _proven(self, link: Link, browser: str, principal: Principal) -> PageResponse:
@@ -196,12 +217,16 @@ class ConnectPages:
         if not _same(Owner.of(principal).id, link.owner.id):
             log.warning("a link for %r was opened by somebody else; nothing was connected", link.name)
             raise BadPage("You are not the user who asked for this page, so nothing was connected")
+        return await self._proceed(link, browser)
+
+    async def _proceed(self, link: Link, browser: str) -> PageResponse:
+        """Go on with a user who is the owner of a link."""
         if isinstance(self._vault.kind(link.name), UserSecret):
             return self._ask_secret(link, browser)
-        redirect_uri = f"{self._public_url}{quote(self._callback(link, is_proven=True))}"
+        redirect_uri = f"{self._public_url}{quote(self._callback(link.name))}"
         attempt = await self._vault.begin(link.name, redirect_uri, link.scopes)
         begun = SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
-        return await self._go(link, browser, begun, is_proven=True)
+        return await self._go(link.id, browser, begun, link.expires, is_proven=True)
 
     # --- step 3: the account ---
 
@@ -217,7 +242,7 @@ class ConnectPages:
     def _ask_secret(self, link: Link, browser: str) -> PageResponse:
         kind = self._vault.kind(link.name)
         hint = kind.hint if isinstance(kind, UserSecret) else ""
-        form = self._links.form(link, browser, is_proven=True)
+        form = self._links.write_form(PageForm(link.id, browser, True, link.expires))
         body = f"""<p>Enter your key for <strong>{escape(link.name)}</strong>. {escape(hint)}</p>
 <form method="post" action="{escape(f"{self._public_url}{ROOT}{link.id}")}">
 <input type="hidden" name="page" value="{escape(form)}">
@@ -241,6 +266,50 @@ class ConnectPages:
         log.info("an account for %r was connected", link.name)
         done = "is connected. Close this page, and go back to the application."
         return 200, page("Connected", f"<p><strong>{escape(link.name)}</strong> {done}</p>"), PAGE_HEADERS
+
+    # --- the accounts of a user ---
+
+    async def _accounts(self, owner: Owner, browser: str) -> PageResponse:
+        """Show a user which accounts there are, and which could be."""
+        if owner.id in self._vault.nobodies:
+            raise BadPage("You have no accounts here: the server does not know who you are")
+        rows = [
+            self._row(name, owner, browser, is_connected=is_connected)
+            for name, is_connected in await self._vault.accounts(owner)
+        ]
+        body = "".join(rows) or "<p>There is no account that you could connect.</p>"
+        return 200, page("Your accounts", body), PAGE_HEADERS
+
+    def _row(self, name: str, owner: Owner, browser: str, *, is_connected: bool) -> str:
+        expires = self._vault.clock() + LINK_SECONDS
+        buttons = [(True, "Connect again" if is_connected else "Connect")]
+        if is_connected:
+            buttons.append((False, "Disconnect"))
+        forms = "".join(
+            f"""<form method="post" action="{escape(f"{self._public_url}{ROOT}")}">
+<input type="hidden" name="account"
+ value="{escape(self._links.write_form(AccountForm(owner, name, connects, browser, expires)))}">
+<button>{text}</button></form>"""
+            for connects, text in buttons
+        )
+        state = "connected" if is_connected else "not connected"
+        return f"<dl><dt>{escape(name)}</dt><dd>{state}</dd></dl>{forms}"
+
+    async def _pressed(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> PageResponse | None:
+        """Do what a button on the page of accounts says; return None where no button was pressed."""
+        if "account" not in sent:
+            return None
+        form = self._links.read_form(sent["account"], AccountForm)
+        browser = self._cookie.of(headers)
+        if form is None or browser is None or not _same(digest(browser), form.browser) or form.name not in self._vault:
+            raise BadPage("This page is no longer valid, or was opened in another browser")
+        if not form.connects:
+            await self._vault.revoke(form.name, self._vault.holder(form.name, form.owner))
+            return await self._accounts(form.owner, form.browser)
+        link = await self._link(await self._links.open(form.owner, form.name, ()))
+        if not await self._links.may_try(link):
+            raise BadPage("This link was tried too often")
+        return await self._proceed(link, form.browser)
 
 
 class ServerSignIn:
@@ -271,6 +340,14 @@ class ServerSignIn:
 
 def _same(first: str, second: str) -> bool:
     return hmac.compare_digest(first.encode(), second.encode())
+
+
+def _count(scope: Scope) -> None:
+    """Limit how often somebody whom nobody asked may begin to sign in: each attempt takes room in the store."""
+    asker: Asker | None = scope.get(ASKER)
+    if asker is not None:
+        asker.check()
+        asker.count_in_vain()
 
 
 def _told(error: Exception) -> str:

@@ -45,6 +45,7 @@ class Pending(Struct, frozen=True):
     """A sign-in that began at a link, until the browser comes back."""
 
     link: str
+    """The id of the link; empty for a user who wants to see their accounts."""
     browser: str
     """A digest of the cookie of the browser."""
     is_proven: bool
@@ -60,6 +61,7 @@ class PageForm(Struct, frozen=True):
     """A form on a page, bound to its link and to the browser that it was shown to."""
 
     link: str
+    """The id of the link; empty on the page of a user's accounts."""
     browser: str
     is_proven: bool
     expires: float
@@ -68,7 +70,18 @@ class PageForm(Struct, frozen=True):
         return repr_without(self, "link")
 
 
-T = TypeVar("T", Link, Pending, PageForm)
+class AccountForm(Struct, frozen=True):
+    """A button on the page of a user's accounts, bound to the user and to the browser."""
+
+    owner: Owner
+    name: str
+    connects: bool
+    """True to connect an account, False to forget it."""
+    browser: str
+    expires: float
+
+
+T = TypeVar("T", Link, Pending, PageForm, AccountForm)
 
 
 class Links:
@@ -125,12 +138,13 @@ class Links:
 
     # --- forms ---
 
-    def form(self, link: Link, browser: str, *, is_proven: bool) -> str:
+    def write_form(self, form: PageForm | AccountForm) -> str:
         """Return the text that a form carries."""
-        return self._sealed(PageForm(link.id, browser, is_proven, link.expires), "").decode()
+        return self._sealed(form, "").decode()
 
-    def read_form(self, text: str) -> PageForm | None:
-        return self._opened(text.encode(), "", PageForm)
+    def read_form(self, text: str, kind: type[T]) -> T | None:
+        """Return the form that carries a text; None for another kind of form, or one that is too old."""
+        return self._opened(text.encode(), "", kind)
 
     # --- sealing ---
 

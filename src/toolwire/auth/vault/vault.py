@@ -542,6 +542,17 @@ class Vault:
 
     # --- what an operator does ---
 
+    async def accounts(self, owner: Owner) -> list[tuple[str, bool]]:
+        """Return the names of the accounts that a user may connect, and whether each is connected."""
+        found: list[tuple[str, bool]] = []
+        for name, kind in self._kinds.items():
+            own = isinstance(kind, UserOAuth | UserSecret)
+            operated = isinstance(kind, ServerOAuth) and owner.subject in kind.operators
+            if own or operated:
+                record = await self.records.get(self._key(name, kind, self.holder(name, owner)))
+                found.append((name, record is not None))
+        return found
+
     async def revoke(self, name: str, owner: Owner) -> bool:
         """Forget the account of an owner, in all processes, and tell its provider; return whether there was one."""
         kind = self.kind(name)
