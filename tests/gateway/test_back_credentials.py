@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,14 +293,66 @@ async def test_an_operator_connects_the_account_of_the_gateway(scene: Scene) -> 
             assert text(await client.call_tool("whoami")) == "the company"
 
 
+# --- commands ---
+
+
+COMMAND = """
+import os
+from toolwire import Server
+
+server = Server("child")
+
+@server.tool
+async def whoami() -> str:
+    return f"{os.environ.get('ACCOUNT', 'nobody')} {os.getpid()}"
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize("back", ERAS)
+async def test_a_command_has_a_process_for_each_account(scene: Scene, back: str, tmp_path: Path) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(COMMAND)
+    auth = ResourceServer(scene.entrance_verify, authorization_servers=[scene.entrance.url])
+    gateway = Gateway("front", auth=auth, secret=SECRET)
+    gateway.add(
+        "b",
+        [sys.executable, str(script)],
+        prefix="",
+        revision=back,
+        credentials=UserSecret(),
+        credential_variable="ACCOUNT",
+    )
+    for user in ("alice", "bob"):
+        await gateway.vault.store("b", Owner.of(Principal(user, scene.entrance.url)), f"{user}-secret")
+    scene.app = gateway.http_app(public_url=PUBLIC)
+    seen: dict[str, set[str]] = {}
+    async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+        calls = [each.call_tool("whoami") for _ in range(5) for each in (alice, bob)]
+        found = [text(each).split(" ") for each in await asyncio.gather(*calls)]
+        assert [each[0] for each in found] == ["alice-secret", "bob-secret"] * 5
+        for secret, process in found:
+            seen.setdefault(secret, set()).add(process)
+        assert not seen["alice-secret"] & seen["bob-secret"], "no process has seen two accounts"
+        # Another secret is another process.
+        await gateway.vault.store("b", Owner.of(Principal("alice", scene.entrance.url)), "new-secret")
+        secret, process = text(await alice.call_tool("whoami")).split(" ")
+        assert secret == "new-secret" and process not in seen["alice-secret"]
+    await scene.app.stop()
+
+
 # --- settings ---
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
     gateway = Gateway("front", secret=SECRET)
     url = "https://back.example/mcp"
-    with pytest.raises(ServerError, match="reached by URL"):
-        gateway.add("a", Server("a"), credentials=UserSecret())
+    for target, variable in ((Server("a"), None), (Server("a"), "TOKEN"), (["command"], None), (url, "TOKEN")):
+        with pytest.raises(ServerError, match="for a URL, or for a command"):
+            gateway.add("a", target, credentials=UserSecret(), credential_variable=variable)
+    with pytest.raises(ServerError, match="no name of an environment variable"):
+        gateway.add("a", ["command"], credentials=UserSecret(), credential_variable="A=B")
     with pytest.raises(ServerError, match="auth= or credentials="):
         gateway.add("a", url, auth="token", credentials=UserSecret())
     with pytest.raises(ServerError, match="list_credentials="):

@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
@@ -129,6 +130,13 @@ class CommandTarget(Target):
         self._cwd = cwd
         self._file = file
         self._inherit_env = inherit_env
+        self._secrets: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+
+    def with_secrets(self, secrets: Callable[[], Awaitable[Mapping[str, str]]]) -> CommandTarget:
+        """Return the same command, whose process gets further variables, which are asked for when it is started."""
+        made = copy(self)
+        made._secrets = secrets
+        return made
 
     @property
     def address(self) -> str:
@@ -148,8 +156,11 @@ class CommandTarget(Target):
         # Imported here because a client of a server in this process starts no other process.
         from toolwire.wire.subprocess import ProcessChannel
 
+        env = self._env
+        if self._secrets is not None:
+            env = {**(env or {}), **await self._secrets()}
         channel = await ProcessChannel.spawn(
-            self.command, env=self._env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=self.on_stderr
+            self.command, env=env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=self.on_stderr
         )
         return _ProcessLink(channel, self.label)
 

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from toolwire.auth.contract import Auth
-from toolwire.client.http_target import HttpTarget
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOpener, Resumption, relay_opener
@@ -126,14 +124,10 @@ class BackConnections:
         self,
         capabilities: Mapping[str, Any],
         changed: Callable[[str | None, str | None], None],
-        auth: Auth | None = None,
+        target: Target | None = None,
     ) -> RelayOpener:
-        target = self.target
-        if auth is not None:
-            assert isinstance(target, HttpTarget)
-            target = target.signed_by(auth)
         return relay_opener(
-            target,
+            target or self.target,
             self._identity,
             capabilities,
             changed=changed,
@@ -146,9 +140,9 @@ class BackConnections:
         """Return the shared connection; open it if it is not open."""
         return cast("RelayConnection", await self.shared.live())
 
-    async def signed(self, owner: str, auth: Auth) -> RelayConnection:
-        """Return the connection whose requests one owner's credential signs: all calls of a modern server."""
-        return await self.of(Conversation(owner, SIGNED, b""), EVERYTHING, auth=auth)
+    async def signed(self, owner: str, target: Target) -> RelayConnection:
+        """Return the connection with one owner's credential, over which all calls of a modern server go."""
+        return await self.of(Conversation(owner, SIGNED, b""), EVERYTHING, target=target)
 
     async def of(
         self,
@@ -157,14 +151,14 @@ class BackConnections:
         *,
         alone: bool = False,
         session: BackSession | None = None,
-        auth: Auth | None = None,
+        target: Target | None = None,
     ) -> RelayConnection:
         """Return the connection of a conversation with a legacy server.
 
         `alone`: the messages of the server have to belong to this call and no other. Where they all come in one stream,
         the call gets a connection for itself, until `free`. `session` is the one that the conversation has at the
-        server already, in this process or in another. `auth` signs the requests of the conversation, whose credential
-        it is.
+        server already, in this process or in another. `target` is the place of the server with the credential of
+        the conversation.
         """
         loop = asyncio.get_running_loop()
         alone = alone and self._has_one_stream()
@@ -174,7 +168,7 @@ class BackConnections:
         if lane is None:
             self._make_room(conversation.client)
             # Some servers tell of a change only in the conversation that made it.
-            lane = _Lane(self._opener(capabilities, self._changed, auth), loop.time())
+            lane = _Lane(self._opener(capabilities, self._changed, target), loop.time())
         # At the end: the first one is the one that was used longest ago.
         self._lanes[conversation] = lane
         lane.used = loop.time()

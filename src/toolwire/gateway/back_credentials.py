@@ -8,6 +8,8 @@ token, to a question to connect an account, or to an error that names the server
 from __future__ import annotations
 
 import asyncio
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from typing import Any, Final
@@ -21,7 +23,8 @@ from toolwire.auth.vault.kinds import Kind, NoCredential, Provider
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.http_target import HttpTarget
-from toolwire.client.target import Target
+from toolwire.client.target import Target, fingerprint
+from toolwire.client.targets import CommandTarget
 from toolwire.gateway.names import credential_names
 from toolwire.protocol.errors import ServerError, ToolwireError, Unreachable
 from toolwire.server.call import Call
@@ -31,6 +34,7 @@ from toolwire.server.credentials import asker_of, connect_error, credential_for
 FRESH_SECONDS: Final = 1.0
 #: How often one request is sent again because the server refused its token.
 MAX_REFUSALS: Final = 2
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 
 
 class _Sent(Struct):
@@ -99,60 +103,124 @@ class OwnerAuth:
         return status == 401 and (await self._obtain(credential.token)).token != credential.token
 
 
-class BackCredentials:
+class BackCredentials(ABC):
     """The credentials of the callers of a gateway at one server."""
 
-    def __init__(self, vault: Vault, name: str, url: str) -> None:
+    def __init__(self, vault: Vault, name: str) -> None:
         self._vault = vault
         self._name = name
-        self._url = url
-        self._signers: WeakValueDictionary[str, OwnerAuth] = WeakValueDictionary()
 
-    async def signer(self, call: Call) -> tuple[str, OwnerAuth]:
-        """Return the owner of the account for a call, and the object that signs requests for it.
+    async def place_for(self, call: Call) -> tuple[str, Target]:
+        """Return a text for the account of a call, and the place of the server for it.
 
-        Raise `UrlRequired` or `ToolError` where the caller has to connect an account first.
+        Calls with the same text share connections. Raise `UrlRequired` or `ToolError` where the caller has to connect
+        an account first.
         """
-        credential = await credential_for(call, self._vault, self._name)
-        asker = asker_of(call, self._vault)
-        signer = self._signers.get(credential.owner)
-        if signer is None:
-            signer = self._signers[credential.owner] = OwnerAuth(self._vault, self._name, self._url, asker)
-        signer.use(asker, credential)
-        return credential.owner, signer
+        return self._place(await credential_for(call, self._vault, self._name), asker_of(call, self._vault))
+
+    @abstractmethod
+    def _place(self, credential: Credential, asker: Asker) -> tuple[str, Target]: ...
 
     async def connect_error(self, call: Call, missing: NotConnected) -> ToolwireError:
         """Return the error that asks a caller to connect the account again, because the server refused it."""
         return await connect_error(call, self._vault, missing)
 
 
+class SignedRequests(BackCredentials):
+    """Credentials that every request to a server carries, by HTTP."""
+
+    def __init__(self, vault: Vault, name: str, place: HttpTarget) -> None:
+        super().__init__(vault, name)
+        self._place_of_server = place
+        self._places: WeakValueDictionary[str, HttpTarget] = WeakValueDictionary()
+        self._signers: WeakKeyDictionary[HttpTarget, OwnerAuth] = WeakKeyDictionary()
+
+    def _place(self, credential: Credential, asker: Asker) -> tuple[str, Target]:
+        place = self._places.get(credential.owner)
+        if place is None:
+            server = self._place_of_server
+            auth = OwnerAuth(self._vault, self._name, server.url, asker)
+            place = self._places[credential.owner] = server.signed_by(auth)
+            self._signers[place] = auth
+        self._signers[place].use(asker, credential)
+        return credential.owner, place
+
+
+class SecretVariables(BackCredentials):
+    """Credentials that a command finds in its environment: each account has processes of its own."""
+
+    def __init__(self, vault: Vault, name: str, place: CommandTarget, variable: str) -> None:
+        super().__init__(vault, name)
+        self._command = place
+        self._variable = variable
+
+    def _place(self, credential: Credential, asker: Asker) -> tuple[str, Target]:
+        async def secrets() -> Mapping[str, str]:
+            return _variables(self._variable, credential)
+
+        # A process keeps the secret that it was started with. So a new secret is another process.
+        return f"{credential.owner}:{fingerprint(credential.token)}", self._command.with_secrets(secrets)
+
+
 def signed_place(
-    vault: Vault, name: str, place: Target, kind: Kind | None, lists: Kind | None
+    vault: Vault, name: str, place: Target, kind: Kind | None, lists: Kind | None, variable: str | None
 ) -> tuple[Target, BackCredentials | None]:
     """Return the place of a server with the credential of the gateway, and the credentials of callers if they differ.
 
-    Lists, and changes of them, belong to no caller. So an account of a caller never reads them.
+    Lists, and changes of them, belong to no caller. So an account of a caller never reads them. `variable` is where a
+    command finds the secret.
     """
-    if not isinstance(place, HttpTarget):
-        raise ServerError(f"credentials= is for servers that are reached by URL, and {name!r} is not")
+    if isinstance(place, CommandTarget) is (variable is None) or not isinstance(place, CommandTarget | HttpTarget):
+        raise ServerError(
+            f"credentials= of {name!r} is for a URL, or for a command that finds the secret in credential_variable="
+        )
+    if variable is not None and _VARIABLE.fullmatch(variable) is None:
+        raise ServerError(f"{variable[:100]!r} is no name of an environment variable")
     of_calls, of_lists = credential_names(name)
     kind = NoCredential() if kind is None else kind
     if lists is not None and (lists.is_per_user or not kind.is_per_user):
         raise ServerError(
             f"list_credentials= of {name!r} is an account of the gateway, beside credentials= with accounts of callers"
         )
-    vault.add(of_calls, _for(kind, place.url))
+    vault.add(of_calls, _for(kind, place))
     if not kind.is_per_user:
-        return place.signed_by(OwnerAuth(vault, of_calls, place.url, Asker(None))), None
-    vault.add(of_lists, _for(NoCredential() if lists is None else lists, place.url))
-    for_lists = place.signed_by(OwnerAuth(vault, of_lists, place.url, Asker(None)))
-    return for_lists, BackCredentials(vault, of_calls, place.url)
+        return _own(vault, of_calls, place, variable), None
+    vault.add(of_lists, _for(NoCredential() if lists is None else lists, place))
+    of_callers = (
+        SignedRequests(vault, of_calls, place)
+        if isinstance(place, HttpTarget)
+        else SecretVariables(vault, of_calls, place, variable or "")
+    )
+    return _own(vault, of_lists, place, variable), of_callers
 
 
-def _for(kind: Kind, url: str) -> Kind:
+def _own(vault: Vault, name: str, place: HttpTarget | CommandTarget, variable: str | None) -> Target:
+    """Return the place of a server with a credential of the gateway itself."""
+    nobody = Asker(None)
+    if isinstance(place, HttpTarget):
+        return place.signed_by(OwnerAuth(vault, name, place.url, nobody))
+
+    async def secrets() -> Mapping[str, str]:
+        try:
+            return _variables(variable or "", await vault.obtain(name, nobody))
+        except Unavailable as error:
+            raise Unreachable(str(error)) from None
+
+    return place.with_secrets(secrets)
+
+
+def _variables(variable: str, credential: Credential) -> dict[str, str]:
+    if credential.is_bound:
+        raise Unreachable("A token that is bound to a key is of no use in an environment variable")
+    return {variable: credential.token} if credential.token else {}
+
+
+def _for(kind: Kind, place: Target) -> Kind:
     """Return a kind whose tokens are for the server at a URL (RFC 8707), unless it names another resource."""
-    if not isinstance(kind, Provider) or kind.resource is not None or kind.token_endpoint is not None:
+    if not isinstance(kind, Provider) or not isinstance(place, HttpTarget):
+        return kind
+    if kind.resource is not None or kind.token_endpoint is not None:
         return kind
     named = copy(kind)
-    named.resource = url
+    named.resource = place.url
     return named

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from toolwire._version import __version__
-from toolwire.auth.contract import Auth
 from toolwire.client.reconnect import Connector, may_repeat
 from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import waited
@@ -144,7 +143,7 @@ class _MemberConnections(BackConnections):
         *,
         alone: bool = False,
         session: BackSession | None = None,
-        auth: Auth | None = None,
+        target: Target | None = None,
     ) -> RelayConnection:
         return await self.shared_connection()
 

@@ -90,6 +90,7 @@ class Gateway(Server):
         proxy: str | None = None,
         credentials: Kind | None = None,
         list_credentials: Kind | None = None,
+        credential_variable: str | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -99,9 +100,10 @@ class Gateway(Server):
         lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
         may keep it. `env`, `cwd` and `inherit_env` are
         for a command or a file, `headers`, `auth`, `tls` and `proxy` for a URL, as those of a `Client`. `credentials`
-        says whose account acts at a server that is reached by URL. With an account of each caller, lists are read with
-        `list_credentials`, or without any. Without a target, `add` adds a component of this server itself, as that of
-        every server does.
+        says whose account acts at the server. With an account of each caller, lists are read with `list_credentials`,
+        or without any. A command finds the secret in the environment variable `credential_variable`; each account has
+        processes of its own. Without a target, `add` adds a component of this server itself, as that of every server
+        does.
         """
         if target is None:
             return super().add(name)
@@ -130,7 +132,7 @@ class Gateway(Server):
             # Here, because most gateways have no credentials.
             from toolwire.gateway.back_credentials import signed_place
 
-            place, signing = signed_place(self.vault, name, place, credentials, list_credentials)
+            place, signing = signed_place(self.vault, name, place, credentials, list_credentials, credential_variable)
         back = RemoteServer(
             name,
             place,

@@ -88,7 +88,8 @@ from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
-    from toolwire.gateway.back_credentials import BackCredentials, OwnerAuth
+    from toolwire.client.target import Target
+    from toolwire.gateway.back_credentials import BackCredentials
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -262,14 +263,14 @@ class Relay:
         return shared.modern
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
-        owner, auth = "", None
+        owner, target = "", None
         if self.credentials is None:
             shared = cast("RelayConnection | None", self.connections.shared.connection)
             if shared is None or shared.ended:
                 shared = await self.connections.shared_connection()
         else:
-            owner, auth = await self.credentials.signer(call)
-            shared = await self.connections.signed(owner, auth)
+            owner, target = await self.credentials.place_for(call)
+            shared = await self.connections.signed(owner, target)
         if shared.modern:
             return shared
         if call.request.modern and about is None and self.owns_state(call):
@@ -283,14 +284,14 @@ class Relay:
             made = about.conversation
             if made.credential != owner:
                 raise Unreachable("the task belongs to another account")
-            return await self.connections.of(made, msgspec.json.decode(made.capabilities), auth=auth)
+            return await self.connections.of(made, msgspec.json.decode(made.capabilities), target=target)
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
         front = call.outlet.connection
         if not call.request.modern and isinstance(front, SessionConnection):
-            return await self._joined(call, front, conversation, capabilities, auth)
+            return await self._joined(call, front, conversation, capabilities, target)
         alone = call.request.modern and is_told and about is None
-        return await self.connections.of(conversation, capabilities, alone=alone, auth=auth)
+        return await self.connections.of(conversation, capabilities, alone=alone, target=target)
 
     async def _joined(
         self,
@@ -298,11 +299,11 @@ class Relay:
         front: SessionConnection,
         conversation: Conversation,
         capabilities: Mapping[str, Any],
-        auth: OwnerAuth | None,
+        target: Target | None,
     ) -> RelayConnection:
         """Return the connection of a legacy client over HTTP: all processes use one session at the server."""
         known = front.record.backs.get(self.key)
-        connection = await self.connections.of(conversation, capabilities, session=known, auth=auth)
+        connection = await self.connections.of(conversation, capabilities, session=known, target=target)
         own = connection.session_id
         if own is None:
             return connection
@@ -318,7 +319,7 @@ class Relay:
             return connection
         if holds is opened:
             return connection
-        return await self.connections.of(conversation, capabilities, session=holds, auth=auth)
+        return await self.connections.of(conversation, capabilities, session=holds, target=target)
 
     # --- one request, with its rounds ---
 
