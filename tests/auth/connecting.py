@@ -192,9 +192,12 @@ class World:
 
     @asynccontextmanager
     async def client(
-        self, user: str, revision: str, browser: Browser | None = None, app: Any = None
+        self, user: str, revision: str, browser: Browser | None = None, app: Any = None, form: str | None = None
     ) -> AsyncIterator[Client]:
-        """Yield a client of a user. With a browser, it opens the addresses that it is asked to open."""
+        """Yield a client of a user. With a browser, it opens the addresses that it is asked to open.
+
+        `form` is what it answers to a question for a text.
+        """
 
         async def opened(message: str, params: Any) -> bool:
             self.links.append(params.url)
@@ -205,6 +208,8 @@ class World:
         pool = AsgiPool(app or self.app)
         target = HttpTarget(f"{PUBLIC}/mcp", auth=await self.token(user), pool=pool)
         elicit = None if browser is None else Elicitation(url=opened)
+        if form is not None:
+            elicit = Elicitation(form=lambda message, params: {"value": form})
         async with Client(target, revision=revision, elicit=elicit) as client:
             yield client
         await pool.close()

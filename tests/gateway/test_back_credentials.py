@@ -75,6 +75,17 @@ class Scene(World):
             self.counts.setdefault(key, []).append(ctx.principal.subject)
             return " ".join(sorted(set(self.counts[key])))
 
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            assert ctx.principal is not None
+            answer = await ctx.elicit("Who are you?", str)
+            return f"{ctx.principal.subject} says {answer.data}"
+
+        @server.tool(task="optional")
+        async def later(ctx: Context) -> str:
+            assert ctx.principal is not None
+            return f"{ctx.principal.subject}, later"
+
         return server
 
     counts: dict[str, list[str]]
@@ -183,7 +194,7 @@ async def test_each_caller_acts_with_the_own_account(scene: Scene, front: str, b
             browser.account = f"{user}@github"
             # The client is asked to open the page, and the call goes on by itself.
             async with scene.client(user, front, browser) as client:
-                assert [tool.name for tool in await client.list_tools()] == ["count", "whoami"]
+                assert [tool.name for tool in await client.list_tools()] == ["ask", "count", "later", "whoami"]
                 assert text(await client.call_tool("whoami")) == f"{user}@github"
         async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
             calls = [each.call_tool(tool) for _ in range(10) for each in (alice, bob) for tool in ("whoami", "count")]
@@ -221,6 +232,30 @@ async def test_a_refusal_of_the_server_is_none_of_the_gateway(scene: Scene, fron
         assert await gateway.vault.revoke("b", Owner.of(Principal("alice", scene.entrance.url)))
         async with scene.client("alice", front) as client:
             assert "Connect your account for 'b' first" in text(await client.call_tool("whoami"))
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_questions_are_asked_of_the_caller_whose_account_it_is(scene: Scene, front: str, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back, list_credentials=scene.lister()):
+        for user in ("alice", "bob"):
+            async with scene.client(user, front, Browser(scene, user)) as client:
+                assert text(await client.call_tool("whoami")) == user
+        async with scene.client("alice", front, form="alice") as alice, scene.client("bob", front, form="bob") as bob:
+            calls = [each.call_tool("ask") for _ in range(3) for each in (alice, bob)]
+            assert [text(each) for each in await asyncio.gather(*calls)] == ["alice says alice", "bob says bob"] * 3
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_tasks_run_with_the_account_of_their_caller(scene: Scene, front: str, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back, list_credentials=scene.lister()):
+        for user in ("alice", "bob"):
+            async with scene.client(user, front, Browser(scene, user)) as client:
+                assert text(await client.call_tool("whoami")) == user
+        async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
+            handles = [await each.call_tool_as_task("later") for each in (alice, bob, alice, bob)]
+            assert [text(await each.wait()) for each in handles] == ["alice, later", "bob, later"] * 2
 
 
 async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(scene: Scene) -> None:
