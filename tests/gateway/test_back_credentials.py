@@ -328,6 +328,17 @@ async def test_an_operator_connects_the_account_of_the_gateway(scene: Scene) -> 
             assert text(await client.call_tool("whoami")) == "the company"
 
 
+async def test_a_server_that_is_added_while_the_gateway_runs_has_accounts_too(scene: Scene) -> None:
+    async with scene.gateway(None, MODERN) as gateway, scene.client("alice", MODERN, Browser(scene, "alice")) as client:
+        assert await client.list_tools() == []
+        appeared = asyncio.Event()
+        gateway.watchers.append(lambda: appeared.set() if gateway.backs["c"].state == "ready" else None)
+        place = gateway._backs["b"][0].back_connections.target
+        gateway.add("c", place, credentials=scene.per_user(), list_credentials=scene.lister())
+        await asyncio.wait_for(appeared.wait(), 60)
+        assert text(await client.call_tool("c_whoami")) == "alice"
+
+
 # --- commands ---
 
 

@@ -162,9 +162,14 @@ class Gate:
                     raise
         return await self.admit(asked, {"authorization": f"Bearer {token}"})
 
-    def add_pages(self, pages: ResourcePages) -> None:
-        """Serve these pages before all others."""
-        self._pages.insert(0, pages)
+    def add_pages(self, make: Callable[[Gate, ResourceServer, ResourcePages | None, str, str], ResourcePages]) -> None:
+        """Serve further pages before all others, where the address for browsers is known.
+
+        `make` gets the gate, its server, the pages of the server, the address, and the path of the endpoint.
+        """
+        if self._public is not None:
+            own = self._pages[-1] if self._pages else None
+            self._pages.insert(0, make(self, self._server, own, self._public, self._path))
 
     def _asker(self, scope: Scope) -> FromAddress | None:
         """Return the address that is charged for questions to a provider about this request."""

@@ -153,8 +153,6 @@ class Server(Registering, Serving):
             cache=cache or Cache(),
             debug=debug,
         )
-        for key, kind in (credentials or {}).items():
-            self.vault.add(key, kind)
         self.catalog.listeners.append(self._changed)
         if policy is not None:
             self.catalog.guarded = True
@@ -171,6 +169,8 @@ class Server(Registering, Serving):
         self.catalog.mount_listeners.append(life.mounts_changed)
         self._direct = Direct()
         super().__init__()
+        for key, kind in (credentials or {}).items():
+            self.vault.add(key, kind)
         for each in all_of(middleware):
             self.kernel.use(each)
         self._register_all(tools, resources, templates, prompts, completions, directory)
@@ -189,6 +189,7 @@ class Server(Registering, Serving):
             self._vault = Vault(self.stores.kv, self._secrets, server_name=self.name)
             if not self._has_secret:
                 log.warning("there is no secret=: after a restart, users have to connect their accounts again")
+            self._open_accounts(self._vault)
         return self._vault
 
     def vault_with(self, credential: str) -> Vault | None:

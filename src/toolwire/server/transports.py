@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
+from weakref import WeakSet
 
 from msgspec import UNSET
 
@@ -27,6 +28,7 @@ from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
 
 if TYPE_CHECKING:
+    from toolwire.auth.authentication import Gate
     from toolwire.auth.vault.vault import Vault
     from toolwire.http.asgi import HttpApp
     from toolwire.server.metrics import Metrics
@@ -56,6 +58,8 @@ class Serving:
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
         self._link: BusLink | None = None
+        self._gates: WeakSet[Gate] = WeakSet()
+        """The gates of applications that were made before the server had a vault."""
 
     @property
     def active(self) -> bool:
@@ -187,12 +191,12 @@ class Serving:
             return None
         from toolwire.auth.authentication import Gate, make_gate
 
-        make: Callable[..., Gate] = Gate
+        make: Callable[..., Any] = Gate
         if self._vault is not None:
             from toolwire.auth.vault.gate import VaultGate
 
             make = partial(VaultGate, vault=self._vault)
-        return make_gate(
+        gate = make_gate(
             auth,
             name=self.name,
             path=path,
@@ -204,6 +208,17 @@ class Serving:
             share=self.limits.share,
             make=make,
         )
+        if gate is not None and self._vault is None:
+            self._gates.add(gate)
+        return gate
+
+    def _open_accounts(self, vault: Vault) -> None:
+        """Let users connect accounts on the applications that were made before the server got credentials."""
+        from toolwire.auth.vault.gate import open_accounts
+
+        for gate in tuple(self._gates):
+            open_accounts(gate, vault)
+        self._gates.clear()
 
     def _bus_link(self) -> BusLink:
         """Return the one link of this server to the bus, however many applications it has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from toolwire.auth.authentication import Gate
@@ -23,27 +24,15 @@ from toolwire.http1.asgi_types import Scope
 class VaultGate(Gate):
     """A gate that leaves the token of a caller where the vault finds it."""
 
-    def __init__(
-        self,
-        server: ResourceServer,
-        *,
-        vault: Vault,
-        path: str,
-        public_url: str | None,
-        pages: ResourcePages | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(server, path=path, public_url=public_url, pages=pages, **options)
+    def __init__(self, server: ResourceServer, *, vault: Vault, **options: Any) -> None:
+        super().__init__(server, **options)
         self._vault = vault
         verifiers = list(each_of(server.verifier))
         self._keys = [each for each in verifiers if isinstance(each, ApiKeys)]
         inner = getattr(server.verifier, "subject_token", None)
         self._inner = inner
         """Returns the token inside a token of an `OAuthProxy`; None where tokens are those of the provider."""
-        if self.nobody is not None:
-            vault.nobodies.add(Owner.of(self.nobody).id)
-        if public_url is not None:
-            self.add_pages(connect_pages(vault, self, server, pages, public_url=public_url, path=path))
+        open_accounts(self, vault)
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
         token = self._bearer_token(headers) if self._vault.needs_subject_tokens else None
@@ -66,14 +55,15 @@ class VaultGate(Gate):
         return found
 
 
+def open_accounts(gate: Gate, vault: Vault) -> None:
+    """Let the users of a gate connect accounts. A gate that was made before the vault keeps no tokens for exchanges."""
+    if gate.nobody is not None:
+        vault.nobodies.add(Owner.of(gate.nobody).id)
+    gate.add_pages(partial(connect_pages, vault))
+
+
 def connect_pages(
-    vault: Vault,
-    gate: Gate,
-    server: ResourceServer,
-    pages: ResourcePages | None,
-    *,
-    public_url: str,
-    path: str,
+    vault: Vault, gate: Gate, server: ResourceServer, pages: ResourcePages | None, public_url: str, path: str
 ) -> ConnectPages:
     """Return the pages on which users connect accounts; they sign in there in the way of the server's callers."""
     public_url = public_url.rstrip("/")
