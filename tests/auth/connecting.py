@@ -145,11 +145,11 @@ class World:
         """The addresses that users were asked to open."""
         self.tokens: dict[str, str] = {}
 
-    def auth(self) -> Any:
+    def auth(self, **options: Any) -> Any:
         if self.front == "keys":
             return ApiKeys({f"the-key-of-{user}-0123456789": user for user in ("alice", "bob")})
         if self.front == "server":
-            return ResourceServer(self.entrance.verify, authorization_servers=[self.entrance.url])
+            return ResourceServer(self.entrance.verify, authorization_servers=[self.entrance.url], **options)
         upstream = Upstream(
             authorize_url="https://google.example/authorize",
             token_url="https://google.example/token",
@@ -157,7 +157,7 @@ class World:
             client_secret="our-secret",
             fetch=self.google.fetch,
         )
-        return OAuthProxy(self.google, upstream, scopes=["openid"])
+        return OAuthProxy(self.google, upstream, scopes=["openid"], **options)
 
     def server(self, stores: Stores | None = None, **options: Any) -> Server:
         kinds = {"github": UserOAuth(self.login.url, client_id="us", client_secret="our-secret", scopes=["repo"])}

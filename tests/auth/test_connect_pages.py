@@ -472,6 +472,15 @@ async def test_users_connect_and_forget_accounts_before_they_are_asked(front: st
         assert (await client.call_tool("account")).is_error
 
 
+@pytest.mark.parametrize("front", ["server", "proxy"])
+async def test_users_who_are_not_allowed_have_no_page_of_accounts(front: str) -> None:
+    async with world(front) as scene:
+        scene.app = scene.server().http_app(public_url=PUBLIC, auth=scene.auth(allow=["alice"]))
+        assert (await accounts(Browser(scene, "alice"))).status == 200
+        assert (await accounts(Browser(scene, "bob"))).status == 400
+        await scene.app.stop()
+
+
 async def test_operators_alone_see_the_account_of_the_server() -> None:
     async with world() as scene:
         kind = ServerOAuth(scene.login.url, client_id="us", client_secret="our-secret", operators=["alice"])

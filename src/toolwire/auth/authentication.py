@@ -162,6 +162,10 @@ class Gate:
                     raise
         return await self.admit(asked, {"authorization": f"Bearer {token}"})
 
+    def allows(self, principal: Principal) -> bool:
+        """Return whether `allow=` of the server allows a principal."""
+        return self._server.allows(principal)
+
     def add_pages(self, make: Callable[[Gate, ResourceServer, ResourcePages | None, str, str], ResourcePages]) -> None:
         """Serve further pages before all others, where the address for browsers is known.
 

@@ -66,6 +66,9 @@ class Identifies(Protocol):
     async def identify(self, token: str, scope: Scope) -> Principal:
         """Return the principal of a token or a key; raise `HttpRefusal`."""
 
+    def allows(self, principal: Principal) -> bool:
+        """Return whether a principal is let in."""
+
 
 class ConnectPages:
     """The pages at `/connect/`. `sign_in` proves who a user is; without one, the user enters the key of the server."""
@@ -103,7 +106,7 @@ class ConnectPages:
         except BadPage as error:
             answer = 400, error_page(str(error)), PAGE_HEADERS
         except (InvalidToken, Unavailable, SignInFailed) as error:
-            log.info("an account was not connected: %s", error)
+            log.warning("an account was not connected: %s", error)
             answer = 400, error_page(_told(error)), PAGE_HEADERS
         await respond(send, *answer)
         return True
@@ -198,6 +201,8 @@ class ConnectPages:
         if "code" not in came:
             raise BadPage("You did not sign in, so nothing was connected")
         principal = await self._sign_in.end_sign_in(pending.memory, came)
+        if not self._gate.allows(principal):
+            raise BadPage("You are not allowed here, so nothing was connected")
         if link is None:
             return await self._accounts(Owner.of(principal), pending.browser)
         return await self._proven(link, pending.browser, principal)
