@@ -18,6 +18,7 @@ from toolwire import Client, Context, Depends, Server, SyncContext
 from toolwire.auth import (
     Anonymous,
     Principal,
+    ResourceServer,
     ServerOAuth,
     StaticSecret,
     TokenExchange,
@@ -94,6 +95,26 @@ async def test_a_link_that_is_sent_to_somebody_else_connects_nothing(front: str)
         assert b"is connected" in (await Browser(scene, "alice").connect(link)).body
         assert text(await alice.call_tool("account")) == "alice"
         assert (await bob.call_tool("account")).is_error
+
+
+async def test_users_prove_who_they_are_where_their_tokens_come_from() -> None:
+    async with world("server") as scene, Accounts(20_001) as second:
+        client = UserOAuth(second.url, client_id="known", client_secret="secret-of-known")
+
+        async def verify(token: str) -> Principal | None:
+            return await scene.entrance.verify(token) or await second.verify(token)
+
+        servers = [scene.entrance.url, second.url]
+        auth = ResourceServer(verify, authorization_servers=servers, sign_in=client)
+        scene.app = scene.server().http_app(public_url=PUBLIC, auth=auth)
+        scene.tokens["bob"] = second.token_of("bob")
+        for user, entrance in (("alice", scene.entrance), ("bob", second)):
+            async with scene.client(user, MODERN, Browser(scene, user)) as caller:
+                assert text(await caller.call_tool("account")) == user
+            assert len(entrance.logins) == 1
+        assert [len(each.clients) for each in (scene.entrance, second)] == [1, 0], "the given client is used"
+        assert second.logins[0]["client_id"] == "known"
+        await scene.app.stop()
 
 
 async def test_two_users_in_one_browser_do_not_disturb_each_other() -> None:

@@ -75,8 +75,11 @@ class BrowserSignIn(Protocol):
     callback: str
     """The path that the browser comes back to."""
 
-    async def begin_sign_in(self) -> SignInBegun:
-        """Begin a sign-in. Raise `SignInFailed` or `Unavailable`."""
+    async def begin_sign_in(self, provider: str) -> SignInBegun:
+        """Begin a sign-in. Raise `SignInFailed` or `Unavailable`.
+
+        `provider` is that of the principal who is expected; empty where anybody may come.
+        """
 
     async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
         """Return the user. Raise `SignInFailed`, `InvalidToken` or `Unavailable`."""

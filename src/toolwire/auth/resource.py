@@ -46,8 +46,8 @@ class ResourceServer:
     * `allow`: only these callers: a list of subjects, or a function of the principal. A subject is unique at its
       provider. Names and e-mail addresses are not: most providers let users choose them.
     * `enabled`: False lets everybody in, as if there were no `auth=`.
-    * `sign_in`: the client by which the pages of this server sign users in at the first authorization server, as
-      `UserOAuth`. By default the server registers itself there.
+    * `sign_in`: the client by which the pages of this server sign users in at an authorization server, as `UserOAuth`.
+      By default the server registers itself there.
     * `advertise`: turns a scope into the form in which clients have to ask for it.
     """
 

@@ -256,7 +256,7 @@ class Endpoints:
 
     # --- pages of the server itself: who sits at the browser ---
 
-    async def begin_sign_in(self) -> SignInBegun:
+    async def begin_sign_in(self, provider: str) -> SignInBegun:
         """Begin a sign-in of the user of a browser at the provider, for a page of this server."""
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         url = self._upstream.sign_in_url(

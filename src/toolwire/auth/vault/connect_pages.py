@@ -37,6 +37,7 @@ from toolwire.auth.browser import (
 )
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.authorization import Attempt
+from toolwire.auth.flow.clients import Registration
 from toolwire.auth.principal import Principal
 from toolwire.auth.resource import ASKER
 from toolwire.auth.vault.kinds import UserSecret, checked_secret
@@ -163,7 +164,7 @@ class ConnectPages:
         elif not await self._links.may_try(link):
             raise BadPage("This link was tried too often")
         if self._sign_in is not None:
-            begun = await self._sign_in.begin_sign_in()
+            begun = await self._sign_in.begin_sign_in("" if link is None else link.owner.provider)
             return await self._go(identifier, form.browser, begun, form.expires, is_proven=False)
         try:
             principal = await self._gate.identify(sent.get("key", ""), scope)
@@ -318,29 +319,34 @@ class ConnectPages:
 
 
 class ServerSignIn:
-    """Signs users in at the authorization server of their callers, for the pages of this server."""
+    """Signs users in at the authorization servers of callers, for the pages of this server."""
 
     callback: str = CALLBACK
 
-    def __init__(self, vault: Vault, client: ProviderClient, gate: Identifies, public_url: str) -> None:
+    def __init__(self, vault: Vault, clients: Mapping[str, ProviderClient], gate: Identifies, public_url: str) -> None:
+        """`clients` are those of this server, by the issuer of the authorization server. The first one is the usual."""
         self._vault = vault
-        self._client = client
+        self._clients = clients
         self._gate = gate
         self._redirect_uri = f"{public_url}{CALLBACK}"
 
-    async def begin_sign_in(self) -> SignInBegun:
-        client = await self._vault.registered(_FRONT, self._client, self._redirect_uri)
-        attempt = await self._client.begin(client, self._redirect_uri, ())
+    async def begin_sign_in(self, provider: str) -> SignInBegun:
+        issuer = provider if provider in self._clients else next(iter(self._clients))
+        at = self._clients[issuer]
+        attempt = await at.begin(await self._registered(at), self._redirect_uri, ())
         return SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
 
     async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
         attempt = msgspec.json.decode(memory, type=Attempt)
-        client = await self._vault.registered(_FRONT, self._client, self._redirect_uri)
-        response = await self._client.redeem(attempt, client, parameters, None)
+        at = self._clients.get(attempt.found.issuer) or next(iter(self._clients.values()))
+        response = await at.redeem(attempt, await self._registered(at), parameters, None)
         try:
             return await self._gate.identify(response.access_token, {"type": "http", "method": "GET", "path": CALLBACK})
         except HttpRefusal as refusal:
             raise InvalidToken(f"The token of the user was refused with status {refusal.status}") from None
+
+    async def _registered(self, at: ProviderClient) -> Registration:
+        return await self._vault.registered(_FRONT, at, self._redirect_uri)
 
 
 def _same(first: str, second: str) -> bool:

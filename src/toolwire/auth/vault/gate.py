@@ -71,10 +71,14 @@ def connect_pages(
         return ConnectPages(vault, gate, public_url, pages)
     if not server.authorization_servers and server.sign_in is None:
         return ConnectPages(vault, gate, public_url, None)
-    provider = server.sign_in or UserOAuth(
-        server.authorization_servers[0],
-        resource=server.resource or f"{public_url}{path}",
-        scopes=server.scope_text(server.scopes).split(),
-    )
-    client = FrontClient(provider, naming=Naming(vault.server_name), clock=vault.clock)
-    return ConnectPages(vault, gate, public_url, ServerSignIn(vault, client, gate, public_url))
+    resource, scopes = server.resource or f"{public_url}{path}", server.scope_text(server.scopes).split()
+    providers = {issuer: UserOAuth(issuer, resource=resource, scopes=scopes) for issuer in server.authorization_servers}
+    if server.sign_in is not None:
+        given = server.sign_in
+        issuer = given.issuer or next(iter(providers), "")
+        providers = {issuer: given, **{each: other for each, other in providers.items() if each != issuer}}
+    clients = {
+        issuer: FrontClient(provider, naming=Naming(vault.server_name), clock=vault.clock)
+        for issuer, provider in providers.items()
+    }
+    return ConnectPages(vault, gate, public_url, ServerSignIn(vault, clients, gate, public_url))
