@@ -30,6 +30,8 @@ from toolwire.auth.vault.links import MAX_TRIES
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.verify.provider_limits import IN_VAIN
 from toolwire.client.handlers import Elicitation
+from toolwire.client.http_target import HttpTarget
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
@@ -95,6 +97,36 @@ async def test_a_link_that_is_sent_to_somebody_else_connects_nothing(front: str)
         assert b"is connected" in (await Browser(scene, "alice").connect(link)).body
         assert text(await alice.call_tool("account")) == "alice"
         assert (await bob.call_tool("account")).is_error
+
+
+async def test_a_call_waits_for_a_user_who_has_opened_the_page() -> None:
+    async with world() as scene:
+        browser = Browser(scene, "alice")
+        signing_in: list[asyncio.Future[Answer]] = []
+
+        async def opened(message: str, params: Any) -> bool:
+            signing_in.append(asyncio.ensure_future(browser.connect(params.url)))
+            return True  # The user agreed, and is not done yet.
+
+        pool = AsgiPool(scene.app)
+        target = HttpTarget(f"{PUBLIC}/mcp", auth=await scene.token("alice"), pool=pool)
+        async with Client(target, revision=MODERN, elicit=Elicitation(url=opened)) as client:
+            assert text(await client.call_tool("account")) == "alice"
+        assert len(await asyncio.gather(*signing_in)) == 1
+        await pool.close()
+
+
+@pytest.mark.parametrize("answer", ["accept", "decline"])
+async def test_a_user_who_does_not_finish_gets_the_address(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.server.credentials.FINISH_SECONDS", 0.0)
+    async with world() as scene:
+        pool = AsgiPool(scene.app)
+        target = HttpTarget(f"{PUBLIC}/mcp", auth=await scene.token("alice"), pool=pool)
+        elicit = Elicitation(url=lambda message, params: answer == "accept")
+        async with Client(target, revision=MODERN, elicit=elicit) as client:
+            result = await client.call_tool("account")
+            assert result.is_error and link_in(text(result)).startswith(f"{PUBLIC}/connect/")
+        await pool.close()
 
 
 async def test_users_prove_who_they_are_where_their_tokens_come_from() -> None:
@@ -329,9 +361,6 @@ async def test_links_and_accounts_are_those_of_all_processes() -> None:
 
 
 async def test_callers_who_are_nobody_have_no_account() -> None:
-    from toolwire.client.http_target import HttpTarget
-    from toolwire.http1.asgi_pool import AsgiPool
-
     async with world() as scene:
         for auth in (None, Anonymous(), [Anonymous(Principal("guest"))]):
             app = scene.server().http_app(public_url=PUBLIC, auth=auth)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET
 
 from toolwire.auth.errors import NotConnected, SignInFailed
 from toolwire.auth.principal import token_of
@@ -15,6 +18,9 @@ from toolwire.protocol.errors import ToolError, ToolwireError, Unauthorized, Url
 
 if TYPE_CHECKING:
     from toolwire.server.call import Call
+
+#: How many seconds a call waits for a user who has opened the page to connect an account.
+FINISH_SECONDS: Final = 20.0
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -35,7 +41,7 @@ async def credential_for(call: Call, vault: Vault, name: str, *, scopes: tuple[s
     """
     asker = asker_of(call, vault)
     try:
-        return await vault.obtain(name, asker, scopes=scopes)
+        return await _obtained(call, vault, name, asker, scopes)
     except NotConnected as missing:
         raise await connect_error(call, vault, missing) from None
     except Unavailable as error:
@@ -46,6 +52,31 @@ async def credential_for(call: Call, vault: Vault, name: str, *, scopes: tuple[s
         raise ToolError(f"The provider gave no token for {name!r}") from None
     except Unauthorized as error:
         raise ToolError(error.message) from None
+
+
+async def _obtained(call: Call, vault: Vault, name: str, asker: Asker, scopes: tuple[str, ...]) -> Credential:
+    """Obtain a credential. A user who has agreed to open the page gets some time to finish there."""
+    loop = asyncio.get_running_loop()
+    last, pause = loop.time() + (FINISH_SECONDS if _agreed(call) else 0.0), 0.1
+    while True:
+        try:
+            return await vault.obtain(name, asker, scopes=scopes)
+        except NotConnected:
+            if loop.time() + pause > last:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 1.0)
+
+
+def _agreed(call: Call) -> bool:
+    """Return whether the user has just agreed to something: the answer of a round of 2026-07-28 says so.
+
+    Clients answer when the user has opened a page, and not when the user is done there.
+    """
+    answers = getattr(call.params, "input_responses", UNSET)
+    if not call.request.modern or answers is UNSET:
+        return False
+    return any(b'"accept"' in bytes(each) for each in answers.values())
 
 
 async def connect_error(call: Call, vault: Vault, missing: NotConnected) -> ToolwireError:
