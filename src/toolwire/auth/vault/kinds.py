@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from toolwire.auth.client.grants import Grant, Supplied
@@ -195,6 +195,24 @@ class Provider:
         return f"{type(self).__name__}({self.issuer or self.token_endpoint or self.resource!r})"
 
 
+class ProviderOptions(TypedDict, total=False):
+    """The options of `Provider` besides the issuer."""
+
+    token_endpoint: str | None
+    authorization_endpoint: str | None
+    revocation_endpoint: str | None
+    resource: str | None
+    client_id: str | None
+    client_secret: str | None
+    client_key: PrivateKey | None
+    token_endpoint_auth_method: str | None
+    scopes: Iterable[str]
+    accepts_fewer_scopes: bool
+    dpop: bool
+    parameters: Mapping[str, str] | None
+    trusted_hosts: Collection[str]
+
+
 class UserOAuth(Provider):
     """The account of each user. Users connect it once, in their browser; then it is kept, sealed."""
 
@@ -221,9 +239,9 @@ class ServerOAuth(Provider):
         *,
         grant: Grant | None = None,
         operators: Collection[str] = (),
-        **options: object,
+        **options: Unpack[ProviderOptions],
     ) -> None:
-        super().__init__(issuer, **options)  # type: ignore[arg-type]
+        super().__init__(issuer, **options)
         if isinstance(operators, str):
             raise ServerError("operators= is a list of subjects")
         if (grant is None) == (not operators):
@@ -260,9 +278,9 @@ class TokenExchange(Provider):
         audience: str | None = None,
         subject_token_type: str = ACCESS_TOKEN,
         subject_issuers: Collection[str] = (),
-        **options: object,
+        **options: Unpack[ProviderOptions],
     ) -> None:
-        super().__init__(issuer, **options)  # type: ignore[arg-type]
+        super().__init__(issuer, **options)
         self.audience = audience
         self.subject_issuers: frozenset[str] = frozenset(_listed(subject_issuers))
         self.subject_token_type = subject_token_type
@@ -297,9 +315,9 @@ class IdentityAssertion(Provider):
         provider_secret: str | None = None,
         subject_token_type: str = ID_TOKEN,
         subject_issuers: Collection[str] = (),
-        **options: object,
+        **options: Unpack[ProviderOptions],
     ) -> None:
-        super().__init__(issuer, **options)  # type: ignore[arg-type]
+        super().__init__(issuer, **options)
         self.provider = provider
         self.provider_token_endpoint: str = checked_url(provider_token_endpoint, "provider_token_endpoint")
         self.provider_client: Registration = Registration(provider_client_id, provider_secret)
