@@ -56,6 +56,7 @@ class Scene(World):
         super().__init__("server", login, entrance, Google())
         self.sent: list[dict[str, str]] = []
         """The headers of all requests that reached the server."""
+        self.meeting = asyncio.Barrier(2)
         self.refusing = 0
         """How many requests are refused with 401, whatever their token."""
 
@@ -74,6 +75,12 @@ class Scene(World):
             key = ctx.session_id or ""
             self.counts.setdefault(key, []).append(ctx.principal.subject)
             return " ".join(sorted(set(self.counts[key])))
+
+        @server.tool
+        async def meet(ctx: Context) -> str:
+            assert ctx.principal is not None
+            await self.meeting.wait()
+            return ctx.principal.subject
 
         @server.tool
         async def ask(ctx: Context) -> str:
@@ -194,7 +201,7 @@ async def test_each_caller_acts_with_the_own_account(scene: Scene, front: str, b
             browser.account = f"{user}@github"
             # The client is asked to open the page, and the call goes on by itself.
             async with scene.client(user, front, browser) as client:
-                assert [tool.name for tool in await client.list_tools()] == ["ask", "count", "later", "whoami"]
+                assert [tool.name for tool in await client.list_tools()] == ["ask", "count", "later", "meet", "whoami"]
                 assert text(await client.call_tool("whoami")) == f"{user}@github"
         async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
             calls = [each.call_tool(tool) for _ in range(10) for each in (alice, bob) for tool in ("whoami", "count")]
@@ -232,6 +239,19 @@ async def test_a_refusal_of_the_server_is_none_of_the_gateway(scene: Scene, fron
         assert await gateway.vault.revoke("b", Owner.of(Principal("alice", scene.entrance.url)))
         async with scene.client("alice", front) as client:
             assert "Connect your account for 'b' first" in text(await client.call_tool("whoami"))
+
+
+async def test_the_connections_of_one_account_are_not_those_of_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.gateway.back_connections.MAX_CONVERSATIONS_OF_ONE", 1)
+    async with scene.gateway(scene.per_user(), MODERN, list_credentials=scene.lister()):
+        for user in ("alice", "bob"):
+            async with scene.client(user, MODERN, Browser(scene, user)) as client:
+                assert text(await client.call_tool("whoami")) == user
+        async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+            met = await asyncio.gather(*(each.call_tool("meet") for each in (alice, bob)))
+            assert [text(each) for each in met] == ["alice", "bob"]
 
 
 @pytest.mark.parametrize("back", ERAS)

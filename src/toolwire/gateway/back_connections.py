@@ -142,7 +142,8 @@ class BackConnections:
 
     async def signed(self, owner: str, target: Target) -> RelayConnection:
         """Return the connection with one owner's credential, over which all calls of a modern server go."""
-        return await self.of(Conversation(owner, SIGNED, b""), EVERYTHING, target=target)
+        # Each owner is a client of its own, so that one of them does not use up the connections of the others.
+        return await self.of(Conversation(owner, (SIGNED, owner), b""), EVERYTHING, target=target)
 
     async def of(
         self,
