@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
 import toolwire
-from toolwire import errors
+from toolwire import auth, errors
 from toolwire.protocol import errors as protocol_errors
 
 NAMES = {
@@ -64,6 +65,11 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = toolwire.no_such_name
+
+
+def test_no_name_of_authorization_is_a_module_too() -> None:
+    """Importing a module makes it an attribute of its package, where it would stand in the place of the name."""
+    assert not [name for name in auth.__all__ if find_spec(f"toolwire.auth.{name}") is not None]
 
 
 def test_importing_the_package_loads_no_submodule() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolwire.auth.client.storage import Storage as Storage
     from toolwire.auth.contract import Auth as Auth
     from toolwire.auth.contract import Bearer as Bearer
-    from toolwire.auth.credential import credential as credential
+    from toolwire.auth.credential_dependency import credential as credential
     from toolwire.auth.errors import NeedsLogin as NeedsLogin
     from toolwire.auth.errors import Refused as Refused
     from toolwire.auth.errors import SignInFailed as SignInFailed
@@ -94,7 +94,7 @@ _HOMES = {
     "Verifier": "toolwire.auth.verify.verifier",
     "bearer_token": "toolwire.auth.bearer",
     "hashed": "toolwire.auth.verify.keys",
-    "credential": "toolwire.auth.credential",
+    "credential": "toolwire.auth.credential_dependency",
     "Credential": "toolwire.auth.vault.vault",
     "IdentityAssertion": "toolwire.auth.vault.kinds",
     "NoCredential": "toolwire.auth.vault.kinds",

@@ -89,7 +89,6 @@ from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
     from toolwire.client.target import Target
-    from toolwire.gateway.back_credentials import BackCredentials
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -159,14 +158,11 @@ class Relay:
         timeout: float | None,
         suspect: Callable[[], Awaitable[None]],
         uris: UriNames | None = None,
-        credentials: BackCredentials | None = None,
     ) -> None:
         """`suspect` reads the lists of the server again, because one of them led to an error.
 
-        `uris` are the addresses of the server that are other ones here. `credentials` are those of callers; None where
-        all calls have the credential of the gateway, or none.
+        `uris` are the addresses of the server that are other ones here.
         """
-        self.credentials = credentials
         self.name = name
         self.connections = connections
         self.timeout = timeout
@@ -243,9 +239,7 @@ class Relay:
             except (ToolError, NotSupported, UrlRequired):
                 raise
             except NotConnected as error:
-                if self.credentials is None:
-                    raise self.failed(error, call) from None
-                raise await self.credentials.connect_error(call, error) from None
+                raise await self._not_connected(call, error) from None
             except ToolwireError as error:
                 raise self.failed(error, call) from None
             is_second = True
@@ -263,16 +257,24 @@ class Relay:
         return shared.modern
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
-        owner, target = "", None
-        if self.credentials is None:
-            shared = cast("RelayConnection | None", self.connections.shared.connection)
-            if shared is None or shared.ended:
-                shared = await self.connections.shared_connection()
-        else:
-            owner, target = await self.credentials.place_for(call)
-            shared = await self.connections.signed(owner, target)
-        if shared.modern:
-            return shared
+        shared = cast("RelayConnection | None", self.connections.shared.connection)
+        if shared is None or shared.ended:
+            shared = await self.connections.shared_connection()
+        return shared if shared.modern else await self._conversation(call, about, shared)
+
+    async def _conversation(
+        self,
+        call: Call,
+        about: AboutTask | None,
+        shared: RelayConnection,
+        owner: str = "",
+        target: Target | None = None,
+    ) -> RelayConnection:
+        """Return the connection to a legacy server for the conversation of a call.
+
+        `owner` is whose account acts at the server, and `target` is the place of the server for it; none of both
+        where all calls act with the credential of the gateway.
+        """
         if call.request.modern and about is None and self.owns_state(call):
             return shared  # The call is held, on a connection that it has already.
         # A question of a modern client ends its request, so that only calls which may be held can be asked. The
@@ -469,10 +471,6 @@ class Relay:
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
-        if self.credentials is not None:
-            # Nothing says in whose name it is sent: a notification has no principal here.
-            log.debug("%s: %s has no account, and is dropped", self.name, method[:200])
-            return
         shared = cast("RelayConnection | None", self.connections.shared.connection)
         if shared is not None and shared.modern and not shared.ended:
             # At once, so that it comes before the requests that the client sends next.
@@ -636,6 +634,10 @@ class Relay:
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
+
+    async def _not_connected(self, call: Call, error: NotConnected) -> ToolwireError:
+        """Return the error for a call, because an account has to be connected before."""
+        return self.failed(error, call)
 
     def failed(self, error: ToolwireError, call: Call) -> BackFailed:
         """Return the error that names the server, and says whether the request may have been carried out.

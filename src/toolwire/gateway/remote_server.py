@@ -158,13 +158,13 @@ class RemoteServer(Server):
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision
         )
         self._addresses = Addresses(self)
-        self.relay: Relay = Relay(
+        self.relay: Relay = _relay(
+            credentials,
             name,
             self.back_connections,
             timeout=timeout,
             suspect=self.suspect,
             uris=self._addresses.names,
-            credentials=credentials,
         )
         self.reads_directories: bool = False
         self.schemes: frozenset[str] = frozenset()
@@ -802,6 +802,15 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
     except ValueError as error:
         raise ServerError(f"The server cannot be mounted: {error}") from None
     return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
+
+
+def _relay(credentials: BackCredentials | None, *args: Any, **options: Any) -> Relay:
+    """Return the way to a server. Most servers know no accounts of callers, and their calls pay nothing for it."""
+    if credentials is None:
+        return Relay(*args, **options)
+    from toolwire.gateway.account_relay import AccountRelay
+
+    return AccountRelay(*args, **options, credentials=credentials)
 
 
 async def _all_pages(
