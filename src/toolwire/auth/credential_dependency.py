@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -19,10 +19,13 @@ class ObtainedCredential(Protocol):
     def is_bound(self) -> bool: ...
 
 
-class HasCredentials(Protocol):
-    """The context of a request, as far as a dependency needs it."""
+if TYPE_CHECKING:
+    # Only type checkers know it. So a parameter with this annotation gets the context of the request, as one does whose
+    # module imports `Context` for type checkers only. The class itself belongs to a layer above.
+    class Context(Protocol):
+        """The context of a request, as far as a dependency needs it."""
 
-    async def credential(self, name: str, *, scopes: Iterable[str] = ()) -> ObtainedCredential: ...
+        async def credential(self, name: str, *, scopes: Iterable[str] = ()) -> ObtainedCredential: ...
 
 
 class CredentialToken(Struct, frozen=True):
@@ -31,10 +34,8 @@ class CredentialToken(Struct, frozen=True):
     name: str
     scopes: tuple[str, ...] = ()
 
-    # A parameter called `ctx` without an annotation gets the context, which belongs to a layer above.
-    async def __call__(self, ctx) -> str:  # type: ignore[no-untyped-def]
-        context: HasCredentials = ctx
-        found = await context.credential(self.name, scopes=self.scopes)
+    async def __call__(self, ctx: Context) -> str:
+        found = await ctx.credential(self.name, scopes=self.scopes)
         if found.is_bound:
             raise ServerError(
                 f"The token of {self.name!r} is bound to a key, and is of no use alone: "

@@ -86,7 +86,7 @@ class Credential:
         in_header: Callable[[str], dict[str, str]] | None = None,
         proof_key: ProofKey | None = None,
     ) -> None:
-        self.name = name
+        self.name: str = name
         self.owner: str = owner
         """Whose account it is: two credentials with the same name and owner are the same account."""
         self.token: str = token
