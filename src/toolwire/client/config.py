@@ -27,8 +27,10 @@ EntryT = TypeVar("EntryT", bound="ServerEntry")
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
 # Only these forms: `$NAME` without braces is plain text, which is common in passwords.
+# `$${` stands for `${` itself.
 _VARIABLE: Final = re.compile(
-    r"\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|[A-Za-z_][\w.-]*:[A-Za-z_][^}]*)\}"
+    r"(?P<escaped>\$)?\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?"
+    r"|[A-Za-z_][\w.-]*:[A-Za-z_][^}]*)\}"
 )
 _TRANSPORTS: Final = frozenset({"http", "streamable-http", "sse"})
 
@@ -118,7 +120,24 @@ def _server(name: str, one: Any, inherit_env: bool) -> Target:
 
 def entry_target(name: str, entry: ServerEntry, *, inherit_env: bool = False) -> Target:
     """Return the server that an entry describes. Raise `ValueError` for an entry that describes none."""
-    return _target(name, expanded(name, entry), inherit_env)
+    return expanded_target(name, expanded(name, entry), inherit_env=inherit_env)
+
+
+def expanded_target(name: str, entry: ServerEntry, *, inherit_env: bool = False) -> Target:
+    """Return the server that an entry describes whose texts are as they are meant. Raise `ValueError` if it is none."""
+    if (entry.command is None) == (entry.url is None):
+        raise ValueError(f"The server {name!r} needs either a command or a url")
+    if entry.command is not None:
+        if entry.headers is not None:
+            raise ValueError(f"The server {name!r} is a command, which has no headers")
+        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, inherit_env)
+    transport = entry.type or entry.transport
+    if transport is not None and transport not in _TRANSPORTS:
+        raise ValueError(
+            f"The server {name!r} has the transport {transport!r}; known are {', '.join(sorted(_TRANSPORTS))}"
+        )
+    assert entry.url is not None
+    return HttpTarget(entry.url, headers=entry.headers)
 
 
 def expanded(name: str, entry: EntryT) -> EntryT:
@@ -130,7 +149,7 @@ def expanded(name: str, entry: EntryT) -> EntryT:
     """
 
     def put(text: str, where: str) -> str:
-        return _VARIABLE.sub(lambda found: _value(found, f"{where} of the server {name!r}"), text)
+        return expanded_text(text, f"{where} of the server {name!r}")
 
     def each(members: dict[str, str] | None, where: str) -> dict[str, str] | None:
         return None if members is None else {key: put(value, f"{where} {key!r}") for key, value in members.items()}
@@ -146,7 +165,14 @@ def expanded(name: str, entry: EntryT) -> EntryT:
     )
 
 
+def expanded_text(text: str, where: str) -> str:
+    """Put the values of environment variables into a text. Raise `ValueError`, which names the place, as `expanded`."""
+    return _VARIABLE.sub(lambda found: _value(found, where), text)
+
+
 def _value(found: re.Match[str], where: str) -> str:
+    if found["escaped"]:
+        return found[0][1:]
     variable = found["name"]
     if variable is None:
         raise ValueError(f"{found[0][:100]!r} in {where} cannot be expanded: use ${{NAME}} or ${{NAME:-default}}")
@@ -180,19 +206,3 @@ def prefixes(names: Iterable[str]) -> dict[str, str]:
 
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
     return "This" if isinstance(source, Mapping) else repr(os.fspath(source))
-
-
-def _target(name: str, entry: ServerEntry, inherit_env: bool) -> Target:
-    if (entry.command is None) == (entry.url is None):
-        raise ValueError(f"The server {name!r} needs either a command or a url")
-    if entry.command is not None:
-        if entry.headers is not None:
-            raise ValueError(f"The server {name!r} is a command, which has no headers")
-        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, inherit_env)
-    transport = entry.type or entry.transport
-    if transport is not None and transport not in _TRANSPORTS:
-        raise ValueError(
-            f"The server {name!r} has the transport {transport!r}; known are {', '.join(sorted(_TRANSPORTS))}"
-        )
-    assert entry.url is not None
-    return HttpTarget(entry.url, headers=entry.headers)

@@ -1,18 +1,16 @@
-"""The file of a gateway."""
+"""Gateways from files."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.gateway.backs import everything
 
 from toolwire import Client, testing
 from toolwire.gateway.config import gateway_of
-from toolwire.protocol.errors import ServerError
 
 SERVER = """
 from toolwire import Server
@@ -65,55 +63,6 @@ async def test_a_server_by_url(front: str, back: str) -> None:
         )
         async with testing.connect(gateway, revision=front, over="port") as (client, _):
             assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
-
-
-@pytest.mark.covers("GW-1.5")
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ({}, "names no server"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "disabled": True}}}, "names no server"),
-        ({"mcpServers": {"a": {}}}, "needs either a command or a url"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "revision": "1999-01-01"}}}, "'a' cannot have the revision"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": 0}}}, "above zero"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": "soon"}}}, "The server 'a'.*timeout"),
-        ({"mcpServers": {"a": {"url": "http://x/${NOT_SET_ANYWHERE}"}}}, "NOT_SET_ANYWHERE is not set"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"nam": "x"}}, "gateway of This has 'nam'.*'name'"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"port": 1}}, "the members are name, version"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp"}}, "gateway": {"strict": "x"}}, "Expected `bool`.*strict"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "prefx": ""}}}, "'a' of This has 'prefx': did you mean 'prefix'"),
-        ({"mcpServer": {"a": {"url": "http://x/mcp"}}}, "'mcpServer': did you mean 'mcpServers'"),
-        ({"mcpServers": ["http://x/mcp"]}, "objects by name"),
-        ({"mcpServers": {"a": "http://x/mcp"}}, "'a' of This is wrong"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "list_timeout": 0}}}, "above zero"),
-    ],
-)
-def test_mistakes_are_named(content: dict[str, Any], text: str) -> None:
-    with pytest.raises(ServerError, match=text):
-        gateway_of(content)
-
-
-ONE = '"back": {"url": "http://localhost:1/mcp"}'
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "text"),
-    [
-        ("a.json", "{", "cannot be read as a JSON file: .*line 1"),
-        ("a.json", '{"mcpServers":\n  {,}}', "line 2"),
-        ("a.toml", "x = !", "cannot be read as a TOML file: .*line 1"),
-        ("a.json", None, "^'.*a.json' cannot be read: No such file"),
-        ("a.json", f'{{"mcpServers": {{{ONE},\n{ONE}}}}}', "'back' stands there twice, in line 1 and in line 2"),
-        ("a.toml", "[mcpServers.back]\n[mcpServers.back]\n", "line 2"),
-        ("a.json", "[" * 100_000, "recursion"),
-    ],
-)
-def test_a_file_that_cannot_be_read(name: str, content: str | None, text: str, tmp_path: Path) -> None:
-    file = tmp_path / name
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(ServerError, match=text):
-        gateway_of(file)
 
 
 def test_all_members_reach_the_gateway() -> None:

@@ -1,0 +1,219 @@
+"""From the content of a file to its tables: references are followed, unknown keys and wrong types are found.
+
+All mistakes are found, and not the first one alone. Each is told with its line and its key, and without any value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_type_hints
+
+import msgspec
+from msgspec import Struct, inspect
+
+from toolwire.gateway.config.file_content import FileContent, Source, read_content
+from toolwire.gateway.config.positions import KeyPath
+from toolwire.gateway.config.references import References
+from toolwire.gateway.config.tables import OPEN_TABLES, SECRET, BackEntry, FileTables, GatewayTable
+from toolwire.protocol.errors import ServerError
+
+# How msgspec says where in a value a mistake is.
+_AT: Final = re.compile(r"(?P<text>.*) - at `(?:key in )?\$(?P<way>.*)`", re.DOTALL)
+#: The keys of the servers, in the order in which they are looked for.
+BACKS: Final = ("mcpServers", "servers")
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+
+
+class Problem(Struct, frozen=True):
+    """A mistake in a file, or something that its author should know."""
+
+    text: str
+    place: str = ""
+    """The key as it is written in TOML, such as `gateway.limits.line`; empty for the file as a whole."""
+    line: int | None = None
+    level: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f"line {self.line}, "
+        return f"{line}{self.place or 'the file'}: {self.text}"
+
+
+class GatewayFileError(ServerError):
+    """A file that describes no gateway. `problems` has all mistakes, and the text the first one."""
+
+    def __init__(self, label: str, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        further = len(self.problems) - 1
+        more = f" (and {further} more)" if further else ""
+        super().__init__(f"{label}, {self.problems[0]}{more}")
+
+
+class GatewayFile:
+    """A file that was read: its tables, with the values that it refers to.
+
+    Two files describe the same server if their entries are equal.
+    """
+
+    def __init__(self, tables: FileTables, content: FileContent, references: References) -> None:
+        self.content = content
+        self.gateway: GatewayTable = tables.gateway
+        written = tables.servers if tables.servers is not None else tables.vscode_servers or {}
+        self.backs: dict[str, BackEntry] = {name: entry for name, entry in written.items() if not entry.disabled}
+        """The servers behind the gateway that are not disabled."""
+        own = () if content.path is None else (content.path,)
+        self.paths: tuple[Path, ...] = (*own, *references.files)
+        """The file itself, and the files with secrets that it refers to."""
+        self.exposed: tuple[Path, ...] = tuple(references.exposed)
+        """The files with secrets that others on this machine can read."""
+
+    def problem(self, text: str, key: KeyPath, level: Literal["error", "warning"] = "error") -> Problem:
+        """Return a problem with a key of this file."""
+        return Problem(text, shown_key(key), self.content.line(key), level)
+
+    def error(self, error: Exception, key: KeyPath) -> GatewayFileError:
+        """Return the error of a file whose key led to an error."""
+        return GatewayFileError(self.content.label, [self.problem(str(error), key)])
+
+    def back_key(self, name: str) -> KeyPath:
+        """Return the key of a server."""
+        return next(key for key in BACKS if key in self.content.values), name
+
+
+def read_gateway_file(source: Source) -> GatewayFile:
+    """Read the file of a gateway, or take a mapping as one.
+
+    Raise `GatewayFileError` with every mistake, or `ServerError` if there is no such file.
+    """
+    content = read_content(source)
+    file, problems = examine(content)
+    if file is None:
+        raise GatewayFileError(content.label, problems)
+    return file
+
+
+def examine(content: FileContent) -> tuple[GatewayFile | None, list[Problem]]:
+    """Return what a file describes, and its mistakes; None where there are any."""
+    references = References(content.folder)
+    reading = _Reading(content, references)
+    tables = reading.tables()
+    problems = sorted(reading.problems, key=lambda each: each.line or 0)
+    return (None if tables is None else GatewayFile(tables, content, references)), problems
+
+
+def shown_key(key: KeyPath) -> str:
+    """Return a key as it is written in TOML."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{_quoted(step)}" for step in key)
+    return "".join(steps).removeprefix(".")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that somebody probably meant."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.8)), None)
+
+
+def _quoted(step: str) -> str:
+    return step if re.fullmatch(r"[A-Za-z0-9_$-]{1,100}", step) else repr(step[:100])
+
+
+class _Reading:
+    """Follows the content along the types of the tables."""
+
+    def __init__(self, content: FileContent, references: References) -> None:
+        self._content = content
+        self._references = references
+        self.problems: list[Problem] = []
+
+    def tables(self) -> FileTables | None:
+        values = self._content.values
+        if not isinstance(values, dict):
+            self._add("it is not the file of a gateway: it is no object with mcpServers", ())
+            return None
+        layout = cast("inspect.StructType", inspect.type_info(FileTables))
+        resolved = self._resolved(values, layout, ())
+        tables: dict[str, Any] = {}
+        for field in layout.fields:
+            name = field.encode_name
+            if name in resolved:
+                tables[field.name] = self._converted(resolved[name], get_type_hints(FileTables)[field.name], (name,))
+        return None if self.problems else FileTables(**tables)
+
+    def _add(self, text: str, key: KeyPath) -> None:
+        self.problems.append(Problem(text, shown_key(key), self._content.line(key)))
+
+    def _converted(self, value: Any, type_: Any, key: KeyPath) -> Any:
+        """Return a table, or the servers by name, each of which is read by itself, so that its name is known."""
+        if key[0] in BACKS and len(key) == 1 and isinstance(value, dict):
+            return {name: self._converted(each, BackEntry, (*key, name)) for name, each in value.items()}
+        try:
+            # Numbers and switches may come from the environment, where every value is a text.
+            return msgspec.convert(value, type_, strict=False)
+        except (msgspec.ValidationError, ServerError) as error:
+            self._add_wrong(str(error), key)
+            return None
+
+    def _add_wrong(self, text: str, key: KeyPath) -> None:
+        """Add a mistake that msgspec found. Keys behind `[...]`, which are names of any kind, are not told."""
+        found = _AT.fullmatch(text)
+        if found is None:
+            self._add(text, key)
+        else:
+            way = _STEP.findall(found["way"].partition("[...]")[0])
+            self._add(found["text"], (*key, *(int(index) if index else name for name, index in way)))
+
+    def _resolved(self, value: Any, type_: inspect.Type, key: KeyPath) -> Any:
+        """Return a value with the values that it refers to, along its type."""
+        if isinstance(type_, inspect.Metadata):
+            if isinstance(value, dict) and (type_.extra or {}).get(SECRET):
+                return self._followed(self._references.secret, value, key)
+            return self._resolved(value, type_.type, key)
+        if isinstance(type_, inspect.UnionType):
+            return self._resolved(value, _chosen(value, type_.types), key)
+        if isinstance(value, str):
+            return self._followed(self._references.text, value, key)
+        if isinstance(value, dict) and isinstance(type_, inspect.StructType):
+            return self._members(value, type_, key)
+        if isinstance(value, dict) and isinstance(type_, inspect.DictType):
+            return {name: self._resolved(each, type_.value_type, (*key, name)) for name, each in value.items()}
+        if isinstance(value, list) and isinstance(type_, inspect.CollectionType):
+            return [self._resolved(each, type_.item_type, (*key, index)) for index, each in enumerate(value)]
+        return value
+
+    def _followed(self, follow: Any, value: Any, key: KeyPath) -> Any:
+        try:
+            return follow(value, shown_key(key))
+        except ValueError as error:
+            self._add(str(error), key)
+            return ""
+
+    def _members(self, value: Mapping[str, Any], type_: inspect.StructType, key: KeyPath) -> dict[str, Any]:
+        fields = {field.encode_name: field.type for field in type_.fields}
+        known = [*fields, *([type_.tag_field] if type_.tag_field is not None else [])]
+        resolved: dict[str, Any] = {}
+        for name, each in value.items():
+            if name in fields:
+                resolved[name] = self._resolved(each, fields[name], (*key, name))
+            elif name in known:
+                resolved[name] = each
+            elif (meant := nearest(name, known)) is not None:
+                self._add(f"there is no such key: did you mean {meant!r}?", (*key, name))
+            elif type_.cls not in OPEN_TABLES:
+                self._add(f"there is no such key: the keys are {', '.join(known)}", (*key, name))
+        return resolved
+
+
+def _chosen(value: Any, types: Iterable[inspect.Type]) -> inspect.Type:
+    """Return the one of several types that a value probably has."""
+    several = list(types)
+    if isinstance(value, dict):
+        tables = [each for each in several if isinstance(each, inspect.StructType)]
+        tagged = (each for each in tables if each.tag_field is not None and value.get(each.tag_field) == each.tag)
+        mappings = [each for each in several if isinstance(each, inspect.DictType)]
+        secrets = [each for each in several if isinstance(each, inspect.Metadata)]
+        return next(tagged, next(iter([*tables, *mappings, *secrets]), inspect.AnyType()))
+    if isinstance(value, list):
+        return next((each for each in several if isinstance(each, inspect.CollectionType)), inspect.AnyType())
+    return inspect.AnyType()
