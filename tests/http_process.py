@@ -117,7 +117,7 @@ class Connection:
             *events, held = (held + chunk.decode()).split("\n\n")
             for event in events:
                 data = [line.removeprefix("data:") for line in event.split("\n") if line.startswith("data:")]
-                if data:
+                if "".join(data).strip():  # An event without a message tells its id.
                     yield json.loads("\n".join(data))
 
 
