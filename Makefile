@@ -14,7 +14,7 @@ PORT     ?= 8000
 CHROMIUM ?= chromium
 # bench: some of its parts (all if none is named; docs/numbers.md lists them).
 PARTS    ?=
-# soak, simulate: for how long. kills: how often, and on which stores (a SQLite file if none is named).
+# soak, soak-gateway, simulate: for how long. kills: how often, and on which stores (a SQLite file if none is named).
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
@@ -29,7 +29,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak simulate simulate-mistakes kills fleet mutation mutation-rows clean
+.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak soak-gateway simulate simulate-mistakes kills fleet mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -118,6 +118,9 @@ bench: $(PEERS)/.ready .bench/node/.ready ## measure against mcp and fastmcp (BE
 soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
 
+soak-gateway: $(READY) ## put a gateway under mixed traffic while servers behind it die, hang and come back (MINUTES=10; Linux)
+	$(BIN)/python -m tests.soak_gateway --minutes $(MINUTES)
+
 simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
 
@@ -140,4 +143,4 @@ mutation-rows: $(READY) ## break the behaviour of each acceptance row and see wh
 # --- Afterwards ---
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv* .bench .browser .fleet .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .fleet .soak-gateway .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

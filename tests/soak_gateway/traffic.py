@@ -345,7 +345,7 @@ class RawCaller:
                 await connection.head()
 
 
-class _breaks:  # noqa: N801  It is used like a function.
+class _breaks:
     """Note an answer that breaks off, or is none."""
 
     def __init__(self, ledger: Ledger, call: Call) -> None:
@@ -453,11 +453,11 @@ class Traffic:
             (10, lambda: raw.echo(back)),
             (3, lambda: raw.ask(back)),
             (3, lambda: raw.leave_a_call(back)),
-            (0.3, lambda: raw.leave_a_question(back)),
+            (0.1, lambda: raw.leave_a_question(back)),
             (1, lambda: raw.leave_an_upload(back)),
         ]
         if isinstance(back, HttpBack):
-            does += [(4, lambda: raw.session(back)), (0.5, lambda: raw.leave_a_session(back))]
+            does += [(4, lambda: raw.session(back)), (0.1, lambda: raw.leave_a_session(back))]
         [chosen] = self._chance.choices([do for _, do in does], [weight for weight, _ in does])
         return chosen()
 
