@@ -150,14 +150,33 @@ async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str, monkeypa
         assert late["isError"] and "may have been carried out" in late["content"][0]["text"]
 
 
-async def test_a_removed_server_lets_go_of_its_held_calls() -> None:
+async def test_a_removed_server_keeps_the_calls_that_wait_for_answers_until_they_end() -> None:
+    asking = Asking()
+    gateway = Gateway("front")
+    gateway.add("b", asking.server, revision="2025-11-25")
+    async with testing.connect(gateway, elicit=answer) as (client, _):
+        asked = await call(client, "b_book", {"seats": 1})
+        gateway.remove("b")
+        assert await client.list_tools() == []
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await call(client, "b_book", {"seats": 1})
+        asked = await call(client, "b_book", {"seats": 1}, asked, **accept(asked))
+        done = await call(client, "b_book", {"seats": 1}, asked, **accept(asked, "Anna"))
+        assert done["content"][0]["text"] == "1 True Anna"
+        # Nothing is left of it.
+        await until(lambda: not gateway.catalog.family())
+        assert gateway.catalog.find_unlisted is None
+
+
+async def test_a_server_that_was_removed_ends_with_the_gateway() -> None:
     asking = Asking()
     gateway = Gateway("front")
     gateway.add("b", asking.server, revision="2025-11-25")
     async with testing.connect(gateway, elicit=answer) as (client, _):
         await call(client, "b_book", {"seats": 1})
         gateway.remove("b")
-        await until(asking.cancelled.is_set)
+    await until(asking.cancelled.is_set)
+    assert not gateway.catalog.family()
 
 
 @pytest.mark.covers("GW-6.3")

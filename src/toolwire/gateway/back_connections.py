@@ -205,6 +205,11 @@ class BackConnections:
         if lane is not None:
             lane.is_shared = True
 
+    def leave_sessions(self) -> None:
+        """Leave all sessions to the connections that come after these."""
+        for lane in self._lanes.values():
+            lane.is_shared = True
+
     def end_session(self, client: Hashable) -> None:
         """End the sessions of a client that is gone."""
         for conversation in [each for each in self._lanes if each.client == client]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
+from toolwire.server.call import CURRENT
+from toolwire.server.catalog import Found, Mount
 from toolwire.server.server import Server
 from toolwire.wire.threads import call_on
 
@@ -29,6 +32,8 @@ MAX_BACK_NAME: Final = 32
 #: How many characters of the instructions of one server, and of all servers together, are handed on.
 MAX_INSTRUCTIONS: Final = 4_000
 MAX_ALL_INSTRUCTIONS: Final = 32_000
+#: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
+MAX_LEAVING: Final = 32
 
 
 class Back(Struct, frozen=True):
@@ -53,6 +58,15 @@ class Back(Struct, frozen=True):
     """Its extensions that another server has, too, so that nothing says which of them a request is for."""
 
 
+class _Leaving:
+    """A server that was taken away, and has calls, questions or tasks left."""
+
+    def __init__(self, back: RemoteServer, prefix: str, successor: RemoteServer | None) -> None:
+        self.back = back
+        self.prefix = prefix
+        self.successor = successor
+
+
 class Gateway(Server):
     """A server in front of other servers: one address, one list, one policy, one audit log.
 
@@ -65,6 +79,9 @@ class Gateway(Server):
         self._told: frozenset[str] = frozenset()
         self._withheld: frozenset[str] = frozenset()
         self._looks = False
+        self._leaving: list[_Leaving] = []
+        self._signed: set[str] = set()
+        """The servers that have credentials in the vault."""
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
         self._stale = stale
@@ -132,6 +149,8 @@ class Gateway(Server):
             # Here, because most gateways have no credentials.
             from toolwire.gateway.back_credentials import signed_place
 
+            self._take_credentials(name)  # Those of a server of this name that was taken away, and has calls left.
+            self._signed.add(name)
             place, signing = signed_place(self.vault, name, place, credentials, list_credentials, credential_variable)
         back = RemoteServer(
             name,
@@ -161,15 +180,104 @@ class Gateway(Server):
         found = self._backs.pop(name, None) if isinstance(name, str) else None
         if found is None:
             return self._remove_own(name)
-        back, _ = found
-        if self._vault is not None:
-            for each in credential_names(name):
-                self._vault.remove(each)
-        back.retires = True
-        back.give_up_addresses()
-        self.unmount(back)
-        self._look_soon()
+        self._retire(*found)
         return self
+
+    def _take_credentials(self, name: str) -> dict[str, Kind]:
+        """Take the credentials of a server out of the vault, and return them."""
+        if name not in self._signed:
+            return {}
+        self._signed.remove(name)
+        taken = {each: self.vault.kind(each) for each in credential_names(name) if each in self.vault}
+        for each in taken:
+            self.vault.remove(each)
+        return taken
+
+    def replacing(self, name: str, add: Callable[[], object]) -> asyncio.Future[None] | None:
+        """Put a server behind this one by `add`, in the place of one of the same name, if there is one.
+
+        The old server is offered until the new one has listed its components, or its time for that is over. Return what
+        ends then; None if this server does not run, so that nothing has to be waited for.
+        """
+        old = self._backs.pop(name, None)
+        kinds = self._take_credentials(name)
+        try:
+            add()
+        except BaseException:
+            if old is not None:
+                self._backs[name] = old
+            for each, kind in kinds.items():
+                self._signed.add(name)
+                self.vault.add(each, kind)
+            raise
+        back, _ = self._backs[name]
+        if self.loop is None:
+            if old is not None:
+                self._retire(*old)
+            return None
+        settled = self.loop.create_future()
+
+        def settle() -> None:
+            if old is not None:
+                self._retire(*old, successor=back)
+            if not settled.done():
+                settled.set_result(None)
+
+        back.on_settled = settle
+        if old is not None:
+            # The old one is there, so that nothing is missing.
+            back.catalog.notes = {}
+        return settled
+
+    def arrange(self, names: Iterable[str]) -> None:
+        """Put the servers behind this one into an order: the first one keeps a name that two of them have."""
+        self._backs = {name: self._backs[name] for name in dict.fromkeys((*names, *self._backs)) if name in self._backs}
+        self.catalog.arrange([back.catalog for back, _ in self._backs.values()])
+        self._look_soon()
+
+    def _retire(self, back: RemoteServer, prefix: str, successor: RemoteServer | None = None) -> None:
+        """Offer the components of a server no longer. It goes when its calls, questions and tasks have ended."""
+        back.retire()
+        self._look_soon()
+        if self.loop is None:
+            self.unmount(back)
+            if back.name not in self._backs:
+                self._take_credentials(back.name)
+            return
+        if successor is not None:
+            successor.relay.come_after(back.relay)
+            if successor.relay.key == back.relay.key:
+                back.back_connections.leave_sessions()
+        leaving = _Leaving(back, prefix, successor)
+        self._leaving.append(leaving)
+        self.catalog.find_unlisted = self._component_of_leaving
+        self.arrange(())
+        back.leaving = self.loop.create_task(back.used())
+        back.leaving.add_done_callback(lambda _: self._left(leaving))
+        for each in self._leaving[:-MAX_LEAVING]:
+            if each.back.leaving is not None:
+                each.back.leaving.cancel()
+
+    def _left(self, leaving: _Leaving) -> None:
+        self._leaving.remove(leaving)
+        if leaving.successor is not None:
+            leaving.successor.relay.forget(leaving.back.relay)
+        if not self._leaving:
+            self.catalog.find_unlisted = None
+        name = leaving.back.name
+        if name not in self._backs and not any(each.back.name == name for each in self._leaving):
+            self._take_credentials(name)
+        self.unmount(leaving.back)
+
+    def _component_of_leaving(self, kind: str, name: str) -> Found[Any] | None:
+        """Find a tool or prompt of a server that was taken away, for a request that answers its questions."""
+        call = CURRENT.get()
+        for leaving in self._leaving:
+            mount = Mount(leaving.prefix, leaving.back.catalog)
+            component = (leaving.back.retired or {}).get(kind, {}).get(mount.inner(name) or "")
+            if component is not None and leaving.back.relay.owns_state(call):
+                return Found(component, leaving.back, (mount,))
+        return None
 
     def _remove_own(self, component: Any) -> Self:
         try:

@@ -72,6 +72,14 @@ class HeldCalls:
             replica = self._replicas[host] = Replica(host.stores, topic, self._go_on_for_another)
         return replica
 
+    @property
+    def count(self) -> int:
+        """The number of calls that wait for their clients."""
+        return len(self._held)
+
+    def __contains__(self, identifier: str | None) -> bool:
+        return identifier in self._held
+
     # --- holding ---
 
     async def outcome(self, held: HeldCall, replica: Replica) -> Outcome:
@@ -254,11 +262,11 @@ class HeldCalls:
 
     # --- the end ---
 
-    async def close(self, *, for_good: bool) -> None:
-        """Leave the calls to other processes where that is possible, and cancel the others; `for_good`: cancel all."""
+    async def close(self) -> None:
+        """Leave the calls to other processes where that is possible, and cancel the others."""
         for replica in self._replicas.values():
             for held in list(self._held.values()):
-                if not for_good and replica.outlives(held):
+                if replica.outlives(held):
                     self._take(held)
                     held.leave()
         for held in list(self._held.values()):

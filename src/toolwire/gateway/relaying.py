@@ -171,6 +171,7 @@ class Relay:
         self.held: HeldCalls = HeldCalls(name, connections.take_up, timeout)
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
+        self._earlier: list[Relay] = []
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
         self._suspect = suspect
@@ -551,6 +552,26 @@ class Relay:
             call.progress_token is not None,
             call.request.log_level is not UNSET,
         )
+
+    def come_after(self, earlier: Relay) -> None:
+        """Send the answers to questions of calls that an earlier way to the server holds that way."""
+        self._earlier.append(earlier)
+        # Not a question that every call asks: few ways have an earlier one, and none has it for long.
+        self.send = self._send_to_holder  # type: ignore[method-assign]
+
+    def forget(self, earlier: Relay) -> None:
+        """Take note that an earlier way holds nothing any more."""
+        if earlier in self._earlier:
+            self._earlier.remove(earlier)
+            if not self._earlier:
+                del self.send
+
+    async def _send_to_holder(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
+        relay = self
+        if self.owns_state(call):
+            state = _decode_state(await call.host.open_state(call.params.request_state, self._context))
+            relay = next((each for each in self._earlier if state.held in each.held), self)
+        return await type(relay).send(relay, call, method, sent, headers)
 
     # --- the state of a modern server, which a modern client keeps ---
 

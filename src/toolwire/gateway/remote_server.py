@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -55,7 +55,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.catalog import Catalog, SkillSet
-from toolwire.server.components import ToolBase
+from toolwire.server.components import Component, ToolBase
 from toolwire.server.server import Server
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ LONGEST_SECONDS: Final = 86_400.0
 READINGS_A_SECOND: Final = 10
 #: How many seconds pass before a server is asked again to tell of its changes, after the stream for that failed.
 LISTEN_SECONDS: Final = 30.0
+#: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
+USED_SECONDS: Final = 0.1
 #: A list is read up to this many pages and bytes.
 MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -210,9 +212,12 @@ class RemoteServer(Server):
         self._users = 0
         self._made_for = 0
         """The generation of addresses that the components were made for."""
-        self.retires: bool = False
-        """Whether calls in flight go on after the server was removed."""
-        self._closing: asyncio.Future[None] | None = None
+        self.on_settled: Callable[[], None] | None = None
+        """Called once, just before the first lists are offered, or when their time is over."""
+        self.retired: dict[str, Mapping[str, Component]] | None = None
+        """The tools and prompts that a server had before it was taken away; None for one that is offered."""
+        self.leaving: asyncio.Task[None] | None = None
+        """Waits for the end of what began here before the server was taken away."""
         self.catalog.notes = {MISSING_KEY: [name]}
         self.catalog.follower = self
 
@@ -251,6 +256,19 @@ class RemoteServer(Server):
         self._users -= 1
         if self._users:
             return
+        self._leave_hosts()
+        for task in (self._keeper, self._reading, self.leaving):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        self._keeper = self._reading = self.leaving = None
+        self._cancel_unlisting()
+        await self.relay.held.close()
+        await self.tool_tasks.close()
+        await self.back_connections.close()
+
+    def _leave_hosts(self) -> None:
+        """Hear nothing more of the clients of the servers that mount this one."""
         for hub in self._watched:
             hub.watchers.remove(self._watch)
             hub.session_callbacks.remove(self.back_connections.end_session)
@@ -259,24 +277,33 @@ class RemoteServer(Server):
         for catalog in self._listened:
             catalog.listeners.remove(self._host_changed)
         self._listened.clear()
+
+    def retire(self) -> None:
+        """Offer nothing more. The calls, questions and tasks that began here end here (see `used`)."""
+        catalog = self.catalog
+        self.retired = {"tools": catalog.tools, "prompts": catalog.prompts}
+        self.published.clear()
+        self.give_up_addresses()
+        self._leave_hosts()
+        self._cancel_unlisting()
         for task in (self._keeper, self._reading):
             if task is not None:
                 task.cancel()
-                await asyncio.wait({task})
-        self._keeper = self._reading = None
-        self._cancel_unlisting()
-        await self.relay.held.close(for_good=self.retires)
-        await self.tool_tasks.close()
-        if self.retires:
-            # The servers that mounted this one do not wait for it.
-            self._closing = asyncio.ensure_future(self._retire())
-        else:
-            await self.back_connections.close()
+        catalog.follower = catalog.elsewhere = None
+        catalog.tools, catalog.prompts, catalog.resources, catalog.templates = {}, {}, {}, {}
+        catalog.skill_set, catalog.completions, catalog.notes = SkillSet(), {}, {}
+        catalog.further_capabilities = {}
+        catalog.set_extensions({})
+        for family in ("tools", "prompts", "resources"):
+            catalog.changed(family, for_sure=False)
 
-    async def _retire(self) -> None:
-        """Close all connections when the calls in flight have ended."""
-        await self.back_connections.idle()
-        await self.back_connections.close()
+    async def used(self) -> None:
+        """Wait until no call is in flight, none waits for an answer, and no task that began here is left."""
+        while True:
+            await self.back_connections.idle()
+            if not self.relay.held.count and not self.tool_tasks.is_used:
+                return
+            await asyncio.sleep(USED_SECONDS)
 
     async def settle(self) -> None:
         """Wait for the lists of the other server, up to the deadline that began with `begin`."""
@@ -286,6 +313,9 @@ class RemoteServer(Server):
         except TimeoutError:
             self._away(f"it has not listed its components after {self._list_timeout:g} seconds, and is waited for")
         self._is_settled = True
+        if self.on_settled is not None:
+            self.on_settled()
+            self.on_settled = None
         if self._lists is not None:
             self._publish(self._lists)
 
@@ -606,6 +636,8 @@ class RemoteServer(Server):
 
     def _publish(self, lists: _Lists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
+        if self.retired is not None:
+            return
         catalog = self.catalog
         self._cancel_unlisting()
         self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills))
@@ -749,6 +781,8 @@ class RemoteServer(Server):
     # --- the state of the other server ---
 
     def _away(self, why: str) -> None:
+        if self.retired is not None:
+            return
         if self.state != "away":
             log.warning("the server %r is away: %s", self.name, why)
         self.state, self.error = "away", why

@@ -151,6 +151,19 @@ class RemoteTasks:
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
         self._background: set[asyncio.Task[Any]] = set()
+        # The tasks that were made here and whose results nobody has got, each with the time when it expires.
+        self._unread: dict[str, float] = {}
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether a client may ask for the result of a task that was made here."""
+        now = asyncio.get_running_loop().time()
+        self._unread = {task: until for task, until in self._unread.items() if until > now}
+        return bool(self._unread or self._background)
+
+    def knows(self, task: ForeignTask) -> bool:
+        """Return whether a task was made here, and its result was not got."""
+        return task.id in self._unread
 
     async def close(self) -> None:
         """Stop waiting and following."""
@@ -302,6 +315,7 @@ class RemoteTasks:
         answer = await self._send(call, call.method, task, about, members_sent(call))
         if call.method == "tasks/result":
             self._stop_telling(_own(call, task))
+            self._unread.pop(task.id, None)
             return with_related(self._result(call, task, answer), call.params.task_id)
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
@@ -309,6 +323,8 @@ class RemoteTasks:
             members["taskId"] = call.params.task_id
         if members.get("status") in _OVER:
             self._stop_telling(_own(call, task))
+        if "result" in members or call.method == "tasks/cancel":
+            self._unread.pop(task.id, None)
         if "result" in members:
             members["result"] = self._inlined(call, task, members["result"], answer.connection)
         return without_connection(members)
@@ -363,6 +379,7 @@ class RemoteTasks:
 
     async def _outcome(self, call: Call, task: RemoteTask) -> dict[str, Any]:
         """Return the outcome of a task that is over. 2025-11-25 calls a task failed that has the error of a tool."""
+        self._unread.pop(task.id, None)
         try:
             answer = without_related(await self._send(call, "tasks/result", task))
         except ProtocolError as error:
@@ -477,6 +494,7 @@ class RemoteTasks:
         await self._send(call, "tasks/update", task, more={"inputResponses": {key: members}})
 
     def _ended(self, call: Call, task: RemoteTask, state: t.DetailedTask, connection: RelayConnection) -> Any:
+        self._unread.pop(task.id, None)
         if state.status == "cancelled":
             raise was_cancelled()
         if state.error is not UNSET:
@@ -686,6 +704,11 @@ class RemoteTasks:
 
         Remember in which conversation with a legacy server that was, and keep the conversation as long as the task.
         """
+        milliseconds = created.ttl if isinstance(created, t.Task) else created.ttl_ms
+        ttl = MAX_KEPT_SECONDS if not isinstance(milliseconds, int) else min(milliseconds / 1000, MAX_KEPT_SECONDS)
+        if len(self._unread) >= MAX_REMEMBERED:
+            del self._unread[next(iter(self._unread))]
+        self._unread[created.task_id] = asyncio.get_running_loop().time() + ttl
         conversation = None if connection.modern else self._relay.connections.conversation(connection)
         if conversation is None or not isinstance(created, t.Task):
             return RemoteTask(created.task_id, tool)
@@ -693,8 +716,7 @@ class RemoteTasks:
         if len(self._conversations) >= MAX_REMEMBERED:
             del self._conversations[next(iter(self._conversations))]
         self._conversations[_own(call, task)] = conversation
-        ttl = MAX_KEPT_SECONDS if created.ttl is None else created.ttl / 1000
-        self._relay.connections.keep(conversation, min(ttl, MAX_KEPT_SECONDS))
+        self._relay.connections.keep(conversation, ttl)
         return task
 
     # --- results ---

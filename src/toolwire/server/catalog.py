@@ -301,6 +301,17 @@ class Catalog:
         catalog._hosts = [host for host in catalog._hosts if host is not self]
         self._mounts_changed(catalog)
 
+    def arrange(self, catalogs: Sequence[Catalog]) -> None:
+        """Put mounted catalogues into this order, which decides where names collide. Others come after them."""
+        places = {catalog: place for place, catalog in enumerate(catalogs)}
+        arranged = sorted(self.mounts, key=lambda mount: places.get(mount.catalog, len(places)))
+        if arranged != self.mounts:
+            self.mounts = arranged
+            for host in (self, *self.hosts()):
+                host._family = host._local = host._followers = None
+            for kind in ("tools", "resources", "prompts", _EXTENSIONS):
+                self.changed(kind, for_sure=False)
+
     def _mounts_changed(self, catalog: Catalog) -> None:
         """Take note that a catalogue was mounted or removed here."""
         hosts = (self, *self.hosts())

@@ -29,7 +29,10 @@ class ForeignTasks(Protocol):
     """The tasks of one server behind this one."""
 
     mark: str
-    """Tells the server from others."""
+    """Tells the server from others. One that was replaced while it had tasks has the same as its successor."""
+
+    def knows(self, task: ForeignTask) -> bool:
+        """Return whether a task was made by this object, and its result was not got."""
 
     async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
         """Answer a request about a task of a tool, in the dialect of its client."""

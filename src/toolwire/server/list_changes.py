@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from toolwire.protocol.changes import LIST_CHANGED, Change
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.catalog import FAMILY, Catalog
 from toolwire.server.components import Component
 from toolwire.server.subscriptions import Hub
@@ -67,7 +69,7 @@ class ListChanges:
         for family, is_suspected in changed.items():
             listed = self._listed(family)
             before = self._told.get(family)
-            differs = listed != (self._own(family) if before is None else before)
+            differs = not _are_same(listed, self._own(family) if before is None else before)
             self._told[family] = listed
             if is_suspected and differs:
                 self._hub().tell(Change(family))
@@ -85,6 +87,18 @@ class ListChanges:
                 if found[name].owner.catalog in local:
                     own[f"{kind} {name}"] = each
         return own
+
+
+def _are_same(listed: dict[str, Component], before: dict[str, Component]) -> bool:
+    """Return whether two lists look the same to clients. Another object may stand for the same component."""
+    if listed.keys() != before.keys():
+        return False
+    return all(each is before[name] or _look_same(each, before[name]) for name, each in listed.items())
+
+
+def _look_same(one: Component, other: Component) -> bool:
+    seen_by = (one.scopes, one.visible_to, one.tags) == (other.scopes, other.visible_to, other.tags)
+    return seen_by and encode_readable(one.wire(MODERN)) == encode_readable(other.wire(MODERN))
 
 
 def _kinds(family: str) -> list[str]:

@@ -125,10 +125,11 @@ class TasksElsewhere:
         return [each for each in found if each is not None]
 
     def _owner(self, task: ForeignTask) -> ForeignTasks:
-        owner = next((each for each in self._owners() if each.mark == task.server), None)
-        if owner is None:
+        owners = [each for each in self._owners() if each.mark == task.server]
+        if not owners:
             raise rules.unknown_task()  # The server was taken away.
-        return owner
+        # Of a server and the one that it replaces, the second only has the tasks that were made there.
+        return next((each for each in owners if each.knows(task)), owners[0])
 
     async def answer(self, call: Call, task: ForeignTask) -> Any:
         """Answer a request about a task: no more than what the caller may do with its tool, and within its policies."""
