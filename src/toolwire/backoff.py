@@ -9,10 +9,13 @@ LONGEST_SECONDS: Final = 30.0
 
 
 class Backoff:
-    """Pauses that double up to `longest`, each with jitter; `limit` is how many there are, None for no end."""
+    """Pauses that double from `first` to `longest`, with jitter; `limit` is how many there are, None for no end."""
 
-    def __init__(self, limit: int | None = None, *, longest: float = LONGEST_SECONDS) -> None:
+    def __init__(
+        self, limit: int | None = None, *, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS
+    ) -> None:
         self._limit = limit
+        self._first = first
         self._longest = longest
         self._failures = 0
 
@@ -24,7 +27,7 @@ class Backoff:
         """Return the next pause in seconds; None when there are no attempts left."""
         if self.exhausted:
             return None
-        pause = min(FIRST_SECONDS * 2.0 ** min(self._failures, 30), self._longest)
+        pause = min(self._first * 2.0 ** min(self._failures, 30), self._longest)
         self._failures += 1
         import random
 

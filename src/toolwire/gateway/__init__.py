@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from toolwire.gateway.back_health import Breaker, Health
 from toolwire.gateway.config import gateway_of
 from toolwire.gateway.gateway import Back, Gateway
 
-__all__ = ["Back", "Gateway", "gateway_of"]
+__all__ = ["Back", "Breaker", "Gateway", "Health", "gateway_of"]

@@ -256,6 +256,17 @@ class BackConnections:
         return shared is None or shared.link.duplex
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a call is in flight."""
+        shared = cast("RelayConnection | None", self.shared.connection)
+        return bool(shared is not None and shared.calls) or any(lane.is_busy for lane in self._lanes.values())
+
+    @property
+    def count(self) -> int:
+        """The number of connections. Each is a process, where the server is a command."""
+        return len(self._lanes) + self.shared.connected
+
+    @property
     def conversations(self) -> int:
         """The number of conversations that have a connection."""
         return len(self._lanes)

@@ -16,6 +16,7 @@ from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import waited
 from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, Conversation
+from toolwire.gateway.back_health import Protection
 from toolwire.gateway.gateway import Gateway
 from toolwire.gateway.relaying import Answer, BackFailed, Relay
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
@@ -161,7 +162,15 @@ class _Back(RemoteServer):
         patience: float,
     ) -> None:
         connections = _MemberConnections(target, connector)
-        super().__init__(name, target, timeout=None, room=_ANY_LENGTH, connections=connections, list_timeout=patience)
+        super().__init__(
+            name,
+            target,
+            timeout=None,
+            room=_ANY_LENGTH,
+            connections=connections,
+            list_timeout=patience,
+            protection=Protection(breaker=None),
+        )
         # The client has the deadlines.
         self.relay: Relay = _MemberRelay(self, connections, errors, self._addresses.names)
         self._longer = longer

@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec import Struct
 
 from toolwire.client.targets import TargetLike, TargetOptions, resolve
+from toolwire.gateway.back_health import (
+    QUEUE,
+    QUEUE_SECONDS,
+    Breaker,
+    BreakerState,
+    Health,
+    Protection,
+    slots_of,
+)
 from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.protocol.errors import ServerError
@@ -56,6 +65,12 @@ class Back(Struct, frozen=True):
     """The names of its tools and prompts that a server before it has, so that nobody can use them."""
     withheld: tuple[str, ...] = ()
     """Its extensions that another server has, too, so that nothing says which of them a request is for."""
+    breaker: BreakerState = "closed"
+    """`open` while no call is let through, `half-open` while some are let through to see whether it works."""
+    connections: int = 0
+    """The connections to it; if it is a command, its processes."""
+    waiting: int = 0
+    """The calls that wait until others have ended (`max_calls=`)."""
 
 
 class _Leaving:
@@ -108,6 +123,12 @@ class Gateway(Server):
         credentials: Kind | None = None,
         list_credentials: Kind | None = None,
         credential_variable: str | None = None,
+        breaker: Breaker | bool = True,
+        health: Health | None = None,
+        max_calls: int | None = None,
+        max_calls_per_caller: int | None = None,
+        queue: int = QUEUE,
+        queue_seconds: float = QUEUE_SECONDS,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -121,6 +142,11 @@ class Gateway(Server):
         or without any. A command finds the secret in the environment variable `credential_variable`; each account has
         processes of its own. Without a target, `add` adds a component of this server itself, as that of every server
         does.
+
+        `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
+        often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
+        `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
+        refused.
         """
         if target is None:
             return super().add(name)
@@ -152,6 +178,8 @@ class Gateway(Server):
             self._take_credentials(name)  # Those of a server of this name that was taken away, and has calls left.
             self._signed.add(name)
             place, signing = signed_place(self.vault, name, place, credentials, list_credentials, credential_variable)
+        slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
+        protection = Protection(_breaker(name, breaker, health), health, slots)
         back = RemoteServer(
             name,
             place,
@@ -162,6 +190,7 @@ class Gateway(Server):
             keeps_stale_lists=self._stale,
             trusts=trust,
             credentials=signing,
+            protection=protection,
         )
         self.put(back, shown)
         return self
@@ -368,4 +397,13 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
         len(catalog.resources) + len(catalog.templates),
         hidden,
         tuple(sorted(remote.relay.withheld)),
+        remote.guard.state,
+        remote.back_connections.count,
+        remote.guard.waiting,
     )
+
+
+def _breaker(name: str, breaker: Breaker | bool, health: Health | None) -> Breaker | None:
+    if breaker is False and health is not None:
+        raise ServerError(f"{name!r} has health= without a breaker, which acts on it")
+    return (Breaker() if breaker else None) if isinstance(breaker, bool) else breaker

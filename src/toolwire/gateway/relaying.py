@@ -26,6 +26,7 @@ from toolwire.client.reconnect import READING
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
+from toolwire.gateway.back_health import Send
 from toolwire.gateway.back_messages import (
     WaitingHere,
     answered_round,
@@ -174,6 +175,10 @@ class Relay:
         self._earlier: list[Relay] = []
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
+        self.sending: Send = self._send
+        """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
+        self.on_failure: Callable[[ToolwireError], None] | None = None
+        """Is told why a request failed, where the server may be the cause."""
         self._suspect = suspect
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
@@ -190,7 +195,7 @@ class Relay:
         `headers` returns the headers that repeat arguments, as the server's list has them now.
         """
         # No coroutine around the other one where nobody watches.
-        return (self._watched if call.host.hop_observers else self._send)(call, method, sent, headers)
+        return (self._watched if call.host.hop_observers else self.sending)(call, method, sent, headers)
 
     async def _watched(
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
@@ -201,7 +206,7 @@ class Relay:
             meta = {**sent.meta, **{name: Raw(_encode(value)) for name, value in hop.trace.items()}}
             sent = Sent(sent.members, _encode(meta))
         try:
-            answer = await self._send(call, method, sent, headers)
+            answer = await self.sending(call, method, sent, headers)
             is_question = answer.questions is not None or (
                 answer.members is not None and answer.members.get("resultType") == _INPUT_REQUIRED
             )
@@ -665,6 +670,8 @@ class Relay:
 
         Clients elsewhere are not told the address of the server, its command, nor what it wrote before it ended.
         """
+        if self.on_failure is not None:
+            self.on_failure(error)
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
         if isinstance(error, TransportError) and not call.outlet.is_local:

@@ -27,6 +27,7 @@ from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections
+from toolwire.gateway.back_health import BackGuard, BreakerState, Health, Protection, Send
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -56,6 +57,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase
+from toolwire.server.hops import BackFigures
 from toolwire.server.server import Server
 
 if TYPE_CHECKING:
@@ -94,6 +96,8 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 GATEWAYS_KEY: Final = "io.toolwire/gateways"
 #: How many marks, and how many names of missing servers, are taken from another server.
 MAX_NOTES: Final = 100
+
+_USUAL_HEALTH: Final = Health()
 
 State: TypeAlias = Literal["connecting", "ready", "away"]
 Item = TypeVar("Item")
@@ -152,6 +156,7 @@ class RemoteServer(Server):
         trusts: bool = False,
         connections: BackConnections | None = None,
         credentials: BackCredentials | None = None,
+        protection: Protection | None = None,
     ) -> None:
         """`connections` are those to use, instead of new ones."""
         super().__init__(name, lifespan=_running)
@@ -168,6 +173,16 @@ class RemoteServer(Server):
             suspect=self.suspect,
             uris=self._addresses.names,
         )
+        self._protection = protection or Protection()
+        self.guard: BackGuard = BackGuard(
+            name, self._protection, self.relay.sending, self._send_by, self._breaker_moved
+        )
+        self.relay.on_failure = self.guard.failed
+        self._checking: asyncio.Task[None] | None = None
+        self._signs_missed = 0
+        self._next_check: asyncio.TimerHandle | None = None
+        self._lists_kept = 0
+        self._lists_read = 0
         self.reads_directories: bool = False
         self.schemes: frozenset[str] = frozenset()
         self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
@@ -250,6 +265,7 @@ class RemoteServer(Server):
             catalog.listeners.append(self._host_changed)
             self._listened.append(catalog)
         self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
+        self._plan_check()
 
     async def end(self) -> None:
         """Close all connections to the other server."""
@@ -257,11 +273,13 @@ class RemoteServer(Server):
         if self._users:
             return
         self._leave_hosts()
-        for task in (self._keeper, self._reading, self.leaving):
+        if self._next_check is not None:
+            self._next_check.cancel()
+        for task in (self._keeper, self._reading, self._checking, self.leaving):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
-        self._keeper = self._reading = self.leaving = None
+        self._keeper = self._reading = self._checking = self.leaving = self._next_check = None
         self._cancel_unlisting()
         await self.relay.held.close()
         await self.tool_tasks.close()
@@ -500,13 +518,17 @@ class RemoteServer(Server):
         if self.state == "away":
             self._asked_for.set()
         ttl = None if self._lists is None else self._lists.ttl
+        self._lists_kept += 1
         if ttl is None or self.state != "ready" or (self._reading is not None and not self._reading.done()):
             return None
         age = asyncio.get_running_loop().time() - self._read_at
         if age < max(ttl, LEAST_SECONDS) or (self._is_told and not ttl):
             return None
         reading = asyncio.get_running_loop().create_task(self._reread())
-        return None if self._is_told else self._wait_for(reading)
+        if self._is_told:
+            return None
+        self._lists_kept -= 1
+        return self._wait_for(reading)
 
     async def _wait_for(self, reading: asyncio.Task[None]) -> None:
         await asyncio.wait({reading}, timeout=self._list_timeout)
@@ -564,6 +586,7 @@ class RemoteServer(Server):
             self._readings.append(loop.time())
             self._is_outdated = False
             lists = await self._listed(await self.back_connections.shared_connection())
+            self._lists_read += 1
             if not self._is_outdated:
                 break
         else:
@@ -577,12 +600,9 @@ class RemoteServer(Server):
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
         self._lists = lists
         self._read_at = asyncio.get_running_loop().time()
-        if self.state == "away":
-            log.warning("the server %r is there now", self.name)
-        self.state, self.error = "ready", None
         self._first.set()
-        if self._is_settled:
-            self._publish(lists)
+        if self.guard.state != "open":
+            self._there()
 
     def _marks(self) -> list[str]:
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
@@ -779,6 +799,85 @@ class RemoteServer(Server):
         return self.catalog.tools.get(key)
 
     # --- the state of the other server ---
+
+    def figures(self) -> BackFigures:
+        """Return what the metrics say of the other server, beside the requests to it."""
+        connections = self.back_connections
+        return BackFigures(
+            self.guard.state,
+            self.guard.waiting,
+            connections.target.transport,
+            connections.count,
+            self._lists_kept,
+            self._lists_read,
+        )
+
+    def _send_by(self, send: Send) -> None:
+        self.relay.sending = send
+
+    def _breaker_moved(self, state: BreakerState) -> None:
+        """Take the components out of lists while the breaker is open, and plan the next sign of life."""
+        if state == "open":
+            self._away(f"its calls failed: {self.guard.error}")
+        elif self.state == "away" and self._lists is not None:
+            self._there()
+        self._plan_check()
+
+    def _plan_check(self) -> None:
+        """Ask for a sign of life: an open breaker when its pause is over, otherwise as often as is configured."""
+        if self._next_check is not None:
+            self._next_check.cancel()
+            self._next_check = None
+        if self.guard.state == "open":
+            seconds = self.guard.wait
+        elif self._protection.health is not None:
+            seconds = self._protection.health.every
+        else:
+            return
+        self._next_check = asyncio.get_running_loop().call_later(seconds, self._begin_check)
+
+    def _begin_check(self) -> None:
+        if self._keeper is not None:
+            self._checking = asyncio.ensure_future(self._check())
+
+    async def _check(self) -> None:
+        """Ask the server for a sign of life, unless a call in flight will tell whether it works."""
+        health = self._protection.health or _USUAL_HEALTH
+        was_open = self.guard.state == "open"
+        if not was_open and (self.state != "ready" or self.back_connections.is_busy):
+            self._plan_check()
+            return
+        try:
+            async with asyncio.timeout(health.timeout):
+                await (await self.back_connections.shared_connection()).check()
+        except ProtocolError:
+            self._alive()  # It answers.
+        except (ToolwireError, TimeoutError) as error:
+            silent = Unreachable(str(error) or f"it gave no sign of life within {health.timeout:g} seconds")
+            self._signs_missed += 1
+            if was_open or self._signs_missed >= health.failures:
+                self.guard.silent(silent)
+                return
+            log.warning("%s: %s", self.name, silent)
+            self._plan_check()
+        else:
+            self._alive()
+
+    def _alive(self) -> None:
+        self._signs_missed = 0
+        if self.guard.state == "open":
+            self.guard.alive()
+        else:
+            self._plan_check()
+
+    def _there(self) -> None:
+        """Offer the components: the server lists them, and nothing says that it does not work."""
+        assert self._lists is not None
+        if self.state == "away":
+            log.warning("the server %r is there now", self.name)
+        self.state, self.error = "ready", None
+        if self._is_settled:
+            self._publish(self._lists)
 
     def _away(self, why: str) -> None:
         if self.retired is not None:

@@ -19,6 +19,7 @@ from toolwire.server.components import Component, Prompt, Resource, ResourceTemp
 from toolwire.server.components.restriction import Effective, TagRule
 from toolwire.server.extensions import AnyMethod, Extension, ExtensionMethod, merged_settings
 from toolwire.server.foreign_tasks import ForeignTasks
+from toolwire.server.hops import BackFigures
 from toolwire.server.middleware import Middleware
 from toolwire.server.subscriptions import Hub
 
@@ -113,6 +114,9 @@ class Follower(Protocol):
 
     def freshen(self) -> Awaitable[None] | None:
         """Look again whether the components have changed; return None where nobody has to wait for that."""
+
+    def figures(self) -> BackFigures:
+        """Return the state of the server that has the components, for the metrics."""
 
 
 class Found(Struct, Generic[C], frozen=True):

@@ -53,5 +53,22 @@ class Hop(Struct, eq=False):
             self.ending, self.code = "error", error.code
 
 
+class BackFigures(Struct, frozen=True):
+    """The state of a server behind this one, in figures, beside the requests to it."""
+
+    breaker: str
+    """`closed`, `open` or `half-open`."""
+    waiting: int
+    """How many calls wait until others have ended."""
+    transport: str
+    connections: int
+    lists_kept: int
+    """How often a list was answered with what is known already."""
+    lists_read: int
+    """How often the lists of the server were read."""
+    urls: Mapping[str, bool] = {}
+    """The addresses of the server, and whether they work; empty where it has one."""
+
+
 #: Is called when a hop begins; returns a function that is called when it has ended.
 HopObserver: TypeAlias = Callable[[Call, Hop], Callable[[], None]]

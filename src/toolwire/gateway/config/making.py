@@ -46,6 +46,12 @@ def add_back(gateway: Gateway, file: GatewayFile, name: str) -> None:
             revision=entry.revision,
             list_timeout=entry.list_timeout,
             trust=entry.trust,
+            breaker=entry.breaker,
+            health=entry.health,
+            max_calls=entry.max_calls,
+            max_calls_per_caller=entry.max_calls_per_caller,
+            queue=entry.queue,
+            queue_seconds=entry.queue_seconds,
         )
     except (ServerError, ValueError) as error:
         raise file.error(error, file.back_key(name)) from None

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from toolwire.client.config import ServerEntry
+from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS
 from toolwire.redaction import repr_without
 
@@ -35,6 +36,18 @@ class BackEntry(ServerEntry, kw_only=True):
     """How many seconds lists wait for it."""
     trust: bool = False
     """Whether what it calls public is public."""
+    breaker: Breaker | bool = True
+    """When calls to it fail at once, because it does not work; false for never."""
+    health: Health | None = None
+    """When it is asked for signs of life while nobody calls it; never by default."""
+    max_calls: int | None = None
+    """How many calls run there at once; no bound by default."""
+    max_calls_per_caller: int | None = None
+    """How many calls of one caller run there at once; no bound by default."""
+    queue: int = QUEUE
+    """How many calls wait until others have ended, where there is a bound."""
+    queue_seconds: float = QUEUE_SECONDS
+    """How many seconds a call waits until others have ended."""
 
     def __repr__(self) -> str:
         return repr_without(self, "args", "env", "url", "headers")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.server.call import Call
-from toolwire.server.hops import Hop
+from toolwire.server.hops import BackFigures, Hop
 from toolwire.server.metrics import Metrics, Series, head, sample
 from toolwire.server.observe.audit import ObservedServer
 
@@ -60,3 +61,34 @@ class BackMetrics:
         yield from head(name, "gauge", "1 while components of a server behind this one are missing in lists.")
         for each in backs:
             yield sample(name, {"back": each.owner.name, **process}, int(MISSING_KEY in each.notes))
+        yield from _figures({each.owner.name: each.follower.figures() for each in backs if each.follower}, process)
+
+
+_BREAKER: Final = ("closed", "half-open", "open")
+
+
+def _figures(backs: Mapping[str, BackFigures], process: Mapping[str, str]) -> Iterator[str]:
+    """Write the states of servers."""
+    name = "toolwire_back_breaker"
+    yield from head(name, "gauge", "1 for the state of the breaker of a server behind this one, 0 for the others.")
+    for back, figures in backs.items():
+        for state in _BREAKER:
+            yield sample(name, {"back": back, "state": state, **process}, int(figures.breaker == state))
+    name = "toolwire_back_waiting"
+    yield from head(name, "gauge", "Calls that wait until others have ended at a server behind this one.")
+    for back, figures in backs.items():
+        yield sample(name, {"back": back, **process}, figures.waiting)
+    name = "toolwire_back_connections"
+    yield from head(name, "gauge", "Connections to a server behind this one; for a command, its processes.")
+    for back, figures in backs.items():
+        yield sample(name, {"back": back, "transport": figures.transport, **process}, figures.connections)
+    name = "toolwire_back_lists_total"
+    yield from head(name, "counter", "Lists of a server behind this one: answered from memory, or read there.")
+    for back, figures in backs.items():
+        yield sample(name, {"back": back, "source": "memory", **process}, figures.lists_kept)
+        yield sample(name, {"back": back, "source": "server", **process}, figures.lists_read)
+    name = "toolwire_back_url_up"
+    yield from head(name, "gauge", "1 while an address of a server behind this one works.")
+    for back, figures in backs.items():
+        for url, works in figures.urls.items():
+            yield sample(name, {"back": back, "url": url, **process}, int(works))

@@ -1,0 +1,320 @@
+"""The health of one server behind a gateway: what failed lately, and whether calls are let through.
+
+Nothing here runs for a call that ends well while all is well. A failure puts a function between the calls and the
+server that looks at how each of them ends, and the next success takes it away again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.backoff import Backoff
+from toolwire.protocol.errors import CallRefused, ProtocolError, ServerError, Timeout, ToolwireError, TransportError
+from toolwire.server.call import Call
+from toolwire.server.policy.concurrency import Gates, Placed, Slots
+from toolwire.server.policy.rates import in_words
+from toolwire.server.replay_state import principal_key
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: A server that names a time (`Retry-After`) is left alone for that long, and for this many seconds at most.
+LONGEST_PAUSE: Final = 600.0
+
+#: How many calls wait where others have all slots of a server, and for how many seconds.
+QUEUE: Final = 100
+QUEUE_SECONDS: Final = 30.0
+
+BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
+#: Sends one request: the call that it is for, the method, the params, the headers. It returns the answer.
+Send: TypeAlias = Callable[[Call, str, Any, Any], Coroutine[Any, Any, Any]]
+
+
+class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
+    """When calls to a server fail at once, because the server does not work.
+
+    After `failures` failures in a row the server is left alone for `pause` seconds. Then it is asked for a sign of
+    life. If it gives one, `probes` calls at a time are let through, and as many that end well let all others through.
+    Every failure meanwhile doubles the pause, up to `longest` seconds.
+    """
+
+    failures: int = 5
+    pause: float = 1.0
+    longest: float = 60.0
+    probes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.failures < 1 or self.probes < 1 or not 0 < self.pause <= self.longest <= 86_400:
+            raise ValueError("A breaker has at least one failure and one probe, and 0 < pause <= longest <= 86400")
+
+
+class Health(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a server is asked for a sign of life: every `every` seconds in which no call is in flight.
+
+    It has `timeout` seconds to answer. After `failures` missing answers in a row it is left alone, as its `Breaker`
+    says.
+    """
+
+    every: float = 30.0
+    timeout: float = 5.0
+    failures: int = 2
+
+    def __post_init__(self) -> None:
+        if self.failures < 1 or not self.every > 0 or not self.timeout > 0:
+            raise ValueError("Health has seconds above zero, and at least one failure")
+
+
+class Protection(Struct, frozen=True):
+    """Everything that keeps a server that fails from harming others, and others from harming it."""
+
+    breaker: Breaker | None = Breaker()
+    health: Health | None = None
+    slots: tuple[Slots, ...] = ()
+    """How many calls run at once, and how many wait."""
+
+
+def slots_of(
+    name: str, max_calls: int | None, max_calls_per_caller: int | None, queue: int, queue_seconds: float
+) -> tuple[Slots, ...]:
+    """Return the slots of a server. Raise `ServerError` for numbers that make no sense."""
+    if (
+        queue < 0
+        or not queue_seconds > 0
+        or any(each is not None and each < 1 for each in (max_calls, max_calls_per_caller))
+    ):
+        raise ServerError(f"{name!r} has max_calls of 1 or more, a queue of 0 or more, and queue_seconds above zero")
+    caller = () if max_calls_per_caller is None else (Slots(max_calls_per_caller, queue, queue_seconds, "caller"),)
+    everyone = () if max_calls is None else (Slots(max_calls, queue, queue_seconds),)
+    # The share of one caller comes first, so that the calls of one caller do not fill the queue of everybody.
+    return (*caller, *everyone)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether an error says that a server does not work.
+
+    A server that answers, with whatever error, works. So does one that refuses a caller, or has too many requests.
+    """
+    if isinstance(error, TransportError):
+        return error.status is None or error.status >= 500
+    return isinstance(error, Timeout)
+
+
+class BreakerSwitch:
+    """The states of a breaker. It knows no tasks and no requests, and gets the time from `clock`."""
+
+    def __init__(self, settings: Breaker, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._pauses = Backoff(first=settings.pause, longest=settings.longest)
+        self.state: BreakerState = "closed"
+        self.failures: int = 0
+        """How many failures came in a row, since the last success."""
+        self.opens_again: float = 0.0
+        """When the server is asked for a sign of life; only while the breaker is open."""
+        self.error: str | None = None
+        """The last failure."""
+        self._passed = 0
+
+    @property
+    def wait(self) -> float:
+        """How many seconds are left until the server is asked for a sign of life."""
+        return max(0.0, self.opens_again - self._clock())
+
+    def failed(self, error: ToolwireError) -> None:
+        """Count a failure. Enough of them open the breaker, and one is enough while it is half open."""
+        self.failures += 1
+        self.error = str(error)
+        if self.state == "half-open" or (self.state == "closed" and self.failures >= self._settings.failures):
+            self.open(error)
+
+    def open(self, error: ToolwireError) -> None:
+        """Let no call through for a while, which is longer each time."""
+        asked = getattr(error, "retry_after", None) or 0.0
+        self.error = str(error)
+        self.state, self._passed = "open", 0
+        self.opens_again = self._clock() + max(self._pauses.after(None), min(asked, LONGEST_PAUSE))
+
+    def alive(self) -> None:
+        """Take note of a sign of life: some calls are let through."""
+        if self.state == "open":
+            self.state = "half-open"
+
+    def succeeded(self) -> None:
+        """Take note of a call that reached the server and came back."""
+        self.failures = 0
+        if self.state == "half-open":
+            self._passed += 1
+        if self.state == "closed" or self._passed >= self._settings.probes:
+            self.state, self.error = "closed", None
+            self._pauses.reset()
+
+
+class BackGuard:
+    """Stands between the calls of all clients and one server, where there is a reason to.
+
+    `send` sends a request, `use` replaces the function by which requests are sent from now on. `changed` is called when
+    the breaker has moved.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        protection: Protection,
+        send: Send,
+        use: Callable[[Send], None],
+        changed: Callable[[BreakerState], None],
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._name = name
+        self._use = use
+        self._changed = changed
+        self._send = send
+        self._gates = Gates()
+        self._placed = [Placed(each, name) for each in protection.slots]
+        self._normal: Send = self._in_slots if self._placed else send
+        self.switch: BreakerSwitch | None = None
+        if protection.breaker is not None:
+            self.switch = BreakerSwitch(protection.breaker, clock or _loop_time)
+            self._probes = protection.breaker.probes
+        self._trying = 0
+        self._running = 0
+        use(self._normal)
+
+    @property
+    def state(self) -> BreakerState:
+        return "closed" if self.switch is None else self.switch.state
+
+    @property
+    def wait(self) -> float:
+        """How many seconds are left until the server is asked for a sign of life; only while the breaker is open."""
+        return 0.0 if self.switch is None else self.switch.wait
+
+    @property
+    def error(self) -> str | None:
+        """The last failure, until a call has ended well."""
+        return None if self.switch is None else self.switch.error
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait until others have ended."""
+        return self._gates.waiting
+
+    @property
+    def running(self) -> int:
+        """How many calls have one of the slots."""
+        return self._running
+
+    # --- what happens to the server ---
+
+    def failed(self, error: BaseException) -> None:
+        """Take note that a request failed. Requests that were sent before the breaker opened do not count."""
+        if self.switch is not None and self.switch.state == "closed" and is_failure(error):
+            self._moved(self.switch.failed, error)
+
+    def silent(self, error: ToolwireError) -> None:
+        """Take note that the server gave no sign of life, as often as is enough."""
+        if self.switch is not None:
+            self._moved(self.switch.open, error)
+
+    def alive(self) -> None:
+        """Take note that the server gave a sign of life."""
+        if self.switch is not None:
+            self._moved(self.switch.alive)
+
+    def _moved(self, step: Callable[..., None], *arguments: Any) -> None:
+        switch = self.switch
+        assert switch is not None
+        before = switch.state
+        step(*arguments)
+        if switch.state == "open":
+            self._use(self._refused)
+        elif switch.state == "half-open":
+            self._use(self._probing)
+        else:
+            self._use(self._counted if switch.failures else self._normal)
+        if switch.state != before:
+            log.warning(
+                "%s: the breaker is %s%s", self._name, switch.state, f": {switch.error}" if switch.error else ""
+            )
+        if switch.state != before or switch.state == "open":
+            self._changed(switch.state)
+
+    # --- the ways of a request ---
+
+    async def _counted(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send a request after others have failed. A success ends the row of failures."""
+        try:
+            answer = await self._normal(call, method, sent, headers)
+        except ProtocolError:
+            self._succeeded("closed")
+            raise
+        self._succeeded("closed")
+        return answer
+
+    async def _refused(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send no request."""
+        raise self._refusal()
+
+    async def _probing(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send a request to a server that gave a sign of life, unless others find out whether it works."""
+        assert self.switch is not None
+        if self._trying >= self._probes:
+            raise self._refusal()
+        self._trying += 1
+        try:
+            answer = await self._normal(call, method, sent, headers)
+        except ProtocolError:
+            self._succeeded("half-open")
+            raise
+        except ToolwireError as error:
+            cause = getattr(error, "error", error)
+            if self.switch.state == "half-open" and is_failure(cause):
+                self._moved(self.switch.failed, cause)
+            raise
+        finally:
+            self._trying -= 1
+        self._succeeded("half-open")
+        return answer
+
+    def _succeeded(self, when: BreakerState) -> None:
+        if self.switch is not None and self.switch.state == when:
+            self._moved(self.switch.succeeded)
+
+    def _refusal(self) -> CallRefused:
+        assert self.switch is not None
+        seconds = max(1.0, self.switch.wait)
+        return CallRefused(
+            f"The server {self._name!r} behind this one does not work at the moment, and the call was not carried out. "
+            f"It is asked again in {in_words(seconds)}: try again then.",
+            reason="breaker",
+            retry_after=seconds,
+        )
+
+    async def _in_slots(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send a request when one of the slots is free."""
+        if sent.about_task is not None:
+            # It may wait for the end of a task, and others have to be able to cancel the task meanwhile.
+            return await self._send(call, method, sent, headers)
+        releases: list[Callable[[], None]] = []
+        try:
+            for placed in self._placed:
+                caller = principal_key(call.principal) or str(call.request.caller)
+                releases.append(await self._gates.enter(placed, caller, f"The server {self._name!r} behind this one"))
+            if self.state == "open":
+                raise self._refusal()
+            self._running += 1
+            try:
+                return await self._send(call, method, sent, headers)
+            finally:
+                self._running -= 1
+        finally:
+            for release in releases:
+                release()
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
