@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -169,3 +171,23 @@ async def test_readiness_tells_of_servers_that_are_missing(options: Any, status:
     await until(lambda: gateway.backs["gone"].state == "ready")
     assert await probe("/readyz") == (200, b"ok")
     await app.stop()
+
+
+async def test_the_page_on_metrics_names_those_of_servers_behind_a_gateway() -> None:
+    """The table names every metric with its labels, and no other one."""
+    async with (
+        gateway_before(everything(), "memory", MODERN, metrics=True) as gateway,
+        testing.connect(gateway) as (client, _),
+    ):
+        await client.call_tool("b_add", {"a": 1, "b": 2})
+        assert gateway.metrics is not None
+        lines = gateway.metrics.render().splitlines()
+    kinds = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE toolwire_back_"))
+    page = (Path(__file__).parents[2] / "docs" / "observing.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(toolwire_back_\w+)\{([\w,]+)\}` \| (\w+) \|", page, re.MULTILINE)
+    assert {name: kind for name, _, kind in rows} == kinds
+    for name, labels, _ in rows:
+        for line in lines:
+            if line.startswith(f"{name}{{"):
+                shown = re.findall(r'(\w+)="', line.removeprefix(name))
+                assert sorted(shown) == sorted([*labels.split(","), "process"])

@@ -257,7 +257,7 @@ class BackConnections:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is in flight."""
+        """Return whether a call is in flight."""
         shared = cast("RelayConnection | None", self.shared.connection)
         return bool(shared is not None and shared.calls) or any(lane.is_busy for lane in self._lanes.values())
 

@@ -35,7 +35,7 @@ Send: TypeAlias = Callable[[Call, str, Any, Any], Coroutine[Any, Any, Any]]
 
 
 class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
-    """When calls to a server fail at once, because the server does not work.
+    """The terms on which calls to a server fail at once, because the server does not work.
 
     After `failures` failures in a row the server is left alone for `pause` seconds. Then it is asked for a sign of
     life. If it gives one, `probes` calls at a time are let through, and as many that end well let all others through.
@@ -53,7 +53,7 @@ class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Health(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a server is asked for a sign of life: every `every` seconds in which no call is in flight.
+    """The terms on which a server is asked for signs of life: every `every` seconds in which no call is in flight.
 
     It has `timeout` seconds to answer. After `failures` missing answers in a row it is left alone, as its `Breaker`
     says.
@@ -121,7 +121,7 @@ class BreakerSwitch:
 
     @property
     def wait(self) -> float:
-        """How many seconds are left until the server is asked for a sign of life."""
+        """Return the seconds that are left until the server is asked for a sign of life."""
         return max(0.0, self.opens_again - self._clock())
 
     def failed(self, error: ToolwireError) -> None:
@@ -190,7 +190,7 @@ class BackGuard:
 
     @property
     def wait(self) -> float:
-        """How many seconds are left until the server is asked for a sign of life; only while the breaker is open."""
+        """Return the seconds that are left until the server is asked for a sign of life; only while the breaker is open."""
         return 0.0 if self.switch is None else self.switch.wait
 
     @property
@@ -200,12 +200,12 @@ class BackGuard:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait until others have ended."""
+        """The number of calls that wait until others have ended."""
         return self._gates.waiting
 
     @property
     def running(self) -> int:
-        """How many calls have one of the slots."""
+        """The number of calls that have one of the slots."""
         return self._running
 
     # --- what happens to the server ---

@@ -206,7 +206,7 @@ class Relay:
             meta = {**sent.meta, **{name: Raw(_encode(value)) for name, value in hop.trace.items()}}
             sent = Sent(sent.members, _encode(meta))
         try:
-            answer = await self.sending(call, method, sent, headers)
+            answer: Answer = await self.sending(call, method, sent, headers)
             is_question = answer.questions is not None or (
                 answer.members is not None and answer.members.get("resultType") == _INPUT_REQUIRED
             )

@@ -1,0 +1,457 @@
+"""The breaker, the signs of life and the slots of servers behind a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from tests.gateway.backs import Away, one, told, until
+from tests.gateway.faulty_backs import FAULTS, FaultyPool, faulty
+from tests.gateway.test_observing import numbers
+from tests.http.httpclient import HttpClient
+
+from toolwire import Client, Server, testing
+from toolwire.auth import Principal
+from toolwire.client.http_target import HttpTarget
+from toolwire.gateway import Breaker, Gateway, Health, gateway_of, remote_server
+from toolwire.gateway.back_health import BreakerSwitch, is_failure
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    OutcomeUnknown,
+    ProtocolError,
+    ServerError,
+    Timeout,
+    ToolError,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.revisions import MODERN
+
+ERAS = pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
+DOWN = Unreachable("nobody listens")
+
+
+# --- the states of a breaker ------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def switch(**settings: Any) -> tuple[BreakerSwitch, Clock]:
+    clock = Clock()
+    return BreakerSwitch(Breaker(**settings), clock), clock
+
+
+@pytest.mark.covers("GW-9.4")
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        ("ff", "closed"),
+        ("fff", "open"),
+        ("ffsff", "closed"),
+        ("ffsfff", "open"),
+        ("fffa", "half-open"),
+        ("fffas", "half-open"),
+        ("fffass", "closed"),
+        ("fffaf", "open"),
+        ("fffasf", "open"),
+        ("fffasfass", "closed"),
+        ("fffassff", "closed"),
+        ("fffs", "open"),
+        ("a", "closed"),
+    ],
+)
+def test_the_states_of_a_breaker(steps: str, state: str) -> None:
+    breaker, _ = switch(failures=3, probes=2)
+    for step in steps:
+        {"f": lambda: breaker.failed(DOWN), "s": breaker.succeeded, "a": breaker.alive}[step]()
+    assert breaker.state == state
+
+
+@pytest.mark.covers("GW-9.4")
+def test_the_pause_of_a_breaker_doubles_with_jitter_up_to_the_longest() -> None:
+    breaker, clock = switch(failures=1, pause=1.0, longest=8.0)
+    for bound in (1.0, 2.0, 4.0, 8.0, 8.0):
+        breaker.open(DOWN)
+        assert bound / 2 <= breaker.wait <= bound
+        clock.now += bound
+        assert breaker.wait == 0.0
+        breaker.alive()
+    breaker.succeeded()
+    breaker.failed(DOWN)
+    assert breaker.wait <= 1.0
+
+
+@pytest.mark.covers("GW-9.4")
+@pytest.mark.parametrize(("asked", "at_least", "at_most"), [(20.0, 20.0, 20.0), (1e9, 600.0, 600.0), (None, 0.5, 1.0)])
+def test_a_server_that_names_a_time_is_left_alone_that_long(asked: Any, at_least: float, at_most: float) -> None:
+    breaker, _ = switch(failures=1)
+    error = Unreachable("busy")
+    error.retry_after = asked
+    breaker.failed(error)
+    assert at_least <= breaker.wait <= at_most
+
+
+def status(number: int) -> TransportError:
+    error = TransportError("no")
+    error.status = number
+    return error
+
+
+@pytest.mark.covers("GW-9.3")
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (Unreachable("x"), True),
+        (OutcomeUnknown("x"), True),
+        (Timeout("x"), True),
+        (status(500), True),
+        (status(503), True),
+        (status(429), False),
+        (status(404), False),
+        (ProtocolError(-32603, "x"), False),
+        (ToolError("x"), False),
+        (InvalidResponse("x"), False),
+    ],
+)
+def test_which_errors_say_that_a_server_does_not_work(error: Exception, counts: bool) -> None:
+    assert is_failure(error) is counts
+
+
+# --- a server with faults, behind a gateway ---------------------------------------------------------------------------
+
+
+def made() -> Server:
+    server = one("b", "run")
+
+    @server.tool
+    async def fail() -> str:
+        raise ToolError("as it is meant to")
+
+    @server.tool
+    async def refuse() -> str:
+        raise ProtocolError(-32001, "no")
+
+    return server
+
+
+SOON = Breaker(failures=2, pause=0.01, longest=0.02)
+LATER = Breaker(failures=2, pause=1000, longest=1000)
+QUICK = Health(every=1000, timeout=0.05)
+
+
+@asynccontextmanager
+async def scene(
+    back: str, breaker: Breaker | bool = SOON, front: str = MODERN, **options: Any
+) -> AsyncIterator[tuple[Gateway, Client, FaultyPool]]:
+    """Yield a gateway with a server `b` by HTTP that may have a fault, and a server `good`."""
+    async with faulty(b=made()) as pool:
+        gateway = Gateway("front", metrics=True).add("good", one("good", "run"))
+        place = HttpTarget("http://b/mcp", pool=pool)
+        settings = {"health": QUICK, "timeout": 30, "revision": back, **options}
+        gateway.add("b", place, breaker=breaker, **settings)
+        async with testing.connect(gateway, revision=front) as (client, _):
+            assert not (await client.call_tool("b_run")).is_error
+            yield gateway, client, pool
+
+
+def state_of(gateway: Gateway) -> tuple[str, str]:
+    back = gateway.backs["b"]
+    return back.breaker, back.state
+
+
+@pytest.mark.covers("GW-9.3", "GW-9.4")
+@ERAS
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_server_that_fails_is_left_alone_and_comes_back(
+    back: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_server, "GRACE_SECONDS", 0.0)
+    seconds = 0.3 if fault == "hangs" else 30
+    async with scene(back, timeout=seconds) as (gateway, client, pool), client.listen(tools=True) as changes:
+        pool.faults["b"] = fault
+        for _ in range(2):
+            assert (await client.call_tool("b_run")).is_error
+        assert state_of(gateway) == ("open", "away")
+        arrived = pool.calls("b")
+        refused = await client.call_tool("b_run")
+        assert refused.is_error and "'b'" in refused.text and "try again" in refused.text
+        assert "not carried out" in refused.text
+        assert refused.meta["toolwire/retryAfterMs"] >= 1000
+        assert pool.calls("b") == arrived
+        assert (await client.call_tool("good_run", returns=str)) == "good"
+        assert await told(changes) == "tools"
+        assert [tool.name for tool in await client.list_tools()] == ["good_run"]
+        assert numbers(gateway, "toolwire_back_breaker")["b", "open"] == 1
+        pool.heal()
+        await until(lambda: state_of(gateway) == ("half-open", "ready"))
+        assert await told(changes) == "tools"
+        assert len(await client.list_tools()) == 4
+        assert (await client.call_tool("b_run", returns=str)) == "b"
+        assert state_of(gateway) == ("closed", "ready")
+        assert numbers(gateway, "toolwire_back_breaker")["b", "closed"] == 1
+
+
+@pytest.mark.covers("GW-9.3")
+@ERAS
+async def test_errors_of_tools_and_of_the_application_say_nothing_about_health(back: str) -> None:
+    async with scene(back, LATER) as (gateway, client, pool):
+        for _ in range(4):
+            assert (await client.call_tool("b_fail")).is_error
+            with pytest.raises(ProtocolError):
+                await client.call_tool("b_refuse")
+        assert state_of(gateway) == ("closed", "ready")
+        # An error of the application ends a row of failures, too: the server answered.
+        pool.faults["b"] = "500"
+        assert (await client.call_tool("b_run")).is_error
+        pool.heal()
+        with pytest.raises(ProtocolError):
+            await client.call_tool("b_refuse")
+        pool.faults["b"] = "500"
+        assert (await client.call_tool("b_run")).is_error
+        assert gateway.backs["b"].breaker == "closed"
+
+
+@pytest.mark.covers("GW-9.4")
+async def test_one_call_finds_out_whether_a_server_works_while_others_are_refused() -> None:
+    async with scene(MODERN, timeout=0.3) as (gateway, client, pool):
+        pool.faults["b"] = "503"
+        for _ in range(2):
+            await client.call_tool("b_run")
+        pool.heal()
+        await until(lambda: gateway.backs["b"].breaker == "half-open")
+        pool.faults["b"] = "hangs"
+        pool.sent.clear()
+        trying = asyncio.ensure_future(client.call_tool("b_run"))
+        await until(lambda: pool.calls("b") == 1)
+        assert "does not work" in (await client.call_tool("b_run")).text
+        assert pool.calls("b") == 1
+        assert "does not work" not in (await trying).text
+        # It failed, so that nobody is let through again.
+        assert gateway.backs["b"].breaker == "open"
+
+
+@pytest.mark.covers("GW-9.4")
+async def test_a_server_that_names_a_time_is_not_called_before() -> None:
+    async with scene(MODERN) as (_, client, pool):
+        pool.faults["b"], pool.retry_after = "503", "120"
+        for _ in range(2):
+            await client.call_tool("b_run")
+        refused = await client.call_tool("b_run")
+        assert 118_000 < refused.meta["toolwire/retryAfterMs"] <= 120_000
+        assert "120 seconds" in refused.text
+
+
+async def test_no_breaker() -> None:
+    async with scene(MODERN, False, health=None) as (gateway, client, pool):
+        pool.faults["b"] = "503"
+        for _ in range(7):
+            assert "does not work" not in (await client.call_tool("b_run")).text
+        assert gateway.backs["b"].breaker == "closed"
+
+
+@pytest.mark.covers("GW-9.4")
+async def test_components_stay_listed_where_that_is_configured() -> None:
+    async with faulty(b=made()) as pool:
+        gateway = Gateway("front", stale=True)
+        gateway.add("b", HttpTarget("http://b/mcp", pool=pool), breaker=LATER)
+        async with testing.connect(gateway) as (client, _):
+            pool.faults["b"] = "503"
+            for _ in range(2):
+                await client.call_tool("b_run")
+            assert state_of(gateway) == ("open", "away")
+            assert len(await client.list_tools()) == 3
+            app = gateway.http_app()
+            ready = await HttpClient(app, path="/readyz").start("GET").finished()
+            assert (ready.status, ready.body) == (200, b"ok, b missing")
+            await app.stop()
+
+
+@pytest.mark.covers("GW-9.3")
+@ERAS
+async def test_a_server_that_nobody_calls_is_asked_for_signs_of_life(back: str) -> None:
+    async with scene(back, health=Health(every=0.02, timeout=0.05)) as (gateway, _, pool):
+        method = b'"server/discover"' if back == MODERN else b'"ping"'
+        pool.sent.clear()
+        await until(lambda: any(method in body for _, body in pool.sent))
+        assert state_of(gateway) == ("closed", "ready")
+        pool.faults["b"] = "hangs"
+        await until(lambda: state_of(gateway) == ("open", "away"))
+        pool.heal()
+        await until(lambda: state_of(gateway) == ("half-open", "ready"))
+
+
+@pytest.mark.covers("GW-9.3")
+@ERAS
+async def test_a_server_with_a_call_in_flight_is_not_asked_for_signs_of_life(back: str) -> None:
+    server, go_on = Server("b"), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        await go_on.wait()
+        return "done"
+
+    async with faulty(b=server) as pool:
+        gateway = Gateway("front")
+        gateway.add("b", HttpTarget("http://b/mcp", pool=pool), revision=back, health=Health(every=0.005))
+        async with testing.connect(gateway) as (client, _):
+            waiting = asyncio.ensure_future(client.call_tool("b_wait", returns=str))
+            await until(lambda: pool.calls("b") == 1)
+            pool.sent.clear()
+            await asyncio.sleep(0.05)
+            signs = [body for _, body in pool.sent if b'"ping"' in body or b'"server/discover"' in body]
+            assert signs == []
+            go_on.set()
+            assert await waiting == "done"
+
+
+@pytest.mark.covers("GW-9.4")
+@ERAS
+async def test_a_server_in_this_process_that_dies_is_left_alone_and_comes_back(back: str) -> None:
+    target = Away(one("b", "run"), is_there=True)
+    gateway = Gateway("front").add("b", target, breaker=SOON, revision=back)
+    async with testing.connect(gateway) as (client, _):
+        assert await client.call_tool("b_run", returns=str) == "b"
+        await target.leave()
+        for _ in range(4):
+            assert (await client.call_tool("b_run")).is_error
+        assert gateway.backs["b"].breaker == "open"
+        target.is_there = True
+        await until(lambda: state_of(gateway) == ("half-open", "ready"))
+        assert await client.call_tool("b_run", returns=str) == "b"
+        assert state_of(gateway) == ("closed", "ready")
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+class Gated:
+    """A server whose tool `wait` runs until it is let go."""
+
+    def __init__(self) -> None:
+        self.server = Server("b")
+        self.running = 0
+        self.most = 0
+        self.go_on = asyncio.Event()
+
+        @self.server.tool
+        async def wait() -> str:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            try:
+                await self.go_on.wait()
+            finally:
+                self.running -= 1
+            return "done"
+
+
+@pytest.mark.covers("GW-9.5")
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+@ERAS
+async def test_calls_wait_for_a_slot_and_others_do_not_notice(front: str, back: str) -> None:
+    gated = Gated()
+    gateway = Gateway("front", metrics=True).add("good", one("good", "run"))
+    gateway.add("b", gated.server, revision=back, max_calls=2, queue=2)
+    async with testing.connect(gateway, revision=front) as (client, _):
+        calls = [asyncio.ensure_future(client.call_tool("b_wait", returns=str)) for _ in range(4)]
+        await until(lambda: gateway.backs["b"].waiting == 2 and gated.running == 2)
+        assert numbers(gateway, "toolwire_back_waiting") == {("good",): 0, ("b",): 2}
+        refused = await client.call_tool("b_wait")
+        assert refused.is_error and "'b'" in refused.text and "Try again in" in refused.text
+        assert "toolwire/retryAfterMs" in refused.meta
+        assert await client.call_tool("good_run", returns=str) == "good"
+        calls[3].cancel()
+        await until(lambda: gateway.backs["b"].waiting == 1)
+        gated.go_on.set()
+        assert [await each for each in calls[:3]] == ["done"] * 3
+        assert gated.most == 2 and gateway.backs["b"].waiting == 0
+
+
+@pytest.mark.covers("GW-9.5")
+async def test_a_call_waits_for_a_limited_time() -> None:
+    gated = Gated()
+    gateway = Gateway("front").add("b", gated.server, max_calls=1, queue_seconds=0.01)
+    async with testing.connect(gateway) as (client, _):
+        first = asyncio.ensure_future(client.call_tool("b_wait", returns=str))
+        await until(lambda: gated.running == 1)
+        assert "is busy" in (await client.call_tool("b_wait")).text
+        gated.go_on.set()
+        assert await first == "done"
+
+
+@pytest.mark.covers("GW-9.5")
+async def test_one_caller_does_not_take_the_slots_of_others() -> None:
+    gated = Gated()
+    gateway = Gateway("front")
+    gateway.add("b", gated.server, max_calls=3, max_calls_per_caller=2, queue=5)
+    async with (
+        testing.connect(gateway, principal=Principal("ann")) as (ann, _),
+        testing.connect(gateway, principal=Principal("bob")) as (bob, _),
+    ):
+        calls = [asyncio.ensure_future(ann.call_tool("b_wait", returns=str)) for _ in range(5)]
+        await until(lambda: gated.running == 2 and gateway.backs["b"].waiting == 3)
+        calls.append(asyncio.ensure_future(bob.call_tool("b_wait", returns=str)))
+        await until(lambda: gated.running == 3)
+        gated.go_on.set()
+        assert [await each for each in calls] == ["done"] * 6
+
+
+@pytest.mark.covers("GW-9.5")
+async def test_a_call_that_waited_is_refused_where_the_server_stopped_working_meanwhile() -> None:
+    at_once = Breaker(failures=1, pause=1000, longest=1000)
+    async with scene(MODERN, at_once, max_calls=1, timeout=0.3) as (_, client, pool):
+        pool.faults["b"] = "hangs"
+        pool.sent.clear()
+        calls = [asyncio.ensure_future(client.call_tool("b_run")) for _ in range(3)]
+        texts = sorted([(await each).text for each in calls])
+        assert ["does not work" in text for text in texts] == [True, True, False]
+        assert pool.calls("b") == 1
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ({"breaker": {"failures": 0}}, "A breaker has at least one failure"),
+        ({"breaker": {"pause": 5, "longest": 1}}, "A breaker has"),
+        ({"breaker": {"fallures": 1}}, "fallures"),
+        ({"health": {"every": 0}}, "Health has seconds above zero"),
+        ({"health": {}, "breaker": False}, "health= without a breaker"),
+        ({"max_calls": 0}, "max_calls of 1 or more"),
+        ({"max_calls_per_caller": -1}, "max_calls of 1 or more"),
+        ({"queue": -1}, "a queue of 0 or more"),
+        ({"queue_seconds": 0}, "queue_seconds above zero"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(entry: dict[str, Any], text: str) -> None:
+    with pytest.raises(ServerError, match=text):
+        gateway_of({"mcpServers": {"b": {"url": "http://b/mcp", **entry}}})
+
+
+async def test_settings_in_a_file() -> None:
+    entry: dict[str, Any] = {
+        "url": "http://127.0.0.1:1/mcp",
+        "breaker": {"failures": 1, "pause": 500, "longest": 500},
+        "health": {"every": 60, "timeout": 2, "failures": 1},
+        "max_calls": 4,
+        "max_calls_per_caller": 2,
+        "queue": 8,
+        "queue_seconds": 3,
+    }
+    gateway = gateway_of(msgspec.json.decode(msgspec.json.encode({"mcpServers": {"b": entry}})), stale=True)
+    async with testing.connect(gateway) as (client, _):
+        await until(lambda: gateway.backs["b"].state == "away")
+        assert gateway.backs["b"].breaker == "closed"
+        with pytest.raises(ProtocolError):
+            await client.call_tool("b_run")
