@@ -34,7 +34,7 @@ BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 Send: TypeAlias = Callable[[Call, str, Any, Any], Coroutine[Any, Any, Any]]
 
 
-class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
+class Breaker(Struct, frozen=True, kw_only=True):
     """The terms on which calls to a server fail at once, because the server does not work.
 
     After `failures` failures in a row the server is left alone for `pause` seconds. Then it is asked for a sign of
@@ -43,16 +43,20 @@ class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     failures: int = 5
+    """How many failures in a row open the breaker."""
     pause: float = 1.0
+    """For how many seconds the server is left alone at first."""
     longest: float = 60.0
+    """For how many seconds it is left alone at most, unless it names a longer time."""
     probes: int = 1
+    """How many calls at a time find out whether it works again."""
 
     def __post_init__(self) -> None:
         if self.failures < 1 or self.probes < 1 or not 0 < self.pause <= self.longest <= 86_400:
             raise ValueError("A breaker has at least one failure and one probe, and 0 < pause <= longest <= 86400")
 
 
-class Health(Struct, frozen=True, forbid_unknown_fields=True):
+class Health(Struct, frozen=True, kw_only=True):
     """The terms on which a server is asked for signs of life: every `every` seconds in which no call is in flight.
 
     It has `timeout` seconds to answer. After `failures` missing answers in a row it is left alone, as its `Breaker`
@@ -60,8 +64,11 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     every: float = 30.0
+    """How many seconds lie between two signs of life."""
     timeout: float = 5.0
+    """How many seconds the server has to give one."""
     failures: int = 2
+    """How many missing signs in a row open the breaker."""
 
     def __post_init__(self) -> None:
         if self.failures < 1 or not self.every > 0 or not self.timeout > 0:
@@ -190,7 +197,7 @@ class BackGuard:
 
     @property
     def wait(self) -> float:
-        """Return the seconds that are left until the server is asked for a sign of life; only while the breaker is open."""
+        """Return the seconds until the server is asked for a sign of life, while the breaker is open."""
         return 0.0 if self.switch is None else self.switch.wait
 
     @property
