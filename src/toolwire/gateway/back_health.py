@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from toolwire.backoff import Backoff
-from toolwire.protocol.errors import CallRefused, ProtocolError, ServerError, Timeout, ToolwireError, TransportError
+from toolwire.protocol.errors import (
+    CallRefused,
+    ProtocolError,
+    ServerError,
+    Timeout,
+    ToolwireError,
+    TransportError,
+    Unreachable,
+)
 from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
 from toolwire.server.policy.rates import in_words
@@ -321,6 +329,92 @@ class BackGuard:
         finally:
             for release in releases:
                 release()
+
+
+class SignsOfLife:
+    """Asks a server for signs of life: when the pause of its breaker is over, and as often as is configured.
+
+    `ask` asks once, and raises what is wrong. `is_quiet` says whether nothing else tells soon whether the server works.
+    """
+
+    def __init__(
+        self,
+        guard: BackGuard,
+        health: Health | None,
+        is_quiet: Callable[[], bool],
+        ask: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._guard = guard
+        self._health = health
+        self._is_quiet = is_quiet
+        self._ask = ask
+        self._missed = 0
+        self._next: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    def plan(self) -> None:
+        """Plan the next sign of life, where one is needed."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._guard.state == "open":
+            seconds = self._guard.wait
+        elif self._health is not None:
+            seconds = self._health.every
+        else:
+            return
+        self._next = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def cancel(self) -> None:
+        """Ask no more."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def stop(self) -> None:
+        """Ask no more, and wait for the end of what was asked."""
+        self.cancel()
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+            self._asking = None
+
+    def _begin(self) -> None:
+        self._next = None
+        if self._guard.state == "open" or self._is_quiet():
+            self._asking = asyncio.get_running_loop().create_task(self._check())
+        else:
+            self.plan()
+
+    async def _check(self) -> None:
+        timeout = (self._health or _USUAL_HEALTH).timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ask()
+        except ProtocolError:
+            self._given()  # It answers.
+        except (ToolwireError, TimeoutError) as error:
+            self._missing(Unreachable(str(error) or f"it gave no sign of life within {timeout:g} seconds"))
+        else:
+            self._given()
+
+    def _given(self) -> None:
+        self._missed = 0
+        if self._guard.state == "open":
+            self._guard.alive()
+        else:
+            self.plan()
+
+    def _missing(self, why: Unreachable) -> None:
+        self._missed += 1
+        if self._guard.state == "open" or (self._health is not None and self._missed >= self._health.failures):
+            self._guard.silent(why)
+        else:
+            self.plan()
+
+
+_USUAL_HEALTH: Final = Health()
 
 
 def _loop_time() -> float:

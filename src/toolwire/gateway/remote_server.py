@@ -27,7 +27,7 @@ from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections
-from toolwire.gateway.back_health import BackGuard, BreakerState, Health, Protection, Send
+from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -96,8 +96,6 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 GATEWAYS_KEY: Final = "io.toolwire/gateways"
 #: How many marks, and how many names of missing servers, are taken from another server.
 MAX_NOTES: Final = 100
-
-_USUAL_HEALTH: Final = Health()
 
 State: TypeAlias = Literal["connecting", "ready", "away"]
 Item = TypeVar("Item")
@@ -178,9 +176,7 @@ class RemoteServer(Server):
             name, self._protection, self.relay.sending, self._send_by, self._breaker_moved
         )
         self.relay.on_failure = self.guard.failed
-        self._checking: asyncio.Task[None] | None = None
-        self._signs_missed = 0
-        self._next_check: asyncio.TimerHandle | None = None
+        self.signs: SignsOfLife = SignsOfLife(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
         self._lists_kept = 0
         self._lists_read = 0
         self.reads_directories: bool = False
@@ -265,7 +261,7 @@ class RemoteServer(Server):
             catalog.listeners.append(self._host_changed)
             self._listened.append(catalog)
         self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
-        self._plan_check()
+        self.signs.plan()
 
     async def end(self) -> None:
         """Close all connections to the other server."""
@@ -273,13 +269,12 @@ class RemoteServer(Server):
         if self._users:
             return
         self._leave_hosts()
-        if self._next_check is not None:
-            self._next_check.cancel()
-        for task in (self._keeper, self._reading, self._checking, self.leaving):
+        await self.signs.stop()
+        for task in (self._keeper, self._reading, self.leaving):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
-        self._keeper = self._reading = self._checking = self.leaving = self._next_check = None
+        self._keeper = self._reading = self.leaving = None
         self._cancel_unlisting()
         await self.relay.held.close()
         await self.tool_tasks.close()
@@ -304,6 +299,7 @@ class RemoteServer(Server):
         self.give_up_addresses()
         self._leave_hosts()
         self._cancel_unlisting()
+        self.signs.cancel()
         for task in (self._keeper, self._reading):
             if task is not None:
                 task.cancel()
@@ -817,58 +813,21 @@ class RemoteServer(Server):
 
     def _breaker_moved(self, state: BreakerState) -> None:
         """Take the components out of lists while the breaker is open, and plan the next sign of life."""
+        if self.retired is not None:
+            return
         if state == "open":
             self._away(f"its calls failed: {self.guard.error}")
         elif self.state == "away" and self._lists is not None:
             self._there()
-        self._plan_check()
+        self.signs.plan()
 
-    def _plan_check(self) -> None:
-        """Ask for a sign of life: an open breaker when its pause is over, otherwise as often as is configured."""
-        if self._next_check is not None:
-            self._next_check.cancel()
-            self._next_check = None
-        if self.guard.state == "open":
-            seconds = self.guard.wait
-        elif self._protection.health is not None:
-            seconds = self._protection.health.every
-        else:
-            return
-        self._next_check = asyncio.get_running_loop().call_later(seconds, self._begin_check)
+    def _is_quiet(self) -> bool:
+        """Return whether nothing else tells soon whether the server works: it is there, and no call is in flight."""
+        return self.state == "ready" and not self.back_connections.is_busy
 
-    def _begin_check(self) -> None:
-        if self._keeper is not None:
-            self._checking = asyncio.ensure_future(self._check())
-
-    async def _check(self) -> None:
-        """Ask the server for a sign of life, unless a call in flight will tell whether it works."""
-        health = self._protection.health or _USUAL_HEALTH
-        was_open = self.guard.state == "open"
-        if not was_open and (self.state != "ready" or self.back_connections.is_busy):
-            self._plan_check()
-            return
-        try:
-            async with asyncio.timeout(health.timeout):
-                await (await self.back_connections.shared_connection()).check()
-        except ProtocolError:
-            self._alive()  # It answers.
-        except (ToolwireError, TimeoutError) as error:
-            silent = Unreachable(str(error) or f"it gave no sign of life within {health.timeout:g} seconds")
-            self._signs_missed += 1
-            if was_open or self._signs_missed >= health.failures:
-                self.guard.silent(silent)
-                return
-            log.warning("%s: %s", self.name, silent)
-            self._plan_check()
-        else:
-            self._alive()
-
-    def _alive(self) -> None:
-        self._signs_missed = 0
-        if self.guard.state == "open":
-            self.guard.alive()
-        else:
-            self._plan_check()
+    async def _ask_for_sign(self) -> None:
+        connection = await self.back_connections.shared_connection()
+        await connection.check()
 
     def _there(self) -> None:
         """Offer the components: the server lists them, and nothing says that it does not work."""
