@@ -81,8 +81,9 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/python tests/blocks.py
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
-fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOOLWIRE_FUZZ for another number)
+fuzz: $(READY) ## send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
 	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
+	TOOLWIRE_EXAMPLES=$${TOOLWIRE_EXAMPLES:-300} $(BIN)/python -m pytest -q -n $(WORKERS) -m hypothesis --ignore tests/fuzz
 
 interop: $(READY) ## run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py

@@ -16,7 +16,8 @@ GATE = FOLDER / "gate"
 server = Server(
     "killed",
     stores=os.environ.get("KILL_TASKS_STORES") or FOLDER / "state.db",
-    limits=Limits(task_window=0.0, tasks=10_000, task_poll=0.05),
+    # A short lease: the next server looks for the tasks of a dead one every third of it.
+    limits=Limits(task_window=0.0, tasks=10_000, task_poll=0.05, task_lease=2.0),
 )
 
 

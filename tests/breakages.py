@@ -78,7 +78,8 @@ Position = tuple[int, int]
 def _only_place(breakage: Breakage, source: Path) -> tuple[Path, Position, Position]:
     """Return where the text to replace begins and ends; it stands exactly once in what `where` names."""
     definitions = _definitions(source)
-    names = [name for name in definitions if f".{name}".endswith(f".{breakage.where}")]
+    alike = _names_by_last_word(source).get(breakage.where.rpartition(".")[2], ())
+    names = [name for name in alike if f".{name}".endswith(f".{breakage.where}")]
     if len(names) != 1:
         found = " and ".join(sorted(names)) if names else "nothing: was it renamed?"
         raise DoesNotApply(_edit(breakage, "where", f"{breakage.where!r} has to end one dotted name, it ends {found}"))
@@ -140,6 +141,15 @@ def _definitions(source: Path) -> dict[str, list[Definition]]:
         for name, node in _named(ast.parse("".join(_lines(file))), module):
             first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
             found.setdefault(name, []).append(Definition(file, first, node.end_lineno or first))
+    return found
+
+
+@cache
+def _names_by_last_word(source: Path) -> dict[str, list[str]]:
+    """Index the dotted names by what follows their last dot."""
+    found: dict[str, list[str]] = {}
+    for name in _definitions(source):
+        found.setdefault(name.rpartition(".")[2], []).append(name)
     return found
 
 

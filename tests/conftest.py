@@ -28,8 +28,8 @@ TABLE = ROOT / "tests" / "requirements.toml"
 # One entry per collected test, before anything is deselected: node id with parameters -> requirement ids.
 COVERS = pytest.StashKey[dict[str, list[str]]]()
 
-# No test asserts on a clock, and a busy machine is slow for reasons of its own.
-settings.register_profile("toolwire", deadline=None)
+# No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
+settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
 settings.load_profile("toolwire")
 
 # Tests start hundreds of processes. Where this is set, each of them compiles the package anew.

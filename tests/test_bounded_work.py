@@ -231,7 +231,6 @@ def readers() -> list[Binding]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=GROWN)
 def test_arguments_of_every_shape(readers: list[Binding], value: Any) -> None:
     data = msgspec.json.encode({"filter": value})
@@ -239,7 +238,6 @@ def test_arguments_of_every_shape(readers: list[Binding], value: Any) -> None:
         bounded(len(data), lambda each=each: each.arguments(data))  # type: ignore[misc]
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=GROWN)
 def test_results_of_every_shape(value: Any) -> None:
     data = msgspec.json.encode({"content": [{"type": "text", "text": "x"}, value], "structuredContent": value})
@@ -279,7 +277,7 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(schema=SCHEMAS, value=GROWN)
 def test_schemas_of_foreign_servers_of_every_shape(schema: Any, value: Any) -> None:
     schema = {**schema, "$dynamicAnchor": "m"} if isinstance(schema, dict) else {"allOf": [schema]}
@@ -297,7 +295,6 @@ def test_schemas_of_foreign_servers_of_every_shape(schema: Any, value: Any) -> N
     bounded(size + size_of(value), lambda: schemas.reread(value, validator))
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=GROWN)
 def test_values_that_are_copied_are_looked_at_once(value: Any) -> None:
     redaction = Redaction(["op"], ["x+"])
@@ -315,7 +312,6 @@ TEMPLATES = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(pieces=st.lists(PIECES, max_size=60), times=st.integers(1, 20))
 def test_uris_headers_and_cursors_of_every_shape(pieces: list[str], times: int) -> None:
     text = "".join(pieces) * times

@@ -19,7 +19,7 @@ from tests.redis_server import RedisServer, running
 from toolwire import Client
 from toolwire.client import TaskState
 
-SESSIONS = 200
+SESSIONS = 60
 AT_ONCE = 20
 
 TASKS = """
@@ -27,7 +27,7 @@ import asyncio, os, signal
 from toolwire import Context, Limits, Policy, Server
 from toolwire.server.policy import Rate
 
-server = Server("tasks of a fleet", limits=Limits(task_window=0.0, task_poll=0.05))
+server = Server("tasks of a fleet", limits=Limits(task_window=0.0, task_poll=0.05, task_lease=2.0))
 
 @server.tool(policy=Policy(rate=Rate("3/day", shared=True)))
 async def rare() -> str:

@@ -20,7 +20,7 @@ from tests.acceptance.anywhere import SERVER, EventStream, Session, live_all
 from tests.http_process import Connection, Served, connected, modern, started, text_of_call
 
 WORKERS = 3
-SESSIONS = 200
+SESSIONS = 60
 AT_ONCE = 20
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="several workers need fork")

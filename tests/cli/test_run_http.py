@@ -205,7 +205,7 @@ async def test_the_start_waits_for_a_store_that_is_not_there_yet(tmp_path: Path,
         command = [sys.executable, "-m", "toolwire", "run", write(tmp_path), "--transport", "http", "--port", "0"]
         process = await asyncio.create_subprocess_exec(
             *map(str, command),
-            *("--workers", workers, "--stores", redis.url),
+            *("--workers", workers, "--stores", f"{redis.url}?timeout=0.3"),
             stderr=asyncio.subprocess.PIPE,
         )
         served = Served(process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import signatures
 
@@ -137,7 +137,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), ANYTHING, max_size=6))
 def test_no_schema_of_a_server_breaks_the_client(schema: dict[str, Any]) -> None:
     (tool,) = for_openai([Tool("it", schema)])

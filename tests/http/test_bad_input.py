@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient, text_of
@@ -590,7 +590,6 @@ messages = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from(["POST", "POST", "POST", "DELETE", "PUT"]),
     st.dictionaries(header_names, header_values),

@@ -28,7 +28,7 @@ OPERATIONS: dict[str, dict[str, Any]] = {
 
 
 def make_server(stores: Stores) -> Server:
-    server = Server("fleet", stores=stores, limits=Limits(task_window=0.0))
+    server = Server("fleet", stores=stores, limits=Limits(task_window=0.0, task_poll=0.05))
 
     @server.tool(task="required")
     async def wait() -> str:

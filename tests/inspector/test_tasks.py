@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from tests.inspector.page_client import inspected
 
-from toolwire import Context, Server
+from toolwire import Context, Limits, Server
 from toolwire.client.tasks import TaskHandle
 
 both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -20,7 +20,7 @@ class Choice:
 
 
 def make_server() -> Server:
-    server = Server("tasks")
+    server = Server("tasks", limits=Limits(task_poll=0.05))
 
     @server.tool(task="required")
     async def work() -> str:
@@ -68,7 +68,7 @@ async def test_a_task_that_was_over_before_it_could_be_cancelled_is_done(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the page would say "cancelled" beside "task: completed"."""
-    server = Server("tasks")
+    server = Server("tasks", limits=Limits(task_poll=0.05))
     end = asyncio.Event()
 
     @server.tool(task="required")

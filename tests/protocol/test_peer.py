@@ -617,7 +617,7 @@ class Traffic(RuleBasedStateMachine):
 
 
 TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(max_examples=30, stateful_step_count=20)
+TestTraffic.settings = settings(stateful_step_count=20)
 
 
 def test_capabilities_and_metadata_travel_with_each_request() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolwire import Context, File, Policy, Server, testing
+from toolwire import Context, File, Limits, Policy, Server, testing
 from toolwire.client import Decline, Elicitation
 from toolwire.protocol.errors import UrlRequired
 
@@ -19,7 +19,7 @@ ERAS = ["2025-11-25", "2026-07-28"]
 
 
 def make_server() -> Server:
-    server = Server("s")
+    server = Server("s", limits=Limits(task_poll=0.05))
 
     @server.tool
     async def plain() -> str:

@@ -373,12 +373,20 @@ def _id(node: RedisServer) -> str:
     return node.command("CLUSTER", "MYID").split(b"\r\n")[1].decode()
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def running_cluster() -> Iterator[Cluster]:
+    """Two nodes need two seconds until they agree that they are a cluster."""
     with ExitStack() as stack:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "60000")
         nodes = [stack.enter_context(running(*options, port=free_port())) for _ in range(2)]
         yield Cluster(nodes)
+
+
+@pytest.fixture
+def cluster(running_cluster: Cluster) -> Cluster:
+    running_cluster.owner.command("FLUSHALL")
+    running_cluster.other.command("FLUSHALL")
+    return running_cluster
 
 
 @pytest.mark.covers("FLT-27")
