@@ -124,7 +124,11 @@ class Back:
 
     def entry(self) -> dict[str, Any]:
         """Return what the file of the gateway says about it."""
-        return {"timeout": 5.0 if self.shaky else 60.0, **({"revision": self.revision} if self.revision else {})}
+        revision = {} if self.revision is None else {"revision": self.revision}
+        if not self.shaky:
+            return {"timeout": 60.0, **revision}
+        # It comes back soon, so that the gateway looks often.
+        return {"timeout": 5.0, "breaker": {"longest": 4.0}, "health": {"every": 5.0, "timeout": 3.0}, **revision}
 
     async def break_it(self, how: str) -> None:
         raise NotImplementedError
