@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolwire import logs
 from toolwire.cli import options, run
@@ -53,27 +52,32 @@ def main(arguments: Namespace) -> int:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
         claim()
-    if arguments.inspect and (over_stdio or given.get("workers", 1) > 1):
-        raise UsageError("--inspect is for one process over HTTP: leave out --workers and --transport")
-    if arguments.stores is not None:
-        os.environ[STORES_VARIABLE] = arguments.stores
-    logs.install(arguments.log_level or ("info" if given.get("access_log") else "warning"))
     # Imported here because the options alone do not need it.
-    from toolwire.gateway.config import gateway_of
+    from toolwire.gateway.config import make_gateway, read_gateway_file
 
+    try:
+        file = read_gateway_file(arguments.file)
+    except ServerError as error:
+        raise UsageError(str(error)) from None
+    served = {**file.http_options(), **given}
+    if arguments.inspect and (over_stdio or served.get("workers", 1) > 1):
+        raise UsageError("--inspect is for one process over HTTP: leave out --workers and --transport")
+    level = served.pop("log_level", "info" if served.get("access_log") and not over_stdio else "warning")
+    logs.install(arguments.log_level or level)
+    further: dict[str, Any] = {} if arguments.stores is None else {"stores": arguments.stores}
     try:
         page = _Page(arguments) if arguments.inspect else None
         try:
-            gateway = gateway_of(arguments.file, lifespan=None if page is None else page.lifespan)
+            gateway = make_gateway(file, lifespan=None if page is None else page.lifespan, **further)
         except ServerError as error:
             raise UsageError(str(error)) from None
         if over_stdio:
             gateway.run("stdio")
         elif page is None:
-            gateway.run("http", **given, on_ready=run.announce)
+            gateway.run("http", **served, on_ready=run.announce)
         else:
             page.gateway = gateway
-            gateway.run("http", **given, on_ready=page.begin)
+            gateway.run("http", **served, on_ready=page.begin)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1

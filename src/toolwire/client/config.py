@@ -120,24 +120,7 @@ def _server(name: str, one: Any, inherit_env: bool) -> Target:
 
 def entry_target(name: str, entry: ServerEntry, *, inherit_env: bool = False) -> Target:
     """Return the server that an entry describes. Raise `ValueError` for an entry that describes none."""
-    return expanded_target(name, expanded(name, entry), inherit_env=inherit_env)
-
-
-def expanded_target(name: str, entry: ServerEntry, *, inherit_env: bool = False) -> Target:
-    """Return the server that an entry describes whose texts are as they are meant. Raise `ValueError` if it is none."""
-    if (entry.command is None) == (entry.url is None):
-        raise ValueError(f"The server {name!r} needs either a command or a url")
-    if entry.command is not None:
-        if entry.headers is not None:
-            raise ValueError(f"The server {name!r} is a command, which has no headers")
-        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, inherit_env)
-    transport = entry.type or entry.transport
-    if transport is not None and transport not in _TRANSPORTS:
-        raise ValueError(
-            f"The server {name!r} has the transport {transport!r}; known are {', '.join(sorted(_TRANSPORTS))}"
-        )
-    assert entry.url is not None
-    return HttpTarget(entry.url, headers=entry.headers)
+    return _target(name, expanded(name, entry), inherit_env)
 
 
 def expanded(name: str, entry: EntryT) -> EntryT:
@@ -206,3 +189,24 @@ def prefixes(names: Iterable[str]) -> dict[str, str]:
 
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
     return "This" if isinstance(source, Mapping) else repr(os.fspath(source))
+
+
+def _target(name: str, entry: ServerEntry, inherit_env: bool) -> Target:
+    if (entry.command is None) == (entry.url is None):
+        raise ValueError(f"The server {name!r} needs either a command or a url")
+    if entry.command is not None:
+        if entry.headers is not None:
+            raise ValueError(f"The server {name!r} is a command, which has no headers")
+        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, inherit_env)
+    check_transport(name, entry)
+    assert entry.url is not None
+    return HttpTarget(entry.url, headers=entry.headers)
+
+
+def check_transport(name: str, entry: ServerEntry) -> None:
+    """Raise `ValueError` for a transport over which no server is reached by URL."""
+    transport = entry.type or entry.transport
+    if transport is not None and transport not in _TRANSPORTS:
+        raise ValueError(
+            f"The server {name!r} has the transport {transport!r}; known are {', '.join(sorted(_TRANSPORTS))}"
+        )

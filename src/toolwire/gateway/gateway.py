@@ -33,6 +33,7 @@ from toolwire.wire.threads import call_on
 if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import Kind
     from toolwire.gateway.back_credentials import BackCredentials
+    from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -129,6 +130,8 @@ class Gateway(Server):
         max_calls_per_caller: int | None = None,
         queue: int = QUEUE,
         queue_seconds: float = QUEUE_SECONDS,
+        policy: Policy | None = None,
+        policies: Mapping[str, Policy] | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -140,7 +143,8 @@ class Gateway(Server):
         for a command or a file, `headers`, `auth`, `tls` and `proxy` for a URL, as those of a `Client`. `credentials`
         says whose account acts at the server. With an account of each caller, lists are read with `list_credentials`,
         or without any. A command finds the secret in the environment variable `credential_variable`; each account has
-        processes of its own. Without a target, `add` adds a component of this server itself, as that of every server
+        processes of its own. `policy` holds for all calls of the server, `policies` for single tools, by the names that
+        the server gives them. Without a target, `add` adds a component of this server itself, as that of every server
         does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
@@ -191,6 +195,8 @@ class Gateway(Server):
             trusts=trust,
             credentials=signing,
             protection=protection,
+            policy=policy,
+            policies=policies,
         )
         self.put(back, shown)
         return self

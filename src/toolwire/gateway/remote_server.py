@@ -62,6 +62,7 @@ from toolwire.server.server import Server
 
 if TYPE_CHECKING:
     from toolwire.gateway.back_credentials import BackCredentials
+    from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -138,7 +139,7 @@ class RemoteServer(Server):
     `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be. `list_timeout` is
     how many seconds lists wait for the other server. `keeps_stale_lists`: the components stay in lists while the other
     server is away. `trusts`: what the other server calls public is public. `credentials` are those of the callers, with
-    which their calls are made.
+    which their calls are made. `policy` holds for all calls, `policies` for single tools.
     """
 
     def __init__(
@@ -155,9 +156,15 @@ class RemoteServer(Server):
         connections: BackConnections | None = None,
         credentials: BackCredentials | None = None,
         protection: Protection | None = None,
+        policy: Policy | None = None,
+        policies: Mapping[str, Policy] | None = None,
     ) -> None:
         """`connections` are those to use, instead of new ones."""
-        super().__init__(name, lifespan=_running)
+        super().__init__(name, lifespan=_running, policy=policy)
+        self.policies: Mapping[str, Policy] = policies or {}
+        if policies:
+            # The tools come later, and policies have to hold for the first call already.
+            self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision

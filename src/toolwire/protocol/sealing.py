@@ -83,19 +83,24 @@ def _sign(key: bytes, key_id: str, context: bytes, payload: bytes) -> bytes:
 
 def derive_key(secret: str | bytes, purpose: str, length: int = 32) -> bytes:
     """A key for one purpose from a secret of any form (HKDF-SHA256, RFC 5869, without salt)."""
-    material = secret.encode() if isinstance(secret, str) else bytes(secret)
-    if len(material) < MIN_SECRET_LENGTH:
-        raise ValueError(
-            f"A secret needs at least {MIN_SECRET_LENGTH} bytes, this one has {len(material)}: "
-            "use 32 random bytes, for example from secrets.token_urlsafe(32)."
-        )
-    extracted = hmac.digest(bytes(32), material, "sha256")
+    extracted = hmac.digest(bytes(32), secret_bytes(secret), "sha256")
     info = b"toolwire " + purpose.encode()
     output = block = b""
     while len(output) < length:
         block = hmac.digest(extracted, block + info + bytes([len(output) // 32 + 1]), "sha256")
         output += block
     return output[:length]
+
+
+def secret_bytes(secret: str | bytes) -> bytes:
+    """Return a secret as bytes. Raise `ValueError` for one that is too short."""
+    material = secret.encode() if isinstance(secret, str) else bytes(secret)
+    if len(material) < MIN_SECRET_LENGTH:
+        raise ValueError(
+            f"A secret needs at least {MIN_SECRET_LENGTH} bytes, this one has {len(material)}: "
+            "use 32 random bytes, for example from secrets.token_urlsafe(32)."
+        )
+    return material
 
 
 def key_ring(secrets: Sequence[str | bytes], purpose: str) -> list[tuple[str, bytes]]:

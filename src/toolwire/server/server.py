@@ -22,7 +22,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
 from toolwire.protocol.revisions import CARRY_EXTENSIONS, MODERN
-from toolwire.protocol.sealing import HmacSealer
+from toolwire.protocol.sealing import HmacSealer, secret_bytes
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
@@ -469,10 +469,19 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 def _secrets(secret: Any) -> list[str | bytes] | None:
+    origin: str
+    keys: list[str | bytes]
     if secret is None:
         # A comma separates them. So a new secret can be added, and the old one taken away, without a change of code.
-        return [each.strip() for each in os.environ.get(_SECRET, "").split(",") if each.strip()] or None
-    return None if not secret else [secret] if isinstance(secret, str | bytes) else list(secret)
+        origin, keys = _SECRET, [each.strip() for each in os.environ.get(_SECRET, "").split(",") if each.strip()]
+    else:
+        origin, keys = "secret=", [secret] if isinstance(secret, str | bytes) and secret else list(secret)
+    try:
+        for each in keys:
+            secret_bytes(each)
+    except ValueError as error:
+        raise ServerError(f"{origin} cannot be used: {error}") from None
+    return keys or None
 
 
 def _stores(stores: Stores | str | os.PathLike[str] | None) -> Stores | None:

@@ -9,7 +9,7 @@ programs know are ignored, unless they look like a mistake.
 from __future__ import annotations
 
 from toolwire.gateway.config.file_content import is_gateway_file
-from toolwire.gateway.config.making import add_back, gateway_of, make_gateway
+from toolwire.gateway.config.making import add_back, gateway_of, gateway_options, make_gateway
 from toolwire.gateway.config.reading import GatewayFile, GatewayFileError, Problem, read_gateway_file
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Problem",
     "add_back",
     "gateway_of",
+    "gateway_options",
     "is_gateway_file",
     "make_gateway",
     "read_gateway_file",

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
-from toolwire.client.config import expanded_target
+from toolwire.audit import AuditLog
+from toolwire.auth.principal import Principal
+from toolwire.client.config import check_transport
+from toolwire.client.http_target import HttpTarget
+from toolwire.client.target import Target
+from toolwire.client.targets import CommandTarget
+from toolwire.gateway.config.authorization import auth_of
+from toolwire.gateway.config.credentials import credential_of
 from toolwire.gateway.config.file_content import Source
+from toolwire.gateway.config.policies import policy_of
+from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
+from toolwire.gateway.config.table import given
+from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
 from toolwire.gateway.gateway import Gateway
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.sealing import secret_bytes
+from toolwire.server.metrics import Metrics
+from toolwire.stores.by_address import open_stores
 
 
 def gateway_of(source: Source, **options: Any) -> Gateway:
@@ -25,33 +43,126 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
     """Make the gateway that the tables of a file describe. Nothing is opened or started yet."""
     if not file.backs:
         raise file.error(ServerError("it names no server: a gateway needs mcpServers"), ())
+    described = gateway_options(file)
     try:
-        gateway = Gateway(**{**msgspec.structs.asdict(file.gateway), **options})
-    except ServerError as error:
+        gateway = Gateway(**{**described, **options})
+    except (ServerError, ValueError) as error:
         raise file.error(error, ("gateway",)) from None
     for name in file.backs:
         add_back(gateway, file, name)
     return gateway
 
 
+def gateway_options(file: GatewayFile) -> dict[str, Any]:
+    """Return the options of `Gateway` that the table `gateway` gives, as objects."""
+    return {
+        name: _made(file, ("gateway", name), _MAKERS.get(name), value) for name, value in given(file.gateway).items()
+    } | {"name": file.gateway.name}
+
+
 def add_back(gateway: Gateway, file: GatewayFile, name: str) -> None:
     """Put a server of a file behind a gateway. Raise `GatewayFileError`, and change nothing, if that is impossible."""
-    entry = file.backs[name]
+    key = file.back_key(name)
+    options = back_options(file, name)
     try:
-        gateway.add(
-            name,
-            expanded_target(name, entry),
-            prefix=entry.prefix,
-            timeout=entry.timeout,
-            revision=entry.revision,
-            list_timeout=entry.list_timeout,
-            trust=entry.trust,
-            breaker=entry.breaker,
-            health=entry.health,
-            max_calls=entry.max_calls,
-            max_calls_per_caller=entry.max_calls_per_caller,
-            queue=entry.queue,
-            queue_seconds=entry.queue_seconds,
-        )
+        gateway.add(name, options.pop("target"), **options)
     except (ServerError, ValueError) as error:
-        raise file.error(error, file.back_key(name)) from None
+        raise file.error(error, key) from None
+
+
+def back_options(file: GatewayFile, name: str) -> dict[str, Any]:
+    """Return the arguments of `Gateway.add` that the entry of a server gives, as objects."""
+    entry, key = file.backs[name], file.back_key(name)
+    options = {
+        option: _made(file, (*key, option), _BACK_MAKERS.get(option), value)
+        for option, value in given(entry).items()
+        if option not in _OF_TARGET
+    }
+    return {**options, "target": _made(file, key, partial(target_of, name), entry)}
+
+
+def _made(file: GatewayFile, key: KeyPath, make: Callable[[Any], Any] | None, value: Any) -> Any:
+    try:
+        return value if make is None else make(value)
+    except (ServerError, ValueError, TypeError, OSError) as error:
+        raise file.error(error, key) from None
+
+
+# --- the table `gateway` ---------------------------------------------------------------------------------------------
+
+
+def _audit(table: AuditTable) -> AuditLog:
+    options = given(table)
+    path, logger = options.pop("path", None), options.pop("logger", None)
+    if (path is None) == (logger is None):
+        raise ServerError("an audit log has a path or a logger")
+    return AuditLog(logging.getLogger(logger) if path is None else path, **options)
+
+
+def _metrics(given_: bool | MetricsTable) -> Metrics | bool:
+    return Metrics(**given(given_)) if isinstance(given_, MetricsTable) else given_
+
+
+def _icons(tables: list[IconTable]) -> list[Any]:
+    return [{name: value for name, value in msgspec.to_builtins(each).items() if value is not None} for each in tables]
+
+
+def _principal(table: PrincipalTable) -> Principal:
+    return Principal(**{**given(table), "scopes": frozenset(table.scopes)})
+
+
+def _secrets(secret: str | list[str]) -> list[str]:
+    several = [secret] if isinstance(secret, str) else secret
+    for each in several:
+        secret_bytes(each)
+    return several
+
+
+_MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "auth": auth_of,
+    "policy": policy_of,
+    "audit": _audit,
+    "metrics": _metrics,
+    "icons": _icons,
+    "secret": _secrets,
+    "stores": open_stores,
+    "local_principal": _principal,
+    "credentials": lambda tables: {name: credential_of(each) for name, each in tables.items()},
+}
+
+
+# --- a server --------------------------------------------------------------------------------------------------------
+
+
+def target_of(name: str, entry: BackEntry) -> Target:
+    """Return the server that an entry describes. Raise `ServerError` or `ValueError` for an entry that is wrong."""
+    if (entry.command is None) == (entry.url is None):
+        raise ServerError(f"The server {name!r} needs either a command or a url")
+    if entry.command is not None:
+        for member in ("headers", "tls", "proxy"):
+            if getattr(entry, member) is not None:
+                raise ServerError(f"The server {name!r} is a command, which has no {member}")
+        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, bool(entry.inherit_env))
+    check_transport(name, entry)
+    assert entry.url is not None
+    tls = None if entry.tls is None else _tls(entry.tls)
+    return HttpTarget(entry.url, headers=entry.headers, tls=tls, proxy=entry.proxy)
+
+
+def _tls(table: TlsTable) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=table.ca)
+    if table.certificate is not None:
+        context.load_cert_chain(table.certificate, table.key)
+    return context
+
+
+# Members of an entry that say where the server is. The others are arguments of `Gateway.add`.
+_OF_TARGET: Final = frozenset(
+    {"command", "args", "env", "cwd", "inherit_env", "url", "headers", "type", "transport", "tls", "proxy", "disabled"}
+)
+_BACK_MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "credentials": credential_of,
+    "list_credentials": credential_of,
+    "policy": policy_of,
+    "policies": lambda tables: {name: policy_of(each) for name, each in tables.items()},
+}

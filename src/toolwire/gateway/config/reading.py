@@ -5,6 +5,7 @@ All mistakes are found, and not the first one alone. Each is told with its line 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,8 @@ from msgspec import Struct, inspect
 from toolwire.gateway.config.file_content import FileContent, Source, read_content
 from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.references import References
-from toolwire.gateway.config.tables import OPEN_TABLES, SECRET, BackEntry, FileTables, GatewayTable
+from toolwire.gateway.config.table import PATH, SECRET, given
+from toolwire.gateway.config.tables import OPEN_TABLES, BackEntry, FileTables, GatewayTable, HttpTable
 from toolwire.protocol.errors import ServerError
 
 # How msgspec says where in a value a mistake is.
@@ -56,10 +58,15 @@ class GatewayFile:
     Two files describe the same server if their entries are equal.
     """
 
-    def __init__(self, tables: FileTables, content: FileContent, references: References) -> None:
+    def __init__(
+        self, tables: FileTables, content: FileContent, references: References, clear: tuple[KeyPath, ...] = ()
+    ) -> None:
         self.content = content
+        self._references = references
         self.gateway: GatewayTable = tables.gateway
+        self.http: HttpTable = tables.http
         written = tables.servers if tables.servers is not None else tables.vscode_servers or {}
+        self._backs_key = BACKS[tables.servers is None and tables.vscode_servers is not None]
         self.backs: dict[str, BackEntry] = {name: entry for name, entry in written.items() if not entry.disabled}
         """The servers behind the gateway that are not disabled."""
         own = () if content.path is None else (content.path,)
@@ -67,10 +74,16 @@ class GatewayFile:
         """The file itself, and the files with secrets that it refers to."""
         self.exposed: tuple[Path, ...] = tuple(references.exposed)
         """The files with secrets that others on this machine can read."""
+        self.clear: tuple[KeyPath, ...] = clear
+        """The keys of secrets, and of texts that may contain one, which stand in the file itself."""
+
+    def http_options(self) -> dict[str, Any]:
+        """Return the options of `run("http")` that the file gives."""
+        return given(self.http)
 
     def problem(self, text: str, key: KeyPath, level: Literal["error", "warning"] = "error") -> Problem:
         """Return a problem with a key of this file."""
-        return Problem(text, shown_key(key), self.content.line(key), level)
+        return Problem(self._references.hidden(text), shown_key(key), self.content.line(key), level)
 
     def error(self, error: Exception, key: KeyPath) -> GatewayFileError:
         """Return the error of a file whose key led to an error."""
@@ -78,7 +91,7 @@ class GatewayFile:
 
     def back_key(self, name: str) -> KeyPath:
         """Return the key of a server."""
-        return next(key for key in BACKS if key in self.content.values), name
+        return self._backs_key, name
 
 
 def read_gateway_file(source: Source) -> GatewayFile:
@@ -99,7 +112,9 @@ def examine(content: FileContent) -> tuple[GatewayFile | None, list[Problem]]:
     reading = _Reading(content, references)
     tables = reading.tables()
     problems = sorted(reading.problems, key=lambda each: each.line or 0)
-    return (None if tables is None else GatewayFile(tables, content, references)), problems
+    if tables is None:
+        return None, problems
+    return GatewayFile(tables, content, references, tuple(reading.clear)), problems
 
 
 def shown_key(key: KeyPath) -> str:
@@ -126,6 +141,7 @@ class _Reading:
         self._content = content
         self._references = references
         self.problems: list[Problem] = []
+        self.clear: list[KeyPath] = []
 
     def tables(self) -> FileTables | None:
         values = self._content.values
@@ -142,7 +158,10 @@ class _Reading:
         return None if self.problems else FileTables(**tables)
 
     def _add(self, text: str, key: KeyPath) -> None:
-        self.problems.append(Problem(text, shown_key(key), self._content.line(key)))
+        place = shown_key(key)
+        # The first text about a key is the one that says most.
+        if all(each.place != place for each in self.problems):
+            self.problems.append(Problem(self._references.hidden(text), place, self._content.line(key)))
 
     def _converted(self, value: Any, type_: Any, key: KeyPath) -> Any:
         """Return a table, or the servers by name, each of which is read by itself, so that its name is known."""
@@ -167,13 +186,14 @@ class _Reading:
     def _resolved(self, value: Any, type_: inspect.Type, key: KeyPath) -> Any:
         """Return a value with the values that it refers to, along its type."""
         if isinstance(type_, inspect.Metadata):
-            if isinstance(value, dict) and (type_.extra or {}).get(SECRET):
-                return self._followed(self._references.secret, value, key)
-            return self._resolved(value, type_.type, key)
+            return self._special(value, type_, key)
         if isinstance(type_, inspect.UnionType):
-            return self._resolved(value, _chosen(value, type_.types), key)
+            return self._resolved(value, self._chosen(value, type_.types, key), key)
         if isinstance(value, str):
-            return self._followed(self._references.text, value, key)
+            found = self._followed(self._references.text, value, key)
+            if isinstance(type_, inspect.LiteralType) and found not in type_.values:
+                self._add(f"it is one of {', '.join(map(str, type_.values))}", key)
+            return found
         if isinstance(value, dict) and isinstance(type_, inspect.StructType):
             return self._members(value, type_, key)
         if isinstance(value, dict) and isinstance(type_, inspect.DictType):
@@ -181,6 +201,18 @@ class _Reading:
         if isinstance(value, list) and isinstance(type_, inspect.CollectionType):
             return [self._resolved(each, type_.item_type, (*key, index)) for index, each in enumerate(value)]
         return value
+
+    def _special(self, value: Any, type_: inspect.Metadata, key: KeyPath) -> Any:
+        """Return a secret, or a path."""
+        marks = type_.extra or {}
+        if SECRET in marks and isinstance(value, dict):
+            return self._followed(self._references.secret, value, key)
+        if SECRET in marks and isinstance(value, str) and "${" not in value:
+            self.clear.append(key)
+        found = self._resolved(value, type_.type, key)
+        if PATH in marks and isinstance(found, str) and found and "://" not in found:
+            return os.fspath(self._content.folder / Path(found).expanduser())
+        return found
 
     def _followed(self, follow: Any, value: Any, key: KeyPath) -> Any:
         try:
@@ -204,16 +236,29 @@ class _Reading:
                 self._add(f"there is no such key: the keys are {', '.join(known)}", (*key, name))
         return resolved
 
+    def _chosen(self, value: Any, types: Iterable[inspect.Type], key: KeyPath) -> inspect.Type:
+        """Return the one of several types that a value has."""
+        several = list(types)
+        if isinstance(value, dict):
+            tables = [each for each in several if isinstance(each, inspect.StructType)]
+            if len(tables) > 1:
+                return self._tagged(value, tables, key)
+            mappings = [each for each in several if isinstance(each, inspect.DictType)]
+            return next(iter([*tables, *mappings]), _special_type(several))
+        if isinstance(value, list):
+            return next((each for each in several if isinstance(each, inspect.CollectionType)), inspect.AnyType())
+        literals = (each for each in several if isinstance(each, inspect.LiteralType))
+        return next(literals, _special_type(several))
 
-def _chosen(value: Any, types: Iterable[inspect.Type]) -> inspect.Type:
-    """Return the one of several types that a value probably has."""
-    several = list(types)
-    if isinstance(value, dict):
-        tables = [each for each in several if isinstance(each, inspect.StructType)]
-        tagged = (each for each in tables if each.tag_field is not None and value.get(each.tag_field) == each.tag)
-        mappings = [each for each in several if isinstance(each, inspect.DictType)]
-        secrets = [each for each in several if isinstance(each, inspect.Metadata)]
-        return next(tagged, next(iter([*tables, *mappings, *secrets]), inspect.AnyType()))
-    if isinstance(value, list):
-        return next((each for each in several if isinstance(each, inspect.CollectionType)), inspect.AnyType())
-    return inspect.AnyType()
+    def _tagged(self, value: Mapping[str, Any], tables: list[inspect.StructType], key: KeyPath) -> inspect.Type:
+        field = tables[0].tag_field or ""
+        known = {each.tag: each for each in tables}
+        if value.get(field) in known:
+            return known[value[field]]
+        self._add(f"it is one of {', '.join(map(str, known))}", (*key, field))
+        return inspect.AnyType()
+
+
+def _special_type(types: Iterable[inspect.Type]) -> inspect.Type:
+    """Return the type of a secret or a path, if there is one."""
+    return next((each for each in types if isinstance(each, inspect.Metadata)), inspect.AnyType())

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolwire.client.config import expanded_text
+from toolwire.redaction import MASK
 
 #: How many bytes a file with a secret may have: a private key has a few KiB.
 MAX_SECRET: Final = 64 * 1024
 FORMS: Final = frozenset({"env", "file"})
+# A shorter value is no secret, and to hide it would spoil the text.
+_SHORTEST_HIDDEN: Final = 4
 
 
 class References:
@@ -27,10 +30,15 @@ class References:
         """The files that were read, so that they can be watched."""
         self.exposed: list[Path] = []
         """Those of them that others on this machine can read."""
+        self._values: set[str] = set()
 
     def text(self, text: str, where: str) -> str:
         """Return a text with the values of environment variables. Raise `ValueError` for one that is not set."""
-        return expanded_text(text, where) if "${" in text else text
+        if "${" not in text:
+            return text
+        found = expanded_text(text, where)
+        self._values.add(found)
+        return found
 
     def secret(self, reference: dict[str, Any], where: str) -> str:
         """Return the secret that a reference leads to. Raise `ValueError` if there is none."""
@@ -39,7 +47,16 @@ class References:
         ((form, name),) = reference.items()
         if not isinstance(name, str) or not name:
             raise ValueError(f"{where} has no name in {form!r}")
-        return self._variable(name, where) if form == "env" else self._file(self.text(name, where), where)
+        found = self._variable(name, where) if form == "env" else self._file(self.text(name, where), where)
+        self._values.add(found)
+        return found
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the values that were found."""
+        for value in sorted(self._values, key=len, reverse=True):
+            if len(value) >= _SHORTEST_HIDDEN:
+                text = text.replace(value, MASK)
+        return text
 
     def _variable(self, name: str, where: str) -> str:
         value = os.environ.get(name)

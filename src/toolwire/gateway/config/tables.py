@@ -6,26 +6,64 @@ attribute describes the key there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from toolwire.client.config import ServerEntry
 from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
+from toolwire.gateway.config.authorization import AuthTable
+from toolwire.gateway.config.credentials import CredentialTable
+from toolwire.gateway.config.policies import PolicyTable
+from toolwire.gateway.config.table import FilePath, Secret, StoreAddress, Table
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS
+from toolwire.protocol.types import LoggingLevel
 from toolwire.redaction import repr_without
+from toolwire.schemas import Profile
+from toolwire.server.components import Cache
+from toolwire.server.limits import Limits
+from toolwire.server.metrics import BUCKETS
 
-#: Marks the type of a secret, in whose place a reference may stand.
-SECRET: Final = "io.toolwire/secret"
-Secret: TypeAlias = Annotated[str, Meta(extra={SECRET: True})]
+
+class TlsTable(Table, kw_only=True, frozen=True):
+    """Certificates for the connections to a server."""
+
+    ca: FilePath | None = None
+    """A file with the certificates of authorities that are trusted, instead of those of the system."""
+    certificate: FilePath | None = None
+    """A file with the certificate of the gateway, for a server that asks for one."""
+    key: FilePath | None = None
+    """A file with the private key of that certificate, where it is not in the same file."""
 
 
 class BackEntry(ServerEntry, kw_only=True):
     """A server behind the gateway. Members that only other programs know are ignored."""
 
+    command: str | None = None
+    """The program that is the server."""
+    args: list[str] = []
+    """The arguments of the program."""
     env: dict[str, Secret] | None = None
+    """Environment variables of the program."""
+    cwd: str | None = None
+    """The directory in which the program runs."""
+    inherit_env: bool | None = None
+    """Whether the program gets the whole environment of the gateway, instead of the few variables that are harmless."""
+    url: Secret | None = None
+    """The address of a server that runs already."""
     headers: dict[str, Secret] | None = None
+    """HTTP headers of every request to the address."""
+    type: str | None = None
+    """The transport, as other programs write it: `http`, `streamable-http` or `sse`. All of them are the same here."""
+    transport: str | None = None
+    """Another name for `type`."""
+    tls: TlsTable | None = None
+    """Certificates for the connections to the address."""
+    proxy: Secret | None = None
+    """The address of an HTTP proxy on the way."""
+    disabled: bool = False
+    """Whether the server is left out."""
     prefix: str | None = None
     """What the names of its tools and prompts start with; its name and `_` by default, and "" for none."""
     timeout: float = TIMEOUT_SECONDS
@@ -48,12 +86,84 @@ class BackEntry(ServerEntry, kw_only=True):
     """How many calls wait until others have ended, where there is a bound."""
     queue_seconds: float = QUEUE_SECONDS
     """How many seconds a call waits until others have ended."""
+    credentials: CredentialTable | None = None
+    """Whose account acts at the server."""
+    list_credentials: CredentialTable | None = None
+    """The account with which lists are read, where calls have an account of the caller."""
+    credential_variable: str | None = None
+    """The environment variable in which a program finds the secret of `credentials`."""
+    policy: PolicyTable | None = None
+    """The policy for all calls of the server."""
+    policies: dict[str, PolicyTable] = {}
+    """Policies for single tools, by the names that the server gives them."""
 
     def __repr__(self) -> str:
-        return repr_without(self, "args", "env", "url", "headers")
+        return repr_without(self, "args", "env", "url", "headers", "proxy")
 
 
-class GatewayTable(Struct, kw_only=True, frozen=True):
+class IconTable(Table, kw_only=True, frozen=True):
+    """A picture for the gateway."""
+
+    src: str
+    """Its address: `https`, `http` or `data`."""
+    mime_type: str | None = msgspec.field(name="mimeType", default=None)
+    """Its media type."""
+    sizes: list[str] | None = None
+    """Its sizes, such as `48x48`."""
+    theme: str | None = None
+    """The theme that it is for: `light` or `dark`."""
+
+
+class AuditTable(Table, kw_only=True, frozen=True):
+    """The audit log: a signed line for every call."""
+
+    path: FilePath | None = None
+    """The file that lines are appended to."""
+    logger: str | None = None
+    """The name of a logger that gets the lines, instead of a file."""
+    key: Secret | None = None
+    """The key that signs the lines; `TOOLWIRE_AUDIT_KEY` by default."""
+    anchor: FilePath | None = None
+    """A second file, elsewhere, which is told how far the log has come."""
+    anchor_every: int = 1000
+    """After how many lines it is told."""
+    redact: list[str] = []
+    """Names of arguments that no line shows."""
+    mask: list[str] = []
+    """Regular expressions of text that no line shows."""
+    required: bool = True
+    """Whether no call runs that could not be recorded."""
+    queue: int = 10_000
+    """Lines that may wait to be written."""
+    max_arguments: int = 8192
+    """Bytes of arguments above which a line leaves them out."""
+
+
+class MetricsTable(Table, kw_only=True, frozen=True):
+    """The metrics at `/metrics`."""
+
+    token: Secret | None = None
+    """The token that the page asks for."""
+    buckets: tuple[float, ...] = BUCKETS
+    """The upper bounds of the histograms, in seconds."""
+
+
+class PrincipalTable(Table, kw_only=True, frozen=True):
+    """A caller."""
+
+    subject: str
+    """The id of the caller."""
+    provider: str = ""
+    """Who vouches for the caller."""
+    username: str | None = None
+    """A name for people to read."""
+    scopes: list[str] = []
+    """What the caller was granted."""
+    claims: dict[str, Any] = {}
+    """What else is known about the caller."""
+
+
+class GatewayTable(Table, kw_only=True, frozen=True):
     """The gateway itself: its name and description, and the options of a server."""
 
     name: str = "gateway"
@@ -64,12 +174,82 @@ class GatewayTable(Struct, kw_only=True, frozen=True):
     """The name for people to read."""
     description: str | None = None
     """A sentence about the gateway, for people."""
+    website_url: str | None = None
+    """The address of a page about the gateway."""
+    icons: list[IconTable] | None = None
+    """Pictures for the gateway."""
     instructions: str | None = None
     """What clients tell their model about the gateway."""
     strict: bool = False
     """Whether a list in which the components of a server are missing is an error."""
     stale: bool = False
     """Whether the last components that are known stay in lists while their server is away."""
+    auth: AuthTable | None = None
+    """Who is let in over HTTP."""
+    local_principal: PrincipalTable | None = None
+    """The caller over standard input and output; one without any restriction by default."""
+    policy: PolicyTable | None = None
+    """The policy for all calls."""
+    limits: Limits | None = None
+    """The limits of every edge."""
+    audit: AuditTable | None = None
+    """The audit log."""
+    metrics: bool | MetricsTable = False
+    """Whether metrics are served at `/metrics`."""
+    tracing: bool = False
+    """Whether calls have spans, with the provider of OpenTelemetry that the process has set."""
+    stores: StoreAddress | None = None
+    """Where state is kept: the path of a SQLite file, or the address of a Redis. `TOOLWIRE_STORES` by default."""
+    secret: Secret | list[Secret] | None = None
+    """The secret that seals what clients and stores keep. Of several, the first seals and all open. `TOOLWIRE_SECRET`
+    by default."""
+    credentials: dict[str, CredentialTable] | None = None
+    """Credentials of tools in `directory`, by name."""
+    directory: FilePath | None = None
+    """A directory of Python files with components of the gateway itself."""
+    capabilities: dict[str, Any] | None = None
+    """Further capabilities that clients are told."""
+    page_size: int | None = None
+    """Entries of one page of a list."""
+    cache: Cache | None = None
+    """How long, and by whom, lists may be kept."""
+    schema_profile: Profile = "portable"
+    """The profile of the schemas of tools in `directory`."""
+    debug: bool = False
+    """Whether clients are told the errors of tools in `directory`."""
+
+
+class HttpTable(Table, kw_only=True, frozen=True):
+    """How the gateway is served over HTTP. Options of the command line win."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: int = 8000
+    """The port; 0 takes any free one."""
+    path: str = "/mcp"
+    """The path of the endpoint."""
+    workers: int = 1
+    """The number of processes that serve."""
+    public_url: str | None = None
+    """The address that clients use, if there is a proxy in front."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further hosts that requests may name, such as the name of a proxy."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call the gateway; `*` for all."""
+    allow_unauthenticated: bool = False
+    """Whether a public address may be listened on without authorization."""
+    stateless: bool = False
+    """Whether clients before 2026-07-28 get no sessions."""
+    sse: bool = False
+    """Whether the transport of 2024-11-05 is served, too."""
+    access_log: bool = False
+    """Whether each HTTP request is a line of the log."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose X-Forwarded-For header is believed."""
+    log_level: LoggingLevel | None = None
+    """From which level on it is logged to standard error."""
+    stores_wait: float = 60.0
+    """How many seconds the start waits for a store that is not reached."""
 
 
 class FileTables(Struct, kw_only=True, frozen=True):
@@ -83,6 +263,8 @@ class FileTables(Struct, kw_only=True, frozen=True):
     """The same, as VS Code calls them."""
     gateway: GatewayTable = msgspec.field(default_factory=GatewayTable)
     """The gateway itself."""
+    http: HttpTable = msgspec.field(default_factory=HttpTable)
+    """How it is served over HTTP."""
 
 
 #: The tables in which other programs have members of their own.
