@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import Command
@@ -46,11 +47,24 @@ async def test_the_servers_of_a_file_are_served_at_one_address(back: str, worker
         (("nowhere.json",), 2, "cannot be read"),
         ((__file__,), 2, "cannot be read as a JSON file"),
         (("nowhere.json", "--transport", "stdio", "--port", "1"), 2, "--port is for --transport http"),
-        (("nowhere.json", "--inspect", "--workers", "2"), 2, "--inspect is for one process over HTTP"),
-        (("nowhere.json", "--inspect", "--transport", "stdio"), 2, "--inspect is for one process over HTTP"),
+        (("one.toml", "--inspect", "--workers", "2"), 2, "--inspect is for one process over HTTP"),
+        (("one.toml", "--inspect", "--transport", "stdio"), 2, "--inspect is for one process over HTTP"),
+        (("two.toml", "--inspect"), 2, "--inspect is for one process over HTTP"),
+        (("short.toml",), 2, "'short.toml', line 3, gateway.secret: A secret needs at least 16 bytes"),
     ],
 )
-def test_wrong_use_is_named(toolwire: Command, words: tuple[str, ...], status: int, text: str) -> None:
+def test_wrong_use_is_named(
+    toolwire: Command,
+    words: tuple[str, ...],
+    status: int,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = 'mcpServers.a.url = "http://127.0.0.1:1/mcp"\n'
+    for name, further in {"one": "", "two": "http.workers = 2\n", "short": '[gateway]\nsecret = "short"\n'}.items():
+        (tmp_path / f"{name}.toml").write_text(one + further)
     done = toolwire("gateway", *words)
     assert done.status == status
     assert text in done.err
@@ -65,3 +79,43 @@ def test_servers_that_a_gateway_cannot_reach_are_named(toolwire: Command) -> Non
     done = toolwire("call", "server", "gone_run")
     assert done.status == 2
     assert "the server has no tool 'gone_run'; it has there_run, and cannot reach gone" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "stores"),
+    [
+        ((), {"port": 1, "path": "/file", "allowed_hosts": ("a",)}, "SqliteStores"),
+        (("--port", "2", "--allowed-hosts", "b"), {"port": 2, "path": "/file", "allowed_hosts": ["b"]}, "SqliteStores"),
+        (("--stores", "redis://localhost:1/0"), {"port": 1, "path": "/file", "allowed_hosts": ("a",)}, "RedisStores"),
+    ],
+)
+def test_options_win_over_the_file(
+    toolwire: Command,
+    words: tuple[str, ...],
+    options: dict[str, Any],
+    stores: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[tuple[Gateway, dict[str, Any]]] = []
+    monkeypatch.setattr(Gateway, "run", lambda gateway, transport, **given: runs.append((gateway, given)))
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        'mcpServers.a.url = "http://127.0.0.1:1/mcp"\n[http]\nport = 1\npath = "/file"\nallowed_hosts = ["a"]\n'
+        'log_level = "error"\n[gateway]\nstores = "state.db"\n'
+    )
+    assert toolwire("gateway", str(file), *words).status == 0
+    ((gateway, given),) = runs
+    del given["on_ready"]
+    assert given == options
+    assert type(gateway.stores).__name__ == stores
+
+
+def test_a_short_secret_is_one_line(toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLWIRE_SECRET", "0123456789abcdef0123456789abcdef,short")
+    file = tmp_path / "gateway.toml"
+    file.write_text('mcpServers.a.url = "http://127.0.0.1:1/mcp"\n')
+    done = toolwire("gateway", str(file))
+    assert done.status == 2
+    assert done.err.count("\n") == 1
+    assert "TOOLWIRE_SECRET cannot be used: A secret needs at least 16 bytes, this one has 5" in done.err

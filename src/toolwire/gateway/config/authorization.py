@@ -182,7 +182,7 @@ class ProxyTable(Table, kw_only=True, frozen=True):
 
 
 class AuthTable(Table, kw_only=True, frozen=True):
-    """Who is let in over HTTP. Several verifiers are asked in the order of this list."""
+    """The callers that are let in over HTTP. Several verifiers are asked in the order of this list."""
 
     api_keys: ApiKeysTable | None = None
     """API keys."""

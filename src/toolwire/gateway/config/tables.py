@@ -16,10 +16,9 @@ from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
 from toolwire.gateway.config.authorization import AuthTable
 from toolwire.gateway.config.credentials import CredentialTable
 from toolwire.gateway.config.policies import PolicyTable
-from toolwire.gateway.config.table import FilePath, Secret, StoreAddress, Table
+from toolwire.gateway.config.table import FilePath, Secret, StoreAddress, Table, given
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS
 from toolwire.protocol.types import LoggingLevel
-from toolwire.redaction import repr_without
 from toolwire.schemas import Profile
 from toolwire.server.components import Cache
 from toolwire.server.limits import Limits
@@ -98,7 +97,7 @@ class BackEntry(ServerEntry, kw_only=True):
     """Policies for single tools, by the names that the server gives them."""
 
     def __repr__(self) -> str:
-        return repr_without(self, "args", "env", "url", "headers", "proxy")
+        return f"{type(self).__name__}({', '.join(given(self))})"
 
 
 class IconTable(Table, kw_only=True, frozen=True):
@@ -220,7 +219,7 @@ class GatewayTable(Table, kw_only=True, frozen=True):
 
 
 class HttpTable(Table, kw_only=True, frozen=True):
-    """How the gateway is served over HTTP. Options of the command line win."""
+    """The options of the gateway over HTTP. Options of the command line win."""
 
     host: str = "127.0.0.1"
     """The address to listen on."""
