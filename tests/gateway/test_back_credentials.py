@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
 from pathlib import Path
@@ -59,6 +59,8 @@ class Scene(World):
         self.meeting = asyncio.Barrier(2)
         self.refusing = 0
         """How many requests are refused with 401, whatever their token."""
+        self.broken_for: str | None = None
+        """The user whose requests are answered with 503."""
 
     def behind(self) -> Server:
         server = Server("back", auth=ResourceServer(self.login.verify))
@@ -98,13 +100,19 @@ class Scene(World):
     counts: dict[str, list[str]]
 
     @asynccontextmanager
-    async def gateway(self, kind: Kind | None, back: str, **options: Any) -> AsyncIterator[Gateway]:
+    async def gateway(
+        self, kind: Kind | None, back: str, *, of_gateway: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncIterator[Gateway]:
         self.counts = {}
         app = self.behind().http_app()
 
         async def door(scope: Any, receive: Any, send: Any) -> None:
             headers = {name.decode(): value.decode() for name, value in scope["headers"]}
             self.sent.append(headers)
+            if self.login.users.get(headers.get("authorization", "").partition(" ")[2], "") == self.broken_for:
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+                return
             if self.refusing > 0 and b"tools/call" in headers.get("mcp-method", "tools/call").encode():
                 self.refusing -= 1
                 challenge = [(b"www-authenticate", b'Bearer error="invalid_token"')]
@@ -115,7 +123,7 @@ class Scene(World):
 
         auth = ResourceServer(self.entrance_verify, authorization_servers=[self.entrance.url])
         pool = AsgiPool(door)
-        gateway = Gateway("front", auth=auth, secret=SECRET)
+        gateway = Gateway("front", auth=auth, secret=SECRET, **(of_gateway or {}))
         gateway.add(
             "b", HttpTarget("http://localhost/mcp", pool=pool), revision=back, credentials=kind, prefix="", **options
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -92,7 +93,9 @@ class _Lane:
     @property
     def is_busy(self) -> bool:
         connection = self.connector.connection
-        return self.is_taken or (connection is not None and bool(cast("RelayConnection", connection).calls))
+        if self.is_taken or connection is None:
+            return self.is_taken
+        return bool(cast("RelayConnection", connection).calls or connection.streams)
 
 
 class BackConnections:
@@ -103,11 +106,11 @@ class BackConnections:
         target: Target,
         identity: t.Implementation,
         *,
-        changed: Callable[[str | None, str | None], None],
+        changed: Callable[[Hashable, str | None, str | None], None],
         timeout: float | None,
         revision: str | None,
     ) -> None:
-        """`changed` is called with the announcements of legacy servers in conversations."""
+        """`changed` is called with the announcements of legacy servers in conversations, and with the credential."""
         self.target = target
         self._identity = identity
         self._changed = changed
@@ -143,7 +146,17 @@ class BackConnections:
     async def signed(self, owner: str, target: Target) -> RelayConnection:
         """Return the connection with one owner's credential, over which all calls of a modern server go."""
         # Each owner is a client of its own, so that one of them does not use up the connections of the others.
-        return await self.of(Conversation(owner, (SIGNED, owner), b""), EVERYTHING, target=target)
+        return await self.of(_signed(owner), EVERYTHING, target=target)
+
+    def connector_of(self, owner: str) -> Connector | None:
+        """Return what keeps the connection with one owner's credential; None where there is none."""
+        lane = self._lanes.get(_signed(owner))
+        return None if lane is None else lane.connector
+
+    def _agreed(self, credential: Hashable) -> RelayConnection | None:
+        """Return the connection on which the server said what it is, to the holder of a credential."""
+        connector = self.connector_of(credential) if isinstance(credential, str) and credential else self.shared
+        return None if connector is None else cast("RelayConnection | None", connector.connection)
 
     async def of(
         self,
@@ -169,14 +182,15 @@ class BackConnections:
         if lane is None:
             self._make_room(conversation.client)
             # Some servers tell of a change only in the conversation that made it.
-            lane = _Lane(self._opener(capabilities, self._changed, target), loop.time())
+            changed = partial(self._changed, conversation.credential)
+            lane = _Lane(self._opener(capabilities, changed, target), loop.time())
         # At the end: the first one is the one that was used longest ago.
         self._lanes[conversation] = lane
         lane.used = loop.time()
         if self._reaper is None:
             self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap)
         if session is not None:
-            self._use(lane, session)
+            self._use(lane, session, self._agreed(conversation.credential))
         if not alone:
             return await lane.live()
         lane.is_taken = True
@@ -188,9 +202,8 @@ class BackConnections:
         self._taken[connection] = lane
         return connection
 
-    def _use(self, lane: _Lane, session: BackSession) -> None:
+    def _use(self, lane: _Lane, session: BackSession, shared: RelayConnection | None) -> None:
         """Have a lane use a session of the conversation, unless it is the one that it used before."""
-        shared = cast("RelayConnection | None", self.shared.connection)
         if lane.session_id == session.id or shared is None or shared.modern:
             return
         lane.session_id = session.id
@@ -216,14 +229,17 @@ class BackConnections:
             self._lanes[conversation].is_shared = False
             self._close_lane(conversation)
 
-    async def take_up(self, resumption: Resumption) -> RelayConnection:
-        """Return a connection on which a request of another process goes on. It belongs to the caller."""
-        shared = await self.shared_connection()
+    async def take_up(self, resumption: Resumption, owner: str = "", target: Target | None = None) -> RelayConnection:
+        """Return a connection on which a request of another process goes on. It belongs to the caller.
+
+        `owner` is whose account the request has, and `target` is the place of the server for it.
+        """
+        shared = await (self.shared_connection() if target is None else self.signed(owner, target))
         if shared.modern:
             raise Unreachable("it speaks another revision now")
-        link = await self.target.open()
+        link = await (target or self.target).open()
         connection = RelayConnection(
-            link, DeclaredCapabilities(EVERYTHING), None, self._changed, NotificationHandlers()
+            link, DeclaredCapabilities(EVERYTHING), None, partial(self._changed, owner), NotificationHandlers()
         )
         try:
             agreement = msgspec.structs.replace(shared.agreement, revision=resumption.revision)
@@ -253,7 +269,7 @@ class BackConnections:
 
     def _has_one_stream(self) -> bool:
         shared = self.shared.connection
-        return shared is None or shared.link.duplex
+        return self.target.transport != "http" if shared is None else shared.link.duplex
 
     @property
     def is_busy(self) -> bool:
@@ -325,6 +341,10 @@ class BackConnections:
         await self.shared.close()
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _signed(owner: str) -> Conversation:
+    return Conversation(owner, (SIGNED, owner), b"")
 
 
 def conversation_of(credential: Hashable, client: Hashable, capabilities: Mapping[str, Any]) -> Conversation:

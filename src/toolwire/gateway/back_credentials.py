@@ -26,7 +26,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target, fingerprint
 from toolwire.client.targets import CommandTarget
 from toolwire.gateway.names import credential_names
-from toolwire.protocol.errors import ServerError, ToolwireError, Unreachable
+from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized, Unreachable
 from toolwire.server.call import Call
 from toolwire.server.credentials import asker_of, connect_error, credential_for
 
@@ -118,6 +118,17 @@ class BackCredentials(ABC):
         """
         return self._place(await credential_for(call, self._vault, self._name), asker_of(call, self._vault))
 
+    def asker(self, call: Call) -> Asker:
+        """Return the caller as the vault sees it."""
+        return asker_of(call, self._vault)
+
+    async def place_of(self, asker: Asker) -> tuple[str, Target] | None:
+        """Return the same as `place_for`; None where the caller has no account."""
+        try:
+            return self._place(await self._vault.obtain(self._name, asker), asker)
+        except (NotConnected, Unauthorized):
+            return None
+
     @abstractmethod
     def _place(self, credential: Credential, asker: Asker) -> tuple[str, Target]: ...
 
@@ -167,8 +178,8 @@ def signed_place(
 ) -> tuple[Target, BackCredentials | None]:
     """Return the place of a server with the credential of the gateway, and the credentials of callers if they differ.
 
-    Lists, and changes of them, belong to no caller. So an account of a caller never reads them. `variable` is where a
-    command finds the secret.
+    `lists` is the account of the gateway that reads the lists for all callers. Without it, each caller's account reads
+    those of the caller. `variable` is where a command finds the secret.
     """
     if isinstance(place, CommandTarget) is (variable is None) or not isinstance(place, CommandTarget | HttpTarget):
         raise ServerError(
@@ -185,12 +196,14 @@ def signed_place(
     vault.add(of_calls, _for(kind, place))
     if not kind.is_per_user:
         return _own(vault, of_calls, place, variable), None
-    vault.add(of_lists, _for(NoCredential() if lists is None else lists, place))
     of_callers = (
         SignedRequests(vault, of_calls, place)
         if isinstance(place, HttpTarget)
         else SecretVariables(vault, of_calls, place, variable or "")
     )
+    if lists is None:
+        return place, of_callers
+    vault.add(of_lists, _for(lists, place))
     return _own(vault, of_lists, place, variable), of_callers
 
 

@@ -133,7 +133,7 @@ class _MemberConnections(BackConnections):
 
     def __init__(self, target: Target, connector: Connector) -> None:
         super().__init__(
-            target, t.Implementation("", ""), changed=lambda method, uri: None, timeout=None, revision=None
+            target, t.Implementation("", ""), changed=lambda credential, method, uri: None, timeout=None, revision=None
         )
         self.shared: Connector = connector
 

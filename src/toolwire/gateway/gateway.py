@@ -139,13 +139,13 @@ class Gateway(Server):
         `name_` unless another one is given, and "" for none. `timeout` is how many seconds a request to it may take.
         `revision` is the one to speak with it, instead of the newest that both know. `list_timeout` is how many seconds
         lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
-        may keep it. `env`, `cwd` and `inherit_env` are
-        for a command or a file, `headers`, `auth`, `tls` and `proxy` for a URL, as those of a `Client`. `credentials`
-        says whose account acts at the server. With an account of each caller, lists are read with `list_credentials`,
-        or without any. A command finds the secret in the environment variable `credential_variable`; each account has
-        processes of its own. `policy` holds for all calls of the server, `policies` for single tools, by the names that
-        the server gives them. Without a target, `add` adds a component of this server itself, as that of every server
-        does.
+        may keep it. `env`, `cwd` and `inherit_env` are for a command or a file; `headers`, `auth`, `tls` and `proxy` of
+        a `Client` are for a URL. `credentials` says whose account acts at the server. With an account of each
+        caller, `list_credentials` is the account of the gateway that reads the lists for all callers. Without it, each
+        caller gets the lists that the server shows to the caller's own account. A command finds the secret in the
+        environment variable `credential_variable`; each account has processes of its own. `policy` holds for all calls
+        of the server, `policies` for single tools, by the names that the server gives them. Without a target, `add`
+        adds a component of this server itself, as that of every server does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
         often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
@@ -173,6 +173,7 @@ class Gateway(Server):
             if seconds is not None and not seconds > 0:
                 raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
         signing: BackCredentials | None = None
+        make: type[RemoteServer] = RemoteServer
         if credentials is not None or list_credentials is not None:
             if auth is not None:
                 raise ServerError(f"{name!r} has auth= or credentials=, not both")
@@ -182,9 +183,13 @@ class Gateway(Server):
             self._take_credentials(name)  # Those of a server of this name that was taken away, and has calls left.
             self._signed.add(name)
             place, signing = signed_place(self.vault, name, place, credentials, list_credentials, credential_variable)
+            if signing is not None and list_credentials is None:
+                from toolwire.gateway.account_server import AccountServer
+
+                make = AccountServer
         slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
         protection = Protection(_breaker(name, breaker, health), health, slots)
-        back = RemoteServer(
+        back = make(
             name,
             place,
             timeout=timeout,
@@ -398,9 +403,9 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
         None if connection is None else connection.revision,
         remote.back_connections.target.transport,
         remote.last_change,
-        len(catalog.tools),
-        len(catalog.prompts),
-        len(catalog.resources) + len(catalog.templates),
+        len(catalog.all("tools")),
+        len(catalog.all("prompts")),
+        len(catalog.all("resources")) + len(catalog.all("templates")),
         hidden,
         tuple(sorted(remote.relay.withheld)),
         remote.guard.state,

@@ -50,15 +50,16 @@ class AnsweredRound(Struct, eq=False):
     listener: Listener
     wants_progress: bool
     wants_logs: bool
+    take_up: TakeUp | None = None
+    """Opens a connection for the client, where the process that holds the call has ended."""
 
 
 class HeldCalls:
     """The calls of one server that wait for their clients."""
 
-    def __init__(self, back: str, take_up: TakeUp, timeout: float | None) -> None:
+    def __init__(self, back: str, timeout: float | None) -> None:
         """`timeout` limits a request to the server."""
         self._back = back
-        self._take_up = take_up
         self._timeout = timeout
         self._held: dict[str, HeldCall] = {}
         self._replicas: dict[Host, Replica] = {}
@@ -218,10 +219,10 @@ class HeldCalls:
         if not has_asked_again and (record.round != answered.round or record.taken not in ("", exchange)):
             raise used_state()
         resumption = record.resumption
-        if resumption is None:
+        if resumption is None or answered.take_up is None:
             raise ToolError(self._failure(str(gone)))
         try:
-            connection = await self._take_up(resumption)
+            connection = await answered.take_up(resumption)
         except ToolwireError as error:
             raise self._lost(error) from None
         held = HeldCall(answered.listener, connection, resumption.method, answered.principal)

@@ -22,7 +22,7 @@ from msgspec import UNSET, Raw, Struct
 from toolwire.auth.errors import NotConnected
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
-from toolwire.client.reconnect import READING
+from toolwire.client.reconnect import READING, Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
@@ -41,7 +41,7 @@ from toolwire.gateway.back_messages import (
     with_public_addresses,
 )
 from toolwire.gateway.held_call import HeldCall
-from toolwire.gateway.held_calls import LOST, AnsweredRound, HeldCalls, relayed_for
+from toolwire.gateway.held_calls import LOST, AnsweredRound, HeldCalls, TakeUp, relayed_for
 from toolwire.gateway.sent_request import (
     HOPS_KEY,
     OF_ONE_CONNECTION,
@@ -169,7 +169,7 @@ class Relay:
         self.timeout = timeout
         self.key: str = fingerprint(name, connections.target.address)
         """The key of the server in the records of sessions. A server at another address has another key."""
-        self.held: HeldCalls = HeldCalls(name, connections.take_up, timeout)
+        self.held: HeldCalls = HeldCalls(name, timeout)
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
         self._earlier: list[Relay] = []
@@ -252,15 +252,18 @@ class Relay:
 
     # --- connections ---
 
+    async def connector(self, call: Call) -> Connector:
+        """Return what keeps the connection for requests of a caller that belong to no conversation."""
+        return self.connections.shared
+
     async def is_modern(self, call: Call) -> bool:
         """Return the era of the server. Raise `ToolError` where it cannot be reached."""
-        shared = self.connections.shared.connection
-        if shared is None or shared.ended:
-            try:
-                shared = await self.connections.shared_connection()
-            except ToolwireError as error:
-                raise self.failed(error, call) from None
-        return shared.modern
+        try:
+            return (await (await self.connector(call)).live()).modern
+        except (ToolError, UrlRequired):
+            raise
+        except ToolwireError as error:
+            raise self.failed(error, call) from None
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
         shared = cast("RelayConnection | None", self.connections.shared.connection)
@@ -467,13 +470,14 @@ class Relay:
 
     async def subscription(self, call: Call, wanted: Mapping[str, Any]) -> Subscription | None:
         """Return a subscription, not open yet, for the client of a call; None where the server has no such request."""
-        connection = await self.connections.shared_connection()
+        connector = await self.connector(call)
+        connection = cast("RelayConnection", await connector.live())
         if not connection.modern:
             return None
         sent = sent_with(call, call.method)
         meta = meta_for(call, connection, sent, None, self.withheld)
         filters = t.decode(t.SubscriptionFilter, _encode(wanted))
-        return Subscription(self.connections.shared, filters, LISTEN_SECONDS, heals=False, meta=meta)
+        return Subscription(connector, filters, LISTEN_SECONDS, heals=False, meta=meta)
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
@@ -556,7 +560,12 @@ class Relay:
             WaitingHere(call),
             call.progress_token is not None,
             call.request.log_level is not UNSET,
+            await self._take_up_for(call),
         )
+
+    async def _take_up_for(self, call: Call) -> TakeUp:
+        """Return what opens a connection on which a call of another process goes on, for the same client."""
+        return self.connections.take_up
 
     def come_after(self, earlier: Relay) -> None:
         """Send the answers to questions of calls that an earlier way to the server holds that way."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -55,6 +55,7 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase
 from toolwire.server.hops import BackFigures
@@ -102,7 +103,7 @@ State: TypeAlias = Literal["connecting", "ready", "away"]
 Item = TypeVar("Item")
 
 
-class _Lists:
+class RemoteLists:
     """The lists of another server, as it sent them."""
 
     def __init__(self) -> None:
@@ -141,6 +142,8 @@ class RemoteServer(Server):
     server is away. `trusts`: what the other server calls public is public. `credentials` are those of the callers, with
     which their calls are made. `policy` holds for all calls, `policies` for single tools.
     """
+
+    meet: Callable[[Call], Awaitable[None] | None] | None = None
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class RemoteServer(Server):
         self._unlisting: asyncio.TimerHandle | None = None
         self._room = room
         self._is_pinned = revision is not None
-        self._lists: _Lists | None = None
+        self._lists: RemoteLists | None = None
         self._is_settled = False
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Event = asyncio.Event()
@@ -238,6 +241,11 @@ class RemoteServer(Server):
         """Waits for the end of what began here before the server was taken away."""
         self.catalog.notes = {MISSING_KEY: [name]}
         self.catalog.follower = self
+
+    @property
+    def known_connection(self) -> ClientConnection | None:
+        """The connection on which the other server said what it is, and what it can do. It may be closed."""
+        return self.back_connections.shared.connection
 
     @property
     def uris(self) -> UriNames:
@@ -403,7 +411,7 @@ class RemoteServer(Server):
                 if is_first:
                     await self.refresh()
                     is_first = False
-                self._is_told = hearing is not None and _announces_everything(connection)
+                self._is_told = hearing is not None and self._announces_everything(connection)
                 if not await self._wait(connection, hearing, ask_again - loop.time()):
                     return
                 if loop.time() >= ask_again:
@@ -494,6 +502,15 @@ class RemoteServer(Server):
             resource_subscriptions=uris or UNSET,
         )
 
+    def _announces_everything(self, connection: ClientConnection) -> bool:
+        """Return whether the server declares that it tells of changes of all its lists."""
+        declared = connection.agreement.capabilities
+        return all(
+            t.has_capability(declared, f"{kind}.listChanged")
+            for kind in ("tools", "prompts", "resources")
+            if t.has_capability(declared, kind)
+        )
+
     def _watched_uris(self) -> list[str]:
         """Return the addresses, as the other server knows them, that clients are subscribed to."""
         watched = {uri for hub in self._watched for uri in hub.watched()}
@@ -565,7 +582,7 @@ class RemoteServer(Server):
             self._reading = asyncio.ensure_future(self._read_lists())
         return self._reading
 
-    def _changed_in_conversation(self, method: str | None, uri: str | None) -> None:
+    def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
         """Read the lists again, because a legacy server said in a conversation that one of them changed.
 
         Updates of resources come on the shared connection, which alone subscribes to them.
@@ -588,7 +605,7 @@ class RemoteServer(Server):
                 await asyncio.sleep(self._readings[0] + 1.0 - loop.time())
             self._readings.append(loop.time())
             self._is_outdated = False
-            lists = await self._listed(await self.back_connections.shared_connection())
+            lists = await self._listed(await self.back_connections.shared_connection(), self._lists)
             self._lists_read += 1
             if not self._is_outdated:
                 break
@@ -597,7 +614,7 @@ class RemoteServer(Server):
             loop.call_soon(self._read_again)
         if not set(self._marks()).isdisjoint(lists.gateways):
             # Each reading would find the tools of the one before, under longer names.
-            self._lists = _Lists()
+            self._lists = RemoteLists()
             if self._is_settled:
                 self._publish(self._lists)
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
@@ -611,8 +628,10 @@ class RemoteServer(Server):
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
         return [catalog.mark for catalog in self.catalog.hosts() or [self.catalog]]
 
-    async def _listed(self, connection: ClientConnection) -> _Lists:
-        lists, before = _Lists(), self._lists or _Lists()
+    async def _listed(self, connection: ClientConnection, before: RemoteLists | None) -> RemoteLists:
+        """Read all lists. One that cannot be read is the one in `before`."""
+        before = before or RemoteLists()
+        lists = RemoteLists()
 
         async def read(
             method: str, reader: Read[Any], entries: Callable[[Any], list[Item]], known: list[Item]
@@ -657,13 +676,23 @@ class RemoteServer(Server):
             lists.skills = read_entries(self.name, lists.skill_entries)
         return lists
 
-    def _publish(self, lists: _Lists) -> None:
+    def _publish(self, lists: RemoteLists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
         if self.retired is not None:
             return
-        catalog = self.catalog
         self._cancel_unlisting()
         self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills))
+        changed = self._fill(self.catalog, lists)
+        own = [self.name] if lists.is_partial else []
+        self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
+        if changed or self.last_change is None:
+            self.last_change = time.time()
+        for family in changed:
+            self.catalog.changed(family, for_sure=False)
+        self._tell_published()
+
+    def _fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
+        """Make the components in the lists those of a catalogue; return the families that are others now."""
         tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools)
         prompts = self._made(
             lists.prompts, lambda each: RemotePrompt(self, each, self._name(each.name)), catalog.prompts
@@ -673,7 +702,7 @@ class RemoteServer(Server):
         self._made_for = self.uris.generation
         listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
         self.schemes = frozenset(uri.partition(":")[0] for uri in listed)
-        skill_set = self._extend(lists.skills)
+        skill_set = self._extend(catalog, lists.skills)
         changed = [
             family
             for family, before, after in (
@@ -688,14 +717,8 @@ class RemoteServer(Server):
         catalog.is_unlisted = False
         catalog.tools, catalog.prompts = tools, prompts
         catalog.resources, catalog.templates, catalog.skill_set = resources, templates, skill_set
-        self._offer_completions()
-        own = [self.name] if lists.is_partial else []
-        self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
-        if changed or self.last_change is None:
-            self.last_change = time.time()
-        for family in dict.fromkeys(changed):
-            catalog.changed(family, for_sure=False)
-        self._tell_published()
+        self._offer_completions(catalog)
+        return list(dict.fromkeys(changed))
 
     def _made(self, definitions: Iterable[Any], make: Callable[[Any], Any], before: dict[str, Any]) -> dict[str, Any]:
         """Make components by their keys. One whose definition is the one that stands in `before` stays that object."""
@@ -724,12 +747,15 @@ class RemoteServer(Server):
     def _name(self, name: str) -> str:
         return bounded_name(name, self._room)
 
-    def _extend(self, skills: list[t.Skill]) -> SkillSet:
-        """Offer the extensions that the other server declares; return its skills. Those that it had before stay."""
-        connection = self.back_connections.shared.connection
+    def _extend(self, filled: Catalog, skills: list[t.Skill]) -> SkillSet:
+        """Offer the extensions that the other server declares; return the skills of a catalogue.
+
+        Those that it had before stay.
+        """
+        connection = self.known_connection
         catalog = self.catalog
         if connection is None:
-            return catalog.skill_set
+            return filled.skill_set
         declared = extensions_of(self, catalog, connection.agreement.capabilities)
         further = further_capabilities(connection.agreement.capabilities)
         catalog.elsewhere = UnlistedResources(self) if "resources/read" in connection.callable else None
@@ -749,7 +775,7 @@ class RemoteServer(Server):
             return SkillSet()
         from toolwire.gateway.remote_skills import skill_set_of
 
-        return skill_set_of(self, skills, catalog.skill_set)
+        return skill_set_of(self, skills, filled.skill_set)
 
     def _host_changed(self, family: str) -> None:
         """Take note of the extensions that this server has, and that no server which mounts it can offer."""
@@ -766,26 +792,24 @@ class RemoteServer(Server):
         """Leave all addresses to others, before the server is unmounted."""
         self._addresses.give_up()
 
-    def _offer_completions(self) -> None:
+    def _offer_completions(self, catalog: Catalog) -> None:
         """Offer completions for all arguments, where the other server has any."""
-        connection = self.back_connections.shared.connection
-        self.catalog.completions = {}
+        connection = self.known_connection
+        catalog.completions = {}
         if connection is None or "completion/complete" not in connection.callable:
             return
-        for prompt in cast("dict[str, RemotePrompt]", self.catalog.prompts).values():
+        for prompt in cast("dict[str, RemotePrompt]", catalog.prompts).values():
             reference = {"type": "ref/prompt", "name": prompt.remote.name}
             for argument in prompt.argument_names:
-                self.catalog.complete("ref/prompt", prompt.key, argument, RemoteCompletion(self, reference, argument))
-        for template in cast("dict[str, RemoteTemplate]", self.catalog.templates).values():
+                catalog.complete("ref/prompt", prompt.key, argument, RemoteCompletion(self, reference, argument))
+        for template in cast("dict[str, RemoteTemplate]", catalog.templates).values():
             reference = {"type": "ref/resource", "uri": template.remote.uri_template}
             for variable in template.template.variables:
-                self.catalog.complete(
-                    "ref/resource", template.key, variable, RemoteCompletion(self, reference, variable)
-                )
+                catalog.complete("ref/resource", template.key, variable, RemoteCompletion(self, reference, variable))
 
     def task_support(self, definition: t.Tool) -> t.TaskSupport | None:
         """Return whether calls of a tool may, or must, be tasks of the other server; None for never."""
-        connection = self.back_connections.shared.connection
+        connection = self.known_connection
         if connection is None:
             return None
         declared = connection.agreement.capabilities
@@ -886,7 +910,7 @@ class RemoteServer(Server):
     @property
     def remote_instructions(self) -> str | None:
         """The instructions of the other server, where they are known."""
-        connection = self.back_connections.shared.connection
+        connection = self.known_connection
         told = None if connection is None else getattr(connection, "agreement", None)
         return None if told is None or told.instructions is UNSET else told.instructions
 
@@ -941,15 +965,6 @@ async def _all_pages(
 def _texts(value: Any) -> list[str]:
     """Return the texts in a member of `_meta` that another server wrote."""
     return [each[:200] for each in value[:MAX_NOTES] if isinstance(each, str)] if isinstance(value, list) else []
-
-
-def _announces_everything(connection: ClientConnection) -> bool:
-    declared = connection.agreement.capabilities
-    return all(
-        t.has_capability(declared, f"{kind}.listChanged")
-        for kind in ("tools", "prompts", "resources")
-        if t.has_capability(declared, kind)
-    )
 
 
 def _release(waiting: asyncio.Future[None]) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.listen import Subscription
+from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import ask_client, reporting_task
@@ -401,7 +402,7 @@ class RemoteTasks:
         key = self._key(call, task)
         waiting = self._waiting.get(key)
         if waiting is None:
-            connection = await self._relay.connections.shared_connection()
+            connection = await (await self._relay.connector(call)).live()
             waiting = WaitingTask(owner_of(call), key, call.host.stores, connection.revision)
             about = self._about(call, task)
             about.waiting = RelayedCall(related_answers(waiting.ask, task.id), task=task.id)
@@ -575,7 +576,7 @@ class RemoteTasks:
     async def _states(self, call: Call, task: str) -> AsyncGenerator[t.TaskFields, None]:
         """Yield the state of a task of a modern server now, and whenever the server tells of it."""
         wanted = t.SubscriptionFilter(task_ids=[task])
-        async with Subscription(self._relay.connections.shared, wanted, LISTEN_SECONDS) as subscription:
+        async with Subscription(await self._relay.connector(call), wanted, LISTEN_SECONDS) as subscription:
             # The task may have changed before the server began to tell of it.
             yield await self._detailed(call, RemoteTask(task))
             async for change in subscription:
@@ -599,15 +600,17 @@ class RemoteTasks:
             return
         names = {task.id: name for name, task in tasks.items()}
         wanted = t.SubscriptionFilter(task_ids=list(names))
-        async with Subscription(self._relay.connections.shared, wanted, LISTEN_SECONDS) as subscription:
+        connector = await self._relay.connector(call)
+        async with Subscription(connector, wanted, LISTEN_SECONDS) as subscription:
             accepted = subscription.accepted
             known_ids = [] if accepted is None or accepted.task_ids is UNSET else accepted.task_ids
-            async with _running([self._hear(call, subscription, names, tell)]):
+            async with _running([self._hear(call, connector, subscription, names, tell)]):
                 yield [names[each] for each in known_ids if each in names]
 
     async def _hear(
         self,
         call: Call,
+        connector: Connector,
         subscription: Subscription,
         names: Mapping[str, str],
         tell: Callable[[str, Mapping[str, Any]], None],
@@ -618,16 +621,16 @@ class RemoteTasks:
                 for each, name in names.items():
                     with suppress(ToolwireError):
                         answer = await self._send(call, "tasks/get", RemoteTask(each))
-                        tell(name, self._notification(call, msgspec.json.decode(answer.raw), name))
+                        tell(name, self._notification(call, connector, msgspec.json.decode(answer.raw), name))
                 continue
             named = names.get(change.params.get("taskId", ""))
             if named is not None:
-                tell(named, self._notification(call, dict(change.params), named))
+                tell(named, self._notification(call, connector, dict(change.params), named))
 
-    def _notification(self, call: Call, members: dict[str, Any], name: str) -> dict[str, Any]:
+    def _notification(self, call: Call, connector: Connector, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name
         members.pop("resultType", None)
-        connection = self._relay.connections.shared.connection
+        connection = connector.connection
         if "result" in members and isinstance(connection, RelayConnection):
             inlined = self._inlined(call, RemoteTask(""), Raw(_encode(members["result"])), connection)
             members["result"] = msgspec.json.decode(inlined)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
@@ -29,6 +29,7 @@ from toolwire.wire.session import Session
 Permission: TypeAlias = Literal["usable", "refused", "hidden"]
 #: Functions that add implied scopes to the scopes of a caller: `Policy.implies` of each server on the way, in order.
 Implied: TypeAlias = tuple[Effective, ...]
+_NO_SCOPES: Final[frozenset[str]] = frozenset()
 
 
 class AudienceOnWay(NamedTuple):
@@ -55,6 +56,9 @@ class View:
     def __init__(self, access: Access, admitted: frozenset[AudienceOnWay]) -> None:
         self._access = access
         self.admitted: frozenset[AudienceOnWay] = admitted
+
+    def enters(self, audience: Audience) -> bool:
+        return any(each.audience is audience for each in self.admitted)
 
     def sees(self, found: Found[Any]) -> bool:
         return self.admitted.issuperset(self._access.demand(found).audiences)
@@ -99,6 +103,9 @@ class Access:
         # `each` also yields components that share a name: a caller who may not see the nearest one sees the next.
         found = list(self._catalog.each())
         hidden = {audience: None for each in found for audience in self.demand(each).audiences}
+        # A catalogue may have no components, and yet something to say in lists.
+        owned = (each.audience for each in self._catalog.family() if each.audience is not None)
+        hidden.update({AudienceOnWay(each, ()): None for each in owned})
         self._audiences = tuple(hidden)
         self.active = bool(hidden) or any(self.scopes(each) for each in found)
         if self._stale:
@@ -133,11 +140,12 @@ class Access:
                 if component.is_hidden_without_scopes:
                     audiences.extend(AudienceOnWay(Audience(frozenset({each})), implied) for each in needed)
 
-        mounted = [mount.catalog.owner.kernel.access for mount in found.way]
-        for access in (self, *mounted):
+        mounted = [(mount.catalog.owner.kernel.access, mount.catalog.audience) for mount in found.way]
+        for access, audience in ((self, None), *mounted):
             if access.implies:
                 # The implied scopes of a server count for itself and for the servers behind it, not for servers before.
                 implied = (*implied, access.effective)
+            ask(audience, _NO_SCOPES)
             for tag in component.tags:
                 for rule in access.rules.get(tag, ()):
                     ask(rule.visible_to, rule.scopes)

@@ -13,10 +13,10 @@ from msgspec import Struct
 from toolwire.protocol.cursors import MISSING_KEY, decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.methods import is_unknown_method
-from toolwire.server.call import OwnServer
+from toolwire.server.call import Call, OwnServer
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
-from toolwire.server.components.restriction import Effective, TagRule
+from toolwire.server.components.restriction import Audience, Effective, TagRule
 from toolwire.server.extensions import AnyMethod, Extension, ExtensionMethod, merged_settings
 from toolwire.server.foreign_tasks import ForeignTasks
 from toolwire.server.hops import BackFigures
@@ -106,6 +106,10 @@ class Follower(Protocol):
     """Keeps a catalogue up to date whose components live elsewhere."""
 
     @property
+    def meet(self) -> Callable[[Call], Awaitable[None] | None] | None:
+        """Called before a request is looked at, where the components differ between callers; None where they do not."""
+
+    @property
     def is_public(self) -> bool:
         """Return whether the components are the same for everybody, and everybody may know them."""
 
@@ -139,6 +143,9 @@ class Seen(Protocol):
     @property
     def admitted(self) -> Hashable:
         """The permission set."""
+
+    def enters(self, audience: Audience) -> bool:
+        """Return whether the callers belong to the audience of a catalogue."""
 
     def sees(self, found: Found[Any]) -> bool: ...
 
@@ -238,6 +245,8 @@ class Catalog:
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
         self.foreign_tasks: ForeignTasks | None = None
         """The tasks of the server elsewhere whose components these are; None where the components run here."""
+        self.audience: Audience | None = None
+        """The callers who see the components; None for everybody."""
         self.find_unlisted: Callable[[str, str], Found[Any] | None] | None = None
         """Finds a tool or a prompt that is in no list, by its kind and its public name."""
         self.guarded: bool = False
@@ -321,7 +330,8 @@ class Catalog:
         hosts = (self, *self.hosts())
         for host in hosts:
             host._family = host._local = host._followers = None
-        if any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
+        meets = any(each.meet is not None for each in catalog.followers)
+        if meets or any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
             for host in hosts:
                 host.owner.kernel.compose()
         for kind in ("tools", "resources", "prompts", _EXTENSIONS):
@@ -331,17 +341,23 @@ class Catalog:
             for listener in tuple(host.mount_listeners):
                 listener()
 
-    def all_notes(self) -> dict[str, list[str]]:
-        """Return what this server and those mounted in it say in `_meta` of their lists."""
+    def all_notes(self, view: Seen | None = None) -> dict[str, list[str]]:
+        """Return what this server and those mounted in it say in `_meta` of their lists.
+
+        `view` is that of the callers who get a list. Without it, only that counts which concerns everybody.
+        """
         found: dict[str, dict[str, None]] = {}
         for catalog in (self, *self.family()):
+            audience = catalog.audience
+            if audience is not None and (view is None or not view.enters(audience)):
+                continue
             for key, texts in catalog.notes.items():
                 found.setdefault(key, {}).update(dict.fromkeys(texts))
         return {key: list(texts) for key, texts in found.items()}
 
-    def missing(self) -> list[str]:
+    def missing(self, view: Seen | None = None) -> list[str]:
         """Return the names of the servers whose components are missing in lists, or may be out of date."""
-        return self.all_notes().get(MISSING_KEY, [])
+        return self.all_notes(view).get(MISSING_KEY, [])
 
     def missing_for(self, name: str) -> list[str]:
         """Return servers that may have a tool or prompt of a name, and whose lists are missing: three at most."""
@@ -375,7 +391,7 @@ class Catalog:
         known = self._followers
         if known is None:
             following = (each.follower for each in (self, *self.family()))
-            known = self._followers = [each for each in following if each is not None]
+            known = self._followers = list(dict.fromkeys(each for each in following if each is not None))
         return known
 
     def hosts(self) -> list[Catalog]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -118,6 +118,7 @@ class Kernel:
         self._names_are_checked = False
         self._chain: Operation | None = None
         self._entry: Operation | None = None
+        self._is_watched = False
         self._around_mounted = False
         self._operations: dict[str, Operation] = self.methods.operations
         self._extended: Operation = self.methods.call_extension
@@ -155,7 +156,7 @@ class Kernel:
 
     @property
     def results_are_read(self) -> bool:
-        return self._entry is not None or self._around_mounted
+        return self._is_watched or self._around_mounted
 
     @property
     def needing_client(self) -> list[str]:
@@ -252,8 +253,11 @@ class Kernel:
         if self.enforcer is not None:
             chain = with_observers([self.enforcer], chain or self._operate)
         self._chain = chain
-        is_watched = chain is not None or self._observers
-        self._entry = with_observers(self._observers, self._admitted) if is_watched else None
+        self._is_watched = chain is not None or bool(self._observers)
+        self._entry = with_observers(self._observers, self._admitted) if self._is_watched else None
+        meeting = [each.meet for each in self.catalog.followers if each.meet is not None]
+        if meeting:
+            self._entry = _after_meeting(meeting, self._entry or self._admitted)
         self._around_mounted = any(each.owner.kernel.middleware for each in self.catalog.family())
         self._operations, self._extended = around_mounted(
             self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
@@ -379,6 +383,21 @@ class Kernel:
         client = getattr(call.outlet.connection, "state", None)
         # Where there is no connection, log messages were not promised.
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
+
+
+def _after_meeting(meeting: list[Callable[[Call], Awaitable[None] | None]], entry: Operation) -> Operation:
+    """Return an operation before which servers elsewhere learn of the caller, because each caller has other components.
+
+    Policies and scopes are those of a component, so that it has to be known before they are looked up.
+    """
+
+    async def run(call: Call) -> Any:
+        waits = [wait for meet in meeting if (wait := meet(call)) is not None]
+        if waits:
+            await asyncio.gather(*waits)
+        return await entry(call)
+
+    return run
 
 
 async def _read(call: Call) -> t.ReadResourceResult:

@@ -143,21 +143,21 @@ class Methods:
             result = t.ListToolsResult(tools=tools)
             return self._cached(result, self._private(self._cache) if self._lowlevel.looks_at_caller else None)
         if self._catalog.followers:
-            await self.follow()
+            await self.follow(call)
         return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
     # --- resources ---
 
     async def _list_resources(self, call: Call) -> Any:
         if self._catalog.followers:
-            await self.follow()
+            await self.follow(call)
         return self._listed(
             call, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
         )
 
     async def _list_templates(self, call: Call) -> Any:
         if self._catalog.followers:
-            await self.follow()
+            await self.follow(call)
         return self._listed(
             call,
             "templates",
@@ -215,7 +215,7 @@ class Methods:
 
     async def _list_prompts(self, call: Call) -> Any:
         if self._catalog.followers:
-            await self.follow()
+            await self.follow(call)
         return self._listed(
             call, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
         )
@@ -323,7 +323,7 @@ class Methods:
         view = self.view(call)
         return None if view is None else view.sees
 
-    async def follow(self) -> None:
+    async def follow(self, call: Call) -> None:
         """Wait, for a short time, for components of other servers that may have changed without a word.
 
         Raise an error where the server is strict, and components of another server are missing.
@@ -332,7 +332,7 @@ class Methods:
         waits = [wait for each in catalog.followers if (wait := each.freshen()) is not None]
         if waits:
             await asyncio.gather(*waits)
-        if catalog.is_strict and (missing := catalog.missing()):
+        if catalog.is_strict and (missing := catalog.missing(self.view(call))):
             text = f"The list is not complete: {', '.join(missing)} cannot be reached. Try again later"
             raise ProtocolError(INTERNAL_ERROR, text)
 
@@ -347,7 +347,7 @@ class Methods:
 
         def answer(items: list[Any], following: str | None) -> Any:
             listed = result(items, UNSET if following is None else following)
-            listed.meta = self._catalog.all_notes() or UNSET
+            listed.meta = self._catalog.all_notes(view) or UNSET
             return self._cached(listed, cache)
 
         if self.results_are_read:

@@ -63,13 +63,13 @@ class SkillsExtension(Extension):
         call = call_of(ctx)
         kernel: Kernel = cast("Kernel", call.host)
         if kernel.catalog.followers:
-            await kernel.methods.follow()
+            await kernel.methods.follow(call)
         view = kernel.methods.view(call)
         lists = self._lists.get(kernel)
         if lists is None:
             lists = self._lists[kernel] = _Lists(kernel.catalog)
         order, after = lists.start(params.cursor or None, view)
-        order.take_notes(kernel.catalog.all_notes())
+        order.take_notes(kernel.catalog.all_notes(view))
         key = (call.revision, after)
         is_read = kernel.methods.results_are_read or _passes_middleware(kernel.catalog)
         encoded = order.pages.get(key)

@@ -41,7 +41,7 @@ class BackMetrics:
         return ended
 
     def _lines(self, process: Mapping[str, str]) -> Iterator[str]:
-        backs = [each for each in self._catalog.family() if each.follower is not None]
+        backs = [each for each in self._catalog.family() if each.follower is not None and each.audience is None]
         if not backs and not self._series:
             return
         name = "toolwire_back_requests_total"

@@ -1,0 +1,162 @@
+"""Lists of a server behind a gateway that shows them to nobody but the holders of accounts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from tests.auth.connecting import Accounts, Browser
+from tests.gateway.test_back_credentials import ERAS, Scene, text
+
+from toolwire import Client, Context, Gateway, Policy, Server
+from toolwire.auth import Principal
+from toolwire.auth.vault.records import Owner
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+from toolwire.stores import Stores
+
+
+class Private(Scene):
+    """A gateway before a server that answers nothing without a token of one of its users."""
+
+    server: Server
+
+    def behind(self) -> Server:
+        self.server = server = super().behind()
+
+        @server.tool(visible_to=lambda principal: principal.subject == "alice")
+        async def administer(ctx: Context) -> str:
+            """Administer it."""
+            assert ctx.principal is not None
+            return f"{ctx.principal.subject} administers"
+
+        @server.resource("inbox://mine")
+        async def inbox(ctx: Context) -> str:
+            assert ctx.principal is not None
+            return f"the mails of {ctx.principal.subject}"
+
+        return server
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Private]:
+    async with AsyncExitStack() as stack:
+        login = await stack.enter_async_context(Accounts())
+        entrance = await stack.enter_async_context(Accounts(10_001))
+        yield Private(login, entrance)
+
+
+async def connect(scene: Private, gateway: Gateway, *users: str) -> None:
+    """Have users connect their accounts on the page for that: they see no tool that could ask them."""
+    for user in users:
+        link = await gateway.vault.connect_link("b", Owner.of(Principal(user, scene.entrance.url)), ())
+        assert link is not None
+        assert b"is connected" in (await Browser(scene, user).connect(link)).body
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in await client.list_tools()]
+
+
+COMMON = ["ask", "count", "later", "meet", "whoami"]
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_each_caller_gets_the_lists_of_the_own_account(scene: Private, front: str, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        async with scene.client("carol", front) as carol:
+            assert await names(carol) == [], "nobody has connected an account"
+        await connect(scene, gateway, "alice", "bob")
+        async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
+            assert await names(bob) == COMMON
+            assert await names(alice) == ["administer", *COMMON]
+            assert text(await alice.call_tool("administer")) == "alice administers"
+            with pytest.raises(ProtocolError, match="Unknown tool"):
+                await bob.call_tool("administer")
+            assert [text(await each.call_tool("whoami")) for each in (alice, bob)] == ["alice", "bob"]
+            mails = [(await each.read_resource("inbox://mine"))[0].text for each in (alice, bob)]  # type: ignore[union-attr]
+            assert mails == ["the mails of alice", "the mails of bob"]
+        async with scene.client("carol", front) as carol:
+            assert await names(carol) == []
+            with pytest.raises(ProtocolError, match="Unknown tool"):
+                await carol.call_tool("whoami")
+    assert not [each for each in scene.sent if "authorization" not in each], "no request came without an account"
+
+
+@pytest.mark.parametrize("back", ERAS)
+async def test_a_call_needs_no_list_before_it(scene: Private, back: str) -> None:
+    """Another process, or a restarted one, does not know the lists of a caller whose account is connected."""
+    stores = Stores.memory()
+    async with scene.gateway(scene.per_user(), back, of_gateway={"stores": stores}) as gateway:
+        await connect(scene, gateway, "alice")
+    async with (
+        scene.gateway(scene.per_user(), back, of_gateway={"stores": stores}),
+        scene.client("alice", MODERN) as alice,
+    ):
+        assert text(await alice.call_tool("whoami")) == "alice"
+
+    async def refuse(ctx: Any, call: Any) -> str:
+        return f"not {call.name}"
+
+    options = {"stores": stores, "policy": Policy(approve=refuse)}
+    async with scene.gateway(scene.per_user(), back, of_gateway=options), scene.client("alice", MODERN) as alice:
+        # The first request of a caller is judged like every other: its tool is known before the policy looks.
+        assert "not administer" in text(await alice.call_tool("administer"))
+
+
+@pytest.mark.parametrize("back", ERAS)
+async def test_changes_of_the_lists_reach_the_caller(scene: Private, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        await connect(scene, gateway, "alice")
+        async with scene.client("alice", MODERN) as alice:
+            assert "later" in await names(alice)
+            async with alice.listen(tools=True) as changes:
+                scene.server.remove("later")
+                async with asyncio.timeout(60):
+                    async for _ in changes:
+                        if "later" not in await names(alice):
+                            break
+
+
+async def test_an_account_that_was_revoked_lists_nothing(scene: Private) -> None:
+    async with scene.gateway(scene.per_user(), MODERN) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+            assert len(await names(alice)) == 6 and gateway.backs["b"].tools == 6
+            assert await gateway.vault.revoke("b", Owner.of(Principal("alice", scene.entrance.url)))
+            assert await names(alice) == []
+            assert await names(bob) == COMMON
+            told = await bob.call_tool("whoami")
+            assert text(told) == "bob"
+            assert gateway.backs["b"].tools == 5, "lists that nobody has any more are forgotten"
+
+
+async def test_lists_that_cannot_be_read_are_missing_for_this_caller_alone(scene: Private) -> None:
+    async with scene.gateway(scene.per_user(), MODERN) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        async with scene.client("bob", MODERN) as bob:
+            assert await names(bob) == COMMON
+        scene.broken_for = "alice"
+        async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
+            page = await alice.list_tools_page()
+            assert page.tools == [] and page.meta["io.toolwire/missing"] == ["b"]
+            told = await bob.list_tools_page()
+            assert "io.toolwire/missing" not in told.meta
+
+
+async def test_lists_of_many_accounts_are_bounded(scene: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.account_server.MAX_OWNERS", 2)
+    monkeypatch.setattr("toolwire.gateway.account_server.MAX_GROUPS", 1)
+    users = ("alice", "bob", "carol")
+    async with scene.gateway(scene.per_user(), MODERN) as gateway:
+        await connect(scene, gateway, *users)
+        for user in (*users, *users):
+            async with scene.client(user, MODERN) as client:
+                assert text(await client.call_tool("whoami")) == user
+                assert len(await names(client)) == (6 if user == "alice" else 5)
+        back = gateway._backs["b"][0]
+        assert len(back.catalog.mounts) == 1
