@@ -133,6 +133,8 @@ async def test_an_account_that_was_revoked_lists_nothing(scene: Private) -> None
             told = await bob.call_tool("whoami")
             assert text(told) == "bob"
             assert gateway.backs["b"].tools == 5, "lists that nobody has any more are forgotten"
+            gateway.remove("b")
+            assert await names(bob) == []
 
 
 async def test_lists_that_cannot_be_read_are_missing_for_this_caller_alone(scene: Private) -> None:

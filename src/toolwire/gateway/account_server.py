@@ -26,6 +26,7 @@ from toolwire.client.target import Target
 from toolwire.gateway.addresses import Unit, units_of
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
+from toolwire.gateway.back_health import BreakerState
 from toolwire.gateway.remote_server import (
     FRESH_SECONDS,
     GATEWAYS_KEY,
@@ -118,10 +119,8 @@ class AccountServer(RemoteServer):
 
     async def _keep(self) -> None:
         """Forget accounts that nobody uses. There is no connection without an account that could be kept."""
-        self.state = "ready"
-        self.catalog.notes = {GATEWAYS_KEY: self._marks()}
         self._first.set()
-        self._tell_published()
+        self._is_there()
         while True:
             await asyncio.sleep(IDLE_SECONDS / 4)
             now = asyncio.get_running_loop().time()
@@ -139,6 +138,13 @@ class AccountServer(RemoteServer):
             await asyncio.wait(running)
         await super().end()
 
+    def retire(self) -> None:
+        shown = {kind: self.catalog.listed(kind) for kind in ("tools", "prompts")}
+        for known in list(self._owners.values()):
+            self._forget(known)
+        super().retire()
+        self.retired = {**shown}
+
     def _watch(self, uris: Any) -> asyncio.Future[None] | None:
         return None
 
@@ -146,7 +152,7 @@ class AccountServer(RemoteServer):
 
     def meet(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller where they are not known here, or are too old to be listed."""
-        if call.method in _WITHOUT_COMPONENTS:
+        if call.method in _WITHOUT_COMPONENTS or self.retired is not None:
             return None
         asker = self._credentials.asker(call)
         if asker.owner is None:
@@ -209,6 +215,7 @@ class AccountServer(RemoteServer):
             known.read_at = asyncio.get_running_loop().time()
             before = None if known.group is None else known.group.lists
             lists = await self._listed(connection, before)
+            self._lists_read += 1
             if not set(self._marks()).isdisjoint(lists.gateways):
                 raise Unreachable("its lists lead back to this server: the gateways form a circle")
             self._last_connection = connection
@@ -225,10 +232,40 @@ class AccountServer(RemoteServer):
             log.exception("reading the lists of the server %r failed", self.name)
 
     def _is_there(self) -> None:
+        """Take note that the server answers, and list what was taken out of lists."""
+        if self.guard.state == "open":
+            return
         if self.state == "away":
             log.warning("the server %r is there now", self.name)
         self.state, self.error = "ready", None
+        self._cancel_unlisting()
+        self._note([], ())
+        if self.catalog.is_unlisted:
+            self._set_unlisted(False)
         self._tell_published()
+
+    def _unlist(self) -> None:
+        super()._unlist()
+        self._set_unlisted(True)
+
+    def _set_unlisted(self, is_unlisted: bool) -> None:
+        for catalog in (self.catalog, *(each.catalog for each in self._groups.values())):
+            catalog.is_unlisted = is_unlisted
+        for family in ("tools", "prompts", "resources"):
+            self.catalog.changed(family, for_sure=False)
+
+    def _breaker_moved(self, state: BreakerState) -> None:
+        super()._breaker_moved(state)
+        if state != "open" and self.state == "away" and self.retired is None:
+            self._is_there()
+
+    async def _ask_for_sign(self) -> None:
+        if self.back_connections.target.transport != "http":
+            return  # Each account has a process of its own, and none of them says anything of the next one.
+        try:
+            await super()._ask_for_sign()
+        except Unauthorized:
+            return  # It answers.
 
     def _failed(self, known: OwnerLists, error: ToolwireError) -> None:
         """Say in the lists of a caller that those of this server are missing, unless the last ones are known."""
@@ -254,6 +291,7 @@ class AccountServer(RemoteServer):
         if group is None:
             group = ListGroup(self.name, lists)
             group.catalog.follower = self
+            group.catalog.is_unlisted = self.catalog.is_unlisted
         # At the end: the first one is the one that was used longest ago.
         self._groups[key] = group
         group.lists.ttl = lists.ttl

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -255,9 +255,8 @@ class Kernel:
         self._chain = chain
         self._is_watched = chain is not None or bool(self._observers)
         self._entry = with_observers(self._observers, self._admitted) if self._is_watched else None
-        meeting = [each.meet for each in self.catalog.followers if each.meet is not None]
-        if meeting:
-            self._entry = _after_meeting(meeting, self._entry or self._admitted)
+        if any(each.meet is not None for each in self.catalog.followers):
+            self._entry = _after_meeting(self.catalog, self._entry or self._admitted)
         self._around_mounted = any(each.owner.kernel.middleware for each in self.catalog.family())
         self._operations, self._extended = around_mounted(
             self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
@@ -385,14 +384,15 @@ class Kernel:
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
 
 
-def _after_meeting(meeting: list[Callable[[Call], Awaitable[None] | None]], entry: Operation) -> Operation:
+def _after_meeting(catalog: Catalog, entry: Operation) -> Operation:
     """Return an operation before which servers elsewhere learn of the caller, because each caller has other components.
 
     Policies and scopes are those of a component, so that it has to be known before they are looked up.
     """
 
     async def run(call: Call) -> Any:
-        waits = [wait for meet in meeting if (wait := meet(call)) is not None]
+        meeting = (each.meet for each in catalog.followers)
+        waits = [wait for meet in meeting if meet is not None and (wait := meet(call)) is not None]
         if waits:
             await asyncio.gather(*waits)
         return await entry(call)
