@@ -23,13 +23,6 @@ def announced(wire: Any) -> int:
     return sum(each.get("method") == "notifications/tools/list_changed" for each in wire.received)
 
 
-async def replace(gateway: Gateway, name: str, target: Any, **options: Any) -> None:
-    """Put a server in the place of another one, and wait until it is there."""
-    settled = gateway.replacing(name, lambda: gateway.add(name, target, **options))
-    assert settled is not None
-    await settled
-
-
 @cells
 async def test_a_call_ends_at_the_server_where_it_began(front: str, back: str) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -51,7 +44,7 @@ async def test_a_call_ends_at_the_server_where_it_began(front: str, back: str) -
         async with client.listen(tools=True) as changes:
             running = asyncio.ensure_future(client.call_tool("b_wait", returns=str))
             await begun.wait()
-            await replace(gateway, "b", server("new"), revision=back)
+            await gateway.replace("b", server("new"), revision=back)
             # The next call is made at the new server. The lists look the same, so that nobody is told.
             assert await client.call_tool("b_who", returns=str) == "new"
             assert not running.done()
@@ -60,7 +53,7 @@ async def test_a_call_ends_at_the_server_where_it_began(front: str, back: str) -
             await until(lambda: len(gateway.catalog.family()) == 1)
             assert announced(wire) == 0
             # A server whose tools are others is told once.
-            await replace(gateway, "b", one("third", "who", "more"), revision=back)
+            await gateway.replace("b", one("third", "who", "more"), revision=back)
             assert await told(changes) == "tools"
             assert {tool.name for tool in await client.list_tools()} == {"b_who", "b_more"}
         assert announced(wire) == 1
@@ -70,12 +63,12 @@ async def test_the_old_server_is_offered_until_the_new_one_is_there() -> None:
     target = Away(one("new", "who"))
     gateway = Gateway("front", strict=True).add("b", one("old", "who"))
     async with testing.connect(gateway) as (client, _):
-        settled = gateway.replacing("b", lambda: gateway.add("b", target))
-        assert settled is not None and gateway.backs["b"].state == "connecting"
+        replacing = asyncio.ensure_future(gateway.replace("b", target))
+        await until(lambda: len(gateway.catalog.family()) == 2)
         assert [tool.name for tool in await client.list_tools()] == ["b_who"]
         assert await client.call_tool("b_who", returns=str) == "old"
         # It cannot be reached, and the configuration is what it is.
-        await settled
+        await replacing
         assert gateway.backs["b"].state == "away"
         target.is_there = True
         await until(lambda: gateway.backs["b"].state == "ready")
@@ -88,7 +81,7 @@ async def test_answers_reach_the_call_that_asked(after: str) -> None:
     gateway = Gateway("front").add("b", asking.server, revision="2025-11-25")
     async with testing.connect(gateway, elicit=answer) as (client, _):
         asked = await call(client, "b_book", {"seats": 1})
-        await replace(gateway, "b", successor.server, revision=after)
+        await gateway.replace("b", successor.server, revision=after)
         asked = await call(client, "b_book", {"seats": 1}, asked, **accept(asked))
         done = await call(client, "b_book", {"seats": 1}, asked, **accept(asked, "Anna"))
         assert done["content"][0]["text"] == "1 True Anna"
@@ -109,7 +102,7 @@ async def test_a_task_ends_at_the_server_where_it_began(how: str, front: str, ba
         if how == "removed":
             gateway.remove("b")
         else:
-            await replace(gateway, "b", successor.server, prefix="", revision=back)
+            await gateway.replace("b", successor.server, prefix="", revision=back)
         held.go.set()
         assert text_in(await outcome(client, task)) == "held y"
         await until(lambda: len(gateway.catalog.family()) == (how == "replaced"))
@@ -125,7 +118,7 @@ async def test_the_order_decides_where_names_collide() -> None:
         assert list(gateway.backs) == ["b", "a"]
         assert await client.call_tool("who", returns=str) == "second"
         # A server that is replaced keeps its place.
-        await replace(gateway, "b", one("third", "who"), prefix="")
+        await gateway.replace("b", one("third", "who"), prefix="")
         gateway.arrange(["b", "a"])
         assert await client.call_tool("who", returns=str) == "third"
         assert announced(wire) == 0
@@ -145,7 +138,7 @@ async def test_addresses_stay_when_a_server_is_replaced() -> None:
     gateway = Gateway("front").add("a", notes("one")).add("b", notes("two"))
     async with testing.connect(gateway) as (client, wire):
         before = {each.uri for each in await client.list_resources()}
-        await replace(gateway, "a", notes("three"))
+        await gateway.replace("a", notes("three"))
         await until(lambda: len(gateway.catalog.family()) == 2)
         assert {each.uri for each in await client.list_resources()} == before
         assert [each.text for each in await client.read_resource("note://today")] == ["three"]

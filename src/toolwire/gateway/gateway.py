@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from msgspec import Struct
 
@@ -33,6 +32,8 @@ from toolwire.wire.threads import call_on
 if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import Kind
     from toolwire.gateway.back_credentials import BackCredentials
+    from toolwire.gateway.config.file_content import Source
+    from toolwire.gateway.configuration import Configuration, Reloaded
     from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -83,6 +84,14 @@ class _Leaving:
         self.successor = successor
 
 
+class Coming(NamedTuple):
+    """A server that was prepared, and is not offered yet."""
+
+    back: RemoteServer
+    prefix: str
+    replaced_credentials: Mapping[str, Kind]
+
+
 class Gateway(Server):
     """A server in front of other servers: one address, one list, one policy, one audit log.
 
@@ -100,7 +109,9 @@ class Gateway(Server):
         """The servers that have credentials in the vault."""
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
-        self._stale = stale
+        self.keeps_stale_lists: bool = stale
+        self.configuration: Configuration | None = None
+        """The file that this gateway was made from, and that `reload` reads again; None for one without a file."""
         super().__init__(name, **options)
         self.catalog.is_strict = strict
 
@@ -196,7 +207,7 @@ class Gateway(Server):
             revision=revision,
             room=MAX_NAME - len(shown),
             list_timeout=list_timeout,
-            keeps_stale_lists=self._stale,
+            keeps_stale_lists=self.keeps_stale_lists,
             trusts=trust,
             credentials=signing,
             protection=protection,
@@ -233,41 +244,65 @@ class Gateway(Server):
             self.vault.remove(each)
         return taken
 
-    def replacing(self, name: str, add: Callable[[], object]) -> asyncio.Future[None] | None:
-        """Put a server behind this one by `add`, in the place of one of the same name, if there is one.
+    async def replace(self, name: str, target: TargetLike, **options: Any) -> Self:
+        """Put a server in the place of the one of this name, also while this one runs. The options are those of `add`.
 
-        The old server is offered until the new one has listed its components, or its time for that is over. Return what
-        ends then; None if this server does not run, so that nothing has to be waited for.
+        The old server is offered until the new one has listed its components, or its time for that is over. Calls,
+        questions and tasks end at the server where they began.
+        """
+        coming = self.prepare(name, lambda: self.add(name, target, **options))
+        try:
+            await coming.back.until_settled()
+        except BaseException:
+            self.discard(coming)
+            raise
+        self.offer(coming)
+        return self
+
+    def prepare(self, name: str, add: Callable[[], object]) -> Coming:
+        """Have `add` put a server behind this one, and connect to it, but do not offer it yet.
+
+        One of the same name goes on being offered. Call `offer` or `discard` with the result.
         """
         old = self._backs.pop(name, None)
         kinds = self._take_credentials(name)
         try:
             add()
         except BaseException:
-            if old is not None:
-                self._backs[name] = old
-            for each, kind in kinds.items():
-                self._signed.add(name)
-                self.vault.add(each, kind)
+            self._restore(name, old, kinds)
             raise
-        back, _ = self._backs[name]
-        if self.loop is None:
-            if old is not None:
-                self._retire(*old)
-            return None
-        settled = self.loop.create_future()
-
-        def settle() -> None:
-            if old is not None:
-                self._retire(*old, successor=back)
-            if not settled.done():
-                settled.set_result(None)
-
-        back.on_settled = settle
+        back, prefix = self._backs.pop(name)
         if old is not None:
-            # The old one is there, so that nothing is missing.
-            back.catalog.notes = {}
-        return settled
+            self._backs[name] = old
+        back.hold_back()
+        if self.loop is None:
+            back.is_settled.set()
+        return Coming(back, prefix, kinds)
+
+    def _restore(self, name: str, old: tuple[RemoteServer, str] | None, kinds: Mapping[str, Kind]) -> None:
+        if old is not None:
+            self._backs[name] = old
+        for each, kind in kinds.items():
+            self._signed.add(name)
+            self.vault.add(each, kind)
+
+    def offer(self, coming: Coming) -> None:
+        """Offer a server that was prepared, from now on in the place of the one of the same name."""
+        back = coming.back
+        old = self._backs.get(back.name)
+        self._backs[back.name] = (back, coming.prefix)
+        if old is not None:
+            self._retire(*old, successor=back)
+        back.offer()
+        self._look_soon()
+
+    def discard(self, coming: Coming) -> None:
+        """Take a server away that was prepared, and keep the one of the same name."""
+        name = coming.back.name
+        self._take_credentials(name)
+        self._restore(name, self._backs.get(name), coming.replaced_credentials)
+        coming.back.retire()
+        self.unmount(coming.back)
 
     def arrange(self, names: Iterable[str]) -> None:
         """Put the servers behind this one into an order: the first one keeps a name that two of them have."""
@@ -318,6 +353,22 @@ class Gateway(Server):
             if component is not None and leaving.back.relay.owns_state(call):
                 return Found(component, leaving.back, (mount,))
         return None
+
+    async def reload(self, source: Source | None = None) -> Reloaded:
+        """Take over what the file of this gateway says now, or another one; return what changed.
+
+        Only the servers whose entries changed are touched. Raise `ServerError`, and change nothing, for a file that is
+        wrong.
+        """
+        if self.configuration is None:
+            raise ServerError(f"{self.name!r} was not made from a file: use add(), replace() and remove()")
+        return await self.configuration.reload(source)
+
+    def keep_stale_lists(self, keeps: bool) -> None:
+        """Keep the components of servers that are away in lists from now on, or not."""
+        self.keeps_stale_lists = keeps
+        for back, _ in self._backs.values():
+            back.keep_stale_lists(keeps)
 
     def _remove_own(self, component: Any) -> Self:
         try:
@@ -374,6 +425,10 @@ class Gateway(Server):
         if any(remote.last_change is None for remote, _ in self._backs.values()):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
+        self.tell_watchers()
+
+    def tell_watchers(self) -> None:
+        """Tell those who watch the servers behind this one, or its configuration, that something changed."""
         for watcher in tuple(self.watchers):
             watcher()
 

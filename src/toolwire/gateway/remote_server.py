@@ -89,6 +89,8 @@ LONGEST_SECONDS: Final = 86_400.0
 READINGS_A_SECOND: Final = 10
 #: How many seconds pass before a server is asked again to tell of its changes, after the stream for that failed.
 LISTEN_SECONDS: Final = 30.0
+#: How many seconds a server that was added may take to begin, while others end.
+BEGIN_SECONDS: Final = 60.0
 #: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
 USED_SECONDS: Final = 0.1
 #: A list is read up to this many pages and bytes.
@@ -203,7 +205,7 @@ class RemoteServer(Server):
         self.trusts = trusts
         self._timeout = timeout
         self._list_timeout = list_timeout
-        self._keeps_stale_lists = keeps_stale_lists
+        self.keeps_stale_lists = keeps_stale_lists
         self._was_public = False
         self._read_at = -inf
         self._is_told = False
@@ -213,7 +215,7 @@ class RemoteServer(Server):
         self._room = room
         self._is_pinned = revision is not None
         self._lists: RemoteLists | None = None
-        self._is_settled = False
+        self._is_offered = False
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Event = asyncio.Event()
         self._wanted: asyncio.Event = asyncio.Event()
@@ -233,8 +235,11 @@ class RemoteServer(Server):
         self._users = 0
         self._made_for = 0
         """The generation of addresses that the components were made for."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called once, just before the first lists are offered, or when their time is over."""
+        self.is_settled: asyncio.Event = asyncio.Event()
+        """Set when the lists are known, or when their time is over."""
+        self.is_circular: bool = False
+        """Whether its lists lead back to the servers that mount this one."""
+        self._is_held_back = False
         self.retired: dict[str, Mapping[str, Component]] | None = None
         """The tools and prompts that a server had before it was taken away; None for one that is offered."""
         self.leaving: asyncio.Task[None] | None = None
@@ -265,7 +270,8 @@ class RemoteServer(Server):
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._list_timeout
         self._first, self._wanted, self._asked_for = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._is_settled = False
+        self._is_offered = False
+        self.is_settled.clear()
         for catalog in (self.catalog, *self.catalog.hosts()):
             hub = catalog.owner.kernel.hub
             hub.watchers.append(self._watch)
@@ -341,12 +347,31 @@ class RemoteServer(Server):
                 await self._first.wait()
         except TimeoutError:
             self._away(f"it has not listed its components after {self._list_timeout:g} seconds, and is waited for")
-        self._is_settled = True
-        if self.on_settled is not None:
-            self.on_settled()
-            self.on_settled = None
+        self.is_settled.set()
+        if not self._is_held_back:
+            self._begin_publishing()
+
+    def _begin_publishing(self) -> None:
+        self._is_offered = True
         if self._lists is not None:
             self._publish(self._lists)
+
+    def hold_back(self) -> None:
+        """Offer nothing until `offer`, and say of nothing that it is missing."""
+        self._is_held_back = True
+        self.catalog.notes = {}
+
+    async def until_settled(self) -> None:
+        """Wait until the lists are known, or their time is over. Call this of a server that is held back."""
+        async with asyncio.timeout(self._list_timeout + BEGIN_SECONDS):
+            await self.is_settled.wait()
+
+    def offer(self) -> None:
+        """Offer what was held back."""
+        self._is_held_back = False
+        if self.state != "ready":
+            self._note([self.name], ())
+        self._begin_publishing()
 
     # --- following ---
 
@@ -612,10 +637,11 @@ class RemoteServer(Server):
         else:
             # It changes all the time. What it listed last is offered meanwhile.
             loop.call_soon(self._read_again)
-        if not set(self._marks()).isdisjoint(lists.gateways):
+        self.is_circular = not set(self._marks()).isdisjoint(lists.gateways)
+        if self.is_circular:
             # Each reading would find the tools of the one before, under longer names.
             self._lists = RemoteLists()
-            if self._is_settled:
+            if self._is_offered:
                 self._publish(self._lists)
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
         self._lists = lists
@@ -866,7 +892,7 @@ class RemoteServer(Server):
         if self.state == "away":
             log.warning("the server %r is there now", self.name)
         self.state, self.error = "ready", None
-        if self._is_settled:
+        if self._is_offered:
             self._publish(self._lists)
 
     def _away(self, why: str) -> None:
@@ -876,10 +902,20 @@ class RemoteServer(Server):
             log.warning("the server %r is away: %s", self.name, why)
         self.state, self.error = "away", why
         self._note([self.name], ())
-        if self._unlisting is None and not self._keeps_stale_lists and not self.catalog.is_unlisted:
+        if self._unlisting is None and not self.keeps_stale_lists and not self.catalog.is_unlisted:
             # A server that comes back soon is no change.
             self._unlisting = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._unlist)
         self._tell_published()
+
+    def keep_stale_lists(self, keeps: bool) -> None:
+        """Keep the components in lists while the other server is away, or not."""
+        self.keeps_stale_lists = keeps
+        if keeps:
+            self._cancel_unlisting()
+            if self.catalog.is_unlisted and self._lists is not None:
+                self._publish(self._lists)
+        elif self.state == "away" and not self.catalog.is_unlisted:
+            self._unlist()
 
     def _unlist(self) -> None:
         """Leave the components out of lists, because their server is away."""
@@ -895,6 +931,8 @@ class RemoteServer(Server):
 
     def _note(self, missing: list[str], gateways: Iterable[str]) -> None:
         """Say in lists whose components are missing, or may be out of date, and which gateways they came through."""
+        if self._is_held_back:
+            return
         notes = {GATEWAYS_KEY: [*self._marks(), *gateways]}
         if missing:
             notes[MISSING_KEY] = missing

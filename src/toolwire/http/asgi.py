@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
+from msgspec.structs import force_setattr
+
 from toolwire.http.authentication import ADDRESS, HttpGate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
@@ -61,6 +63,10 @@ class AppHost(SessionHost, SseHost, Protocol):
     def is_strict(self) -> bool:
         """Return whether the server is not ready while components of servers behind it are missing."""
 
+    @property
+    def remark(self) -> str:
+        """Return what `/readyz` says besides "ok"."""
+
     def missing(self) -> Sequence[str]:
         """Return the servers behind this one whose components are missing."""
 
@@ -100,11 +106,9 @@ class HttpApp:
         self._path = path.rstrip("/") or "/"
         self._guard = guard or Guard()
         self._passed: tuple[str | None, str | None, str, Any] | None = None
-        self._gate = gate
         self._limits = limits = limits or HttpLimits()
         self._callers = callers or Callers()
-        self._nobody = None if gate is None else gate.nobody
-        self._key_headers = () if gate is None else gate.key_headers
+        self.use_gate(gate)
         self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
         self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
         # A session may have several streams, but most sessions have one or none.
@@ -142,6 +146,18 @@ class HttpApp:
     def authenticates(self) -> bool:
         """Return whether all callers have to authenticate."""
         return self._gate is not None and self._nobody is None
+
+    def use_gate(self, gate: HttpGate | None) -> None:
+        """Have another gate authenticate requests from now on."""
+        self._gate = gate
+        self._nobody = None if gate is None else gate.nobody
+        self._key_headers = () if gate is None else gate.key_headers
+
+    def use_limits(self, limits: HttpLimits) -> None:
+        """Use other limits from now on, where they are looked at for each request or session."""
+        for name in limits.__struct_fields__:
+            # Change the object itself, because sessions and streams hold it.
+            force_setattr(self._limits, name, getattr(limits, name))
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
@@ -393,11 +409,13 @@ class HttpApp:
             # They are reached when the application has started.
             await self._ensure_started()
             missing = self._endpoint.missing()
+        remark = self._endpoint.remark
         if not missing:
-            return "", "ok"
+            return "", f"ok, {remark}" if remark else "ok"
         # Anybody may ask, but not everybody may know the names.
         names = ", ".join(missing) if self._gate is None else counted(len(missing), "server")
-        return (f"{names} missing", "") if self._endpoint.is_strict else ("", f"ok, {names} missing")
+        told = ", ".join(filter(None, (f"{names} missing", remark)))
+        return (told, "") if self._endpoint.is_strict else ("", f"ok, {told}")
 
     async def _other_method(
         self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList

@@ -73,9 +73,7 @@ class Access:
         """`effective` adds implied scopes; None where no scope implies another. `most_uris` is `Limits.uris`."""
         self._catalog = catalog
         self._most_uris = most_uris
-        self.implies: bool = effective is not None
-        """Whether some scope implies another."""
-        self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
+        self.imply(effective)
         self.rules: dict[str, tuple[TagRule, ...]] = {}
         self.active: bool = False
         """Whether there may be restrictions. If it is False, a request is checked no further."""
@@ -84,6 +82,12 @@ class Access:
         # The demands belong to one version of the catalogue.
         self._demands: tuple[int, dict[tuple[Any, Way], Demand]] = (-1, {})
         catalog.listeners.append(self._changed)
+
+    def imply(self, effective: Callable[[Iterable[str]], frozenset[str]] | None) -> None:
+        """Take over which scopes imply others; None where none does."""
+        self.implies: bool = effective is not None
+        """Whether some scope implies another."""
+        self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
 
     def restrict(self, tag: str, scopes: str | Iterable[str] | None, visible_to: VisibleTo) -> None:
         """Add a rule for every component that has, or will have, the tag. It takes no earlier rule away."""

@@ -58,6 +58,7 @@ class ServedServer(Protocol):
     """The server, as far as an HTTP application needs it."""
 
     name: str
+    remark: str
     stores: Stores
     catalog: Catalog
     kernel: ServedKernel
@@ -93,6 +94,10 @@ class Endpoint:
     @property
     def is_strict(self) -> bool:
         return self._server.catalog.is_strict
+
+    @property
+    def remark(self) -> str:
+        return self._server.remark
 
     def missing(self) -> list[str]:
         """Return the servers behind this one whose components are missing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -61,9 +61,15 @@ from toolwire.wire.thread_workers import ThreadWorkers
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
     from toolwire.server.ping import Pinging
+    from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.methods import TaskMethods
     from toolwire.server.tasks.watching import TaskCounts
+
+
+def implied_scopes(policy: Policy | None) -> Callable[[Iterable[str]], frozenset[str]] | None:
+    """Return what adds the scopes that others imply; None where no scope implies another."""
+    return policy.effective_scopes if policy and policy.implies else None
 
 
 class Kernel:
@@ -85,7 +91,7 @@ class Kernel:
         cache: Cache,
         debug: bool,
     ) -> None:
-        effective = server.policy.effective_scopes if server.policy and server.policy.implies else None
+        effective = implied_scopes(server.policy)
         self.server = server
         self.catalog = catalog
         self.signer = signer
@@ -157,6 +163,10 @@ class Kernel:
     @property
     def results_are_read(self) -> bool:
         return self._is_watched or self._around_mounted
+
+    @property
+    def observers(self) -> Sequence[Observer]:
+        return tuple(self._observers)
 
     @property
     def needing_client(self) -> list[str]:
@@ -245,6 +255,10 @@ class Kernel:
     def observe(self, observer: Observer) -> None:
         """Add an observer of requests and their answers, outside of policies and middleware."""
         self._observers.append(observer)
+        self.compose()
+
+    def observe_no_more(self, observer: Observer) -> None:
+        self._observers.remove(observer)
         self.compose()
 
     def compose(self) -> None:

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from toolwire.protocol.errors import ServerError
+
+#: The limits that are looked at for each request, connection, session or task, so that they can change while a server
+#: runs. The others size something that is made once.
+LIMITS_AT_USE: Final = (
+    "line",
+    "depth",
+    "batch",
+    "in_flight",
+    "result",
+    "state",
+    "rounds",
+    "session_idle",
+    "session_age",
+    "streams",
+    "task",
+    "task_ttl",
+    "task_ttl_max",
+    "task_window",
+    "task_wait",
+    "task_attempts",
+    "ping",
+    "drain",
+    "drain_stdio",
+)
 
 
 class Limits(Struct, frozen=True, kw_only=True):

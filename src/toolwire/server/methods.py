@@ -74,7 +74,8 @@ class Methods:
         self._failures = parts.failures
         self._lowlevel = parts.lowlevel
         self._runner = parts.runner
-        self._cache = cache
+        self.cache: Cache = cache
+        """How long, and by whom, lists and resources without a rule of their own may be kept."""
         self.pages: Pages = Pages(parts.catalog, page_size)
         self.results_are_read: bool = False
         """Whether somebody else's code looks at results before they go on the wire."""
@@ -141,7 +142,7 @@ class Methods:
             except Exception as error:
                 return await self._failures.answer(call, error, "the list of tools")
             result = t.ListToolsResult(tools=tools)
-            return self._cached(result, self._private(self._cache) if self._lowlevel.looks_at_caller else None)
+            return self._cached(result, self._private(self.cache) if self._lowlevel.looks_at_caller else None)
         if self._catalog.followers:
             await self.follow(call)
         return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
@@ -181,7 +182,7 @@ class Methods:
             contents = await self._runner.run(call, found, uri, resource.read(call, uri, variables))
         if not isinstance(contents, list):
             return contents
-        hint = resource.cache or self._cache
+        hint = resource.cache or self.cache
         if hint.scope == "public" and self.depends_on_caller(found):
             hint = self._private(hint)
         return self._cached(t.ReadResourceResult(contents=contents), hint)
@@ -343,7 +344,7 @@ class Methods:
         view = self.view(call)
         # What another server calls public is not, unless the operator trusts it.
         is_shared = view is None and all(each.is_public for each in self._catalog.followers)
-        cache = None if is_shared else self._private(self._cache)
+        cache = None if is_shared else self._private(self.cache)
 
         def answer(items: list[Any], following: str | None) -> Any:
             listed = result(items, UNSET if following is None else following)
@@ -363,7 +364,7 @@ class Methods:
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
         # CCH-1: every complete result of these methods says how long it may be kept.
-        hint = cache or self._cache
+        hint = cache or self.cache
         result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
         return result
 

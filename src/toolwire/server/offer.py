@@ -108,6 +108,17 @@ class ServerOffer:
         """The instructions of the server, and those of the servers behind it."""
         return "\n\n".join(filter(None, (self._instructions, self._further_instructions))) or UNSET
 
+    @property
+    def extra_capabilities(self) -> Mapping[str, Any]:
+        """The capabilities that do not follow from the components."""
+        return self._extra_capabilities
+
+    def override(self, capabilities: Mapping[str, Any] | None) -> None:
+        """Tell clients these capabilities besides those that follow from the components, from now on."""
+        self._extra_capabilities = dict(capabilities or {})
+        self._capabilities.clear()
+        self.refresh()
+
     def tell_instructions(self, instructions: str) -> None:
         """Tell clients these instructions of the server from now on."""
         self._instructions = instructions

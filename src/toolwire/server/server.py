@@ -41,7 +41,7 @@ from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
 from toolwire.server.extensions import Extension, plain_callback
 from toolwire.server.in_process import Direct, Nowhere
-from toolwire.server.kernel import Kernel
+from toolwire.server.kernel import Kernel, implied_scopes
 from toolwire.server.lifespan import Life
 from toolwire.server.limits import Limits
 from toolwire.server.middleware import Middleware
@@ -354,6 +354,16 @@ class Server(Registering, Serving):
     def _changed(self, family: str) -> None:
         if self.catalog.guarded:
             self._enforce()
+
+    def use_policy(self, policy: Policy | None) -> None:
+        """Hold all calls to another policy from now on. What was counted so far stays counted."""
+        self.policy = checked_policy(policy)
+        self.kernel.access.imply(implied_scopes(policy))
+        if policy is not None:
+            self.catalog.guarded = True
+            self._enforce()
+        self.catalog.changed("policy")
+        self.use_auth(self.auth)
 
     def _enforce(self) -> None:
         """Apply policies from now on, because the first policy was given."""

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import UNSET
+from msgspec.structs import force_setattr
 
 from toolwire.auth.principal import Principal
 from toolwire.loops import run as run_loop
@@ -20,7 +21,7 @@ from toolwire.server.bus_relay import BusRelay
 from toolwire.server.catalog import Catalog
 from toolwire.server.http_endpoint import Endpoint, ServedKernel
 from toolwire.server.lifespan import Held
-from toolwire.server.limits import Limits
+from toolwire.server.limits import LIMITS_AT_USE, Limits
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from toolwire.auth.authentication import Gate
     from toolwire.auth.vault.vault import Vault
     from toolwire.http.asgi import HttpApp
+    from toolwire.http.limits import HttpLimits
     from toolwire.server.metrics import Metrics
     from toolwire.server.run_http import HttpOptions
 
@@ -58,6 +60,10 @@ class Serving:
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
         self._link: BusLink | None = None
+        self._applications: WeakKeyDictionary[HttpApp, Callable[[Any], Any] | None] = WeakKeyDictionary()
+        """The HTTP applications of the server, with what makes their gates; None: an `auth=` of its own."""
+        self.remark: str = ""
+        """What `/readyz` says besides "ok"."""
         self._gates: WeakSet[Gate] = WeakSet()
         """The gates of applications that were made before the server had a vault."""
 
@@ -140,7 +146,6 @@ class Serving:
         """
         from toolwire.http.asgi import HttpApp
         from toolwire.http.callers import Callers
-        from toolwire.http.limits import HttpLimits
         from toolwire.http.origin_check import Guard
 
         guard = Guard(
@@ -149,32 +154,21 @@ class Serving:
             public_url=public_url,
             local_pages=True,
         )
-        limits = HttpLimits(
-            body=self.limits.line,
-            depth=self.limits.depth,
-            batch=self.limits.batch,
-            result=self.limits.result,
-            in_flight=self.limits.in_flight,
-            exchanges=self.limits.exchanges,
-            uploads=self.limits.uploads,
-            share=self.limits.share,
-            sessions=self.limits.sessions,
-            session_idle=self.limits.session_idle,
-            session_age=self.limits.session_age,
-            streams=self.limits.streams,
-            drain=self.limits.drain,
-        )
         endpoint = Endpoint(self)
+        address = _before(path, public_url)
         application = HttpApp(
             endpoint,
             path=path,
             guard=guard,
-            limits=limits,
+            limits=_http_limits(self.limits),
             stateless=stateless,
             sse=sse,
-            gate=self._gate(self.auth if auth is UNSET else auth, path, _before(path, public_url)),
+            gate=self._gate(self.auth if auth is UNSET else auth, path, address),
             pages=self._pages(),
             callers=Callers(_listed(trusted_proxies, "trusted_proxies=")),
+        )
+        self._applications[application] = (
+            None if auth is not UNSET else partial(self._gate, path=path, public_url=address)
         )
         if self.metrics is not None:
             from toolwire.server.observe.switches import measure_sessions
@@ -211,6 +205,21 @@ class Serving:
         if gate is not None and self._vault is None:
             self._gates.add(gate)
         return gate
+
+    def use_auth(self, auth: Any) -> None:
+        """Let others in from now on, in all HTTP applications whose `auth=` is that of the server."""
+        gates = [(app, make(auth)) for app, make in self._applications.items() if make is not None]
+        self.auth = auth
+        for app, gate in gates:
+            app.use_gate(gate)
+
+    def use_limits(self, limits: Limits) -> None:
+        """Use those of other limits from now on that are looked at for each request, connection or session."""
+        for name in LIMITS_AT_USE:
+            # Change the object itself, because several parts of the server hold it.
+            force_setattr(self.limits, name, getattr(limits, name))
+        for app in self._applications:
+            app.use_limits(_http_limits(self.limits))
 
     def _open_accounts(self, vault: Vault) -> None:
         """Let users connect accounts on the applications that were made before the server got credentials."""
@@ -325,6 +334,26 @@ def _listed(given: Iterable[str], option: str) -> tuple[str, ...]:
     if isinstance(given, str):
         raise ServerError(f"{option} is a list: write [{given!r}]")
     return tuple(given)
+
+
+def _http_limits(limits: Limits) -> HttpLimits:
+    from toolwire.http.limits import HttpLimits
+
+    return HttpLimits(
+        body=limits.line,
+        depth=limits.depth,
+        batch=limits.batch,
+        result=limits.result,
+        in_flight=limits.in_flight,
+        exchanges=limits.exchanges,
+        uploads=limits.uploads,
+        share=limits.share,
+        sessions=limits.sessions,
+        session_idle=limits.session_idle,
+        session_age=limits.session_age,
+        streams=limits.streams,
+        drain=limits.drain,
+    )
 
 
 def _before(path: str, public_url: str | None) -> str | None:

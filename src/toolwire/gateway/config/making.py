@@ -50,6 +50,10 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
         raise file.error(error, ("gateway",)) from None
     for name in file.backs:
         add_back(gateway, file, name)
+    # Imported here because a configuration that changes makes gateways itself.
+    from toolwire.gateway.configuration import Configuration
+
+    gateway.configuration = Configuration(gateway, file, options)
     return gateway
 
 

@@ -44,6 +44,21 @@ def observe_calls(server: ObservedServer, log: AuditLog) -> None:
     server.kernel.observe(AuditObserver(log, server))
 
 
+def change_log(server: ObservedServer, log: AuditLog | None) -> None:
+    """Record the calls of a running server in another log from now on; None records no call any more."""
+    kernel = server.kernel
+    before = kernel.audit
+    for observer in kernel.observers:
+        if isinstance(observer, AuditObserver):
+            kernel.observe_no_more(observer)
+    kernel.audit = None
+    if log is not None:
+        observe_calls(server, log)
+    if before is not None:
+        # In a thread, because the target of the log may not answer. Its last lines are those of calls that end now.
+        kernel.workers.run_beside(before.close)
+
+
 class AuditObserver:
     """The observer that writes a line when a call has ended, in whichever way."""
 

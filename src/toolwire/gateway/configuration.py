@@ -1,0 +1,303 @@
+"""The file of a gateway while the gateway runs: what it says is in force, and a change of it is taken over.
+
+Only what changed is touched. A server whose entry is the same keeps its connections. One whose entry changed is
+replaced when the new one is there. The rest of the file is either in force at once or needs a restart, which is said. A
+file that is wrong changes nothing: the last one that was right stays in force, and the mistake is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.gateway.config.file_content import Source
+from toolwire.gateway.config.making import add_back, make_gateway
+from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
+from toolwire.gateway.file_watch import FileWatch
+from toolwire.protocol.errors import ServerError
+from toolwire.server.limits import LIMITS_AT_USE
+
+if TYPE_CHECKING:
+    from toolwire.gateway.gateway import Coming, Gateway
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: How many seconds pass before a file that was wrong is read again, also if it looks the same.
+RETRY_SECONDS: Final = 5.0
+
+Apply: TypeAlias = Callable[["Gateway", "Gateway"], None]
+
+
+class Reloaded(Struct, frozen=True):
+    """The changes that a reload made."""
+
+    added: tuple[str, ...] = ()
+    """The servers that are new."""
+    changed: tuple[str, ...] = ()
+    """The servers whose entries changed, and that were replaced."""
+    removed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """The other keys that changed, and are in force."""
+    restart: tuple[str, ...] = ()
+    """The keys that differ from those in force, and are in force after a restart."""
+
+    def __str__(self) -> str:
+        parts = [f"{name}: {', '.join(keys)}" for name in self.__struct_fields__ if (keys := getattr(self, name))]
+        return "; ".join(parts).replace("restart: ", "needs a restart: ") or "nothing changed"
+
+
+class ConfigurationStatus(Struct, frozen=True):
+    """The state of a configuration, as an operator sees it."""
+
+    file: str | None
+    """The path of the file; None for a configuration that a program made."""
+    loaded: float
+    """When the configuration in force was loaded, in seconds since 1970."""
+    reloads: int
+    """How often the configuration changed since the start."""
+    error: str | None
+    """Why the file as it is now is not in force, with line and key; None if it is."""
+    restart: tuple[str, ...]
+    """The keys of the file that are in force after a restart."""
+
+
+class Configuration:
+    """The configuration of one gateway. `options` are those that win over the file."""
+
+    def __init__(self, gateway: Gateway, file: GatewayFile, options: Mapping[str, Any]) -> None:
+        self._gateway = gateway
+        self._in_force = file
+        self._started = file
+        self._options = options
+        self._source: Source = file.content.values if file.content.path is None else file.content.path
+        self._loaded = time.time()
+        self._reloads = 0
+        self._error: str | None = None
+        self._restart: tuple[str, ...] = ()
+        self._lock = asyncio.Lock()
+        self._watch = FileWatch()
+
+    @property
+    def file(self) -> GatewayFile:
+        """The file that is in force."""
+        return self._in_force
+
+    @property
+    def status(self) -> ConfigurationStatus:
+        path = self._in_force.content.path
+        name = None if path is None else os.fspath(path)
+        return ConfigurationStatus(name, self._loaded, self._reloads, self._error, self._restart)
+
+    # --- watching ---
+
+    async def watch(self) -> None:
+        """Load the file again whenever it, or a file that it refers to, changes."""
+        self._watch.look_at(self._in_force.paths)
+        while True:
+            # A wrong file may refer to another file that is not there yet.
+            await self._watch.changed(RETRY_SECONDS if self._error is not None else None)
+            await self.load_again()
+
+    def look(self) -> None:
+        """Load the file again now, whether it changed or not."""
+        self._watch.hurry()
+
+    async def load_again(self) -> None:
+        """Load the file again. A mistake is logged once, and shown until it is mended."""
+        try:
+            await self.reload()
+        except ServerError:
+            return  # It is in the log.
+        except Exception:
+            log.exception("the configuration could not be taken over")
+
+    # --- loading ---
+
+    async def reload(self, source: Source | None = None) -> Reloaded:
+        """Take over what a file says now, and return what changed.
+
+        Raise `ServerError`, and change nothing, for a file that is wrong.
+        """
+        async with self._lock:
+            wanted = self._source if source is None else source
+            try:
+                file, made = self._read(wanted)
+                done = await self._take_over(file, made)
+            except ServerError as error:
+                self._failed(str(error))
+                raise
+            self._source = wanted
+            self._in_force = file
+            self._watch.look_at(file.paths)
+            self._succeeded(done)
+            return done
+
+    def _read(self, source: Source) -> tuple[GatewayFile, Gateway]:
+        """Read a file, and make a gateway of it that is never run, so that every mistake shows."""
+        file = read_gateway_file(source)
+        stores = {"stores": self._gateway.stores}  # Those of a running server stay.
+        return file, make_gateway(file, **{**self._options, **stores})
+
+    def _failed(self, error: str) -> None:
+        if error != self._error:
+            log.error("the configuration is not in force, and the last one that was right stays so: %s", error)
+        self._error = error
+        self._gateway.remark = "the file of its configuration is wrong"
+        self._gateway.tell_watchers()
+
+    def _succeeded(self, done: Reloaded) -> None:
+        if self._error is not None or done != Reloaded(restart=self._restart):
+            log.warning("the configuration was loaded again: %s", done)
+        if (done.added, done.changed, done.removed, done.settings) != ((), (), (), ()):
+            self._reloads += 1
+            self._loaded = time.time()
+        self._error, self._restart = None, done.restart
+        self._gateway.remark = "a restart is needed for changes of its configuration" if done.restart else ""
+        self._gateway.tell_watchers()
+
+    # --- taking over ---
+
+    async def _take_over(self, file: GatewayFile, made: Gateway) -> Reloaded:
+        gateway, before, after = self._gateway, self._in_force.backs, file.backs
+        added = tuple(name for name in after if name not in before)
+        changed = tuple(name for name in after if name in before and after[name] != before[name])
+        removed = tuple(name for name in before if name not in after)
+        settings, restart = self._settings(file)
+        await self._exchange(file, (*added, *changed))
+        for name in removed:
+            gateway.remove(name)
+        gateway.arrange(after)
+        for apply in dict.fromkeys(AT_ONCE[key.split(".")[1]] for key in settings):
+            apply(gateway, made)
+        return Reloaded(added, changed, removed, settings, restart)
+
+    async def _exchange(self, file: GatewayFile, names: Iterable[str]) -> None:
+        """Connect to new servers first, and offer all of them at the same time, or none."""
+        gateway = self._gateway
+        coming: list[Coming] = []
+        try:
+            # Not all at once: those before a mistake are discarded.
+            coming.extend(gateway.prepare(name, partial(add_back, gateway, file, name)) for name in names)
+            for each in coming:
+                await each.back.until_settled()
+                if each.back.is_circular:
+                    circle = ServerError("its lists lead back to this gateway: the gateways form a circle")
+                    raise file.error(circle, file.back_key(each.back.name))
+        except BaseException as error:
+            for each in coming:
+                gateway.discard(each)
+            if isinstance(error, TimeoutError):
+                raise ServerError("the servers behind the gateway did not begin in time") from None
+            raise
+        for each in coming:
+            gateway.offer(each)
+
+    def _settings(self, file: GatewayFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys besides servers that changed: those that are in force at once, and those that are not."""
+        changed = [key for key in differences(self._in_force, file) if _first(key) not in self._options]
+        at_once = tuple(key for key in changed if self._is_at_once(key, file))
+        # A key that needs a restart is told until it is what it was at the start.
+        since_start = differences(self._started, file)
+        restart = tuple(
+            key for key in since_start if _first(key) not in self._options and not self._is_at_once(key, file)
+        )
+        return at_once, restart
+
+    def _is_at_once(self, key: str, file: GatewayFile) -> bool:
+        table, name, *rest = key.split(".")
+        if table != "gateway" or name not in AT_ONCE:
+            return False
+        if name == "limits":
+            return rest[:1] != [] and rest[0] in LIMITS_AT_USE
+        # Without a restart nothing would check again whether an open address may be listened on.
+        return name != "auth" or getattr(file.gateway, "auth", None) is not None
+
+
+def differences(before: GatewayFile, after: GatewayFile) -> list[str]:
+    """Return the keys besides servers whose values differ. Those of limits are told one by one."""
+    return list(_differences("gateway", before.gateway, after.gateway))
+
+
+def _differences(place: str, before: Any, after: Any) -> Iterator[str]:
+    for name in after.__struct_fields__:
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new:
+            continue
+        if name == "limits":
+            default = type(old or new)()
+            yield from _differences(f"{place}.{name}", old or default, new or default)
+        else:
+            yield f"{place}.{name}"
+
+
+def _first(key: str) -> str:
+    return key.split(".")[1]
+
+
+# --- what is in force at once ----------------------------------------------------------------------------------------
+
+
+def _introduce(gateway: Gateway, made: Gateway) -> None:
+    gateway.kernel.introduce(made.identity)
+
+
+def _instruct(gateway: Gateway, made: Gateway) -> None:
+    gateway.kernel.offer.tell_instructions(made.instructions or "")
+
+
+def _declare(gateway: Gateway, made: Gateway) -> None:
+    gateway.kernel.offer.override(made.kernel.offer.extra_capabilities)
+
+
+def _be_strict(gateway: Gateway, made: Gateway) -> None:
+    gateway.catalog.is_strict = made.catalog.is_strict
+
+
+def _keep_stale(gateway: Gateway, made: Gateway) -> None:
+    gateway.keep_stale_lists(made.keeps_stale_lists)
+
+
+def _page(gateway: Gateway, made: Gateway) -> None:
+    gateway.kernel.methods.pages.size = made.kernel.methods.pages.size
+    gateway.kernel.methods.cache = made.kernel.methods.cache
+    gateway.catalog.changed("pages")
+
+
+def _audit(gateway: Gateway, made: Gateway) -> None:
+    # Imported here because few gateways have an audit log.
+    from toolwire.server.observe.audit import change_log
+
+    change_log(gateway, made.kernel.audit)
+
+
+def _be_open(gateway: Gateway, made: Gateway) -> None:
+    gateway.kernel.failures.debug = made.kernel.failures.debug
+
+
+def _be_local(gateway: Gateway, made: Gateway) -> None:
+    gateway.local_principal = made.local_principal
+
+
+#: How the keys of the table `gateway` that can change in a running gateway do so. All others need a restart.
+AT_ONCE: Final[Mapping[str, Apply]] = {
+    **dict.fromkeys(("name", "version", "title", "description", "website_url", "icons"), _introduce),
+    "instructions": _instruct,
+    "capabilities": _declare,
+    "strict": _be_strict,
+    "stale": _keep_stale,
+    "auth": lambda gateway, made: gateway.use_auth(made.auth),
+    "local_principal": _be_local,
+    "policy": lambda gateway, made: gateway.use_policy(made.policy),
+    "limits": lambda gateway, made: gateway.use_limits(made.limits),
+    "audit": _audit,
+    "page_size": _page,
+    "cache": _page,
+    "debug": _be_open,
+}

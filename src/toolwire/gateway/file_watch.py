@@ -1,0 +1,71 @@
+"""Notices that files changed, by looking at them now and then.
+
+A look follows symbolic links, so that a file which another one takes the place of is noticed however that is done: an
+editor that renames, or a link that is swapped, as Kubernetes does with the files of a ConfigMap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+#: How many seconds pass between two looks.
+LOOK_SECONDS: Final = 0.25
+#: Files count as written when they have not changed for this many seconds.
+QUIET_SECONDS: Final = 0.1
+#: Files that are written all the time are read after this many seconds.
+LONGEST_SECONDS: Final = 2.0
+
+Stamp: TypeAlias = tuple[int, ...] | None
+
+
+class FileWatch:
+    """The files that are watched, as they were at the last look."""
+
+    def __init__(self) -> None:
+        self._stamps: dict[Path, Stamp] = {}
+        self._hurried: asyncio.Event = asyncio.Event()
+
+    def look_at(self, paths: Iterable[Path]) -> None:
+        """Watch these files from now on. Those that were watched before keep the look that was taken of them."""
+        self._stamps = {path: self._stamps.get(path) or stamp_of(path) for path in paths}
+
+    def hurry(self) -> None:
+        """Have `changed` return now."""
+        self._hurried.set()
+
+    async def changed(self, longest: float | None = None) -> None:
+        """Wait until a file is another one, and for a moment no file changes any more; `longest` seconds at most."""
+        loop = asyncio.get_running_loop()
+        end = None if longest is None else loop.time() + longest
+        while not self._differs():
+            if await self._is_hurried(LOOK_SECONDS) or (end is not None and loop.time() >= end):
+                break
+        last = loop.time() + LONGEST_SECONDS
+        while True:
+            self._stamps = {path: stamp_of(path) for path in self._stamps}
+            await asyncio.sleep(QUIET_SECONDS)
+            if not self._differs() or loop.time() >= last:
+                self._hurried.clear()
+                return
+
+    def _differs(self) -> bool:
+        return any(stamp_of(path) != stamp for path, stamp in self._stamps.items())
+
+    async def _is_hurried(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurried.wait()
+        return self._hurried.is_set()
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return what tells a file from another one in its place; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

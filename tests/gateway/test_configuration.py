@@ -1,0 +1,258 @@
+"""The file of a gateway changes while the gateway runs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.backs import one, until
+
+from toolwire import Server, testing
+from toolwire.client.target import Target
+from toolwire.client.targets import ServerTarget
+from toolwire.gateway import Gateway, file_watch
+from toolwire.gateway.back_connections import BackConnections
+from toolwire.gateway.config import gateway_of, making
+from toolwire.gateway.configuration import Reloaded
+from toolwire.protocol.errors import ServerError
+from toolwire.server.catalog import Catalog
+
+
+class Places:
+    """Servers in this process that a file names by `memory://name`, and how often each was connected to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.servers: dict[str, Server] = {}
+        self.opened: dict[str, int] = {}
+        monkeypatch.setattr(making, "expanded_target", self._target)
+
+    def _target(self, name: str, entry: Any, **options: Any) -> Target:
+        places = self
+
+        class Counted(ServerTarget):
+            async def open(self) -> Any:
+                places.opened[name] = places.opened.get(name, 0) + 1
+                return await super().open()
+
+        return Counted(self.servers[entry.url.removeprefix("memory://")])
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Places:
+    monkeypatch.setattr(file_watch, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0.005)
+    found = Places(monkeypatch)
+    for name in ("a", "b", "c"):
+        found.servers[name] = one(name, "who")
+    return found
+
+
+def backs(**urls: str) -> dict[str, Any]:
+    return {name: {"url": f"memory://{url}"} for name, url in urls.items()}
+
+
+def written(path: Path, content: Any) -> Path:
+    """Write a file as editors do: another one takes its place."""
+    beside = path.with_name("beside.json")
+    beside.write_text(content if isinstance(content, str) else json.dumps(content))
+    beside.replace(path)
+    return path
+
+
+def config(servers: dict[str, Any], **table: Any) -> dict[str, Any]:
+    return {"mcpServers": servers, "gateway": table}
+
+
+def status(gateway: Gateway) -> Any:
+    assert gateway.configuration is not None
+    return gateway.configuration.status
+
+
+async def test_only_the_servers_that_changed_are_touched(places: Places) -> None:
+    gateway = gateway_of(config(backs(x="a", y="b")))
+    async with testing.connect(gateway) as (client, _):
+        assert await client.call_tool("y_who", returns=str) == "b"
+        before = dict(places.opened)
+        done = await gateway.reload(config(backs(z="c", x="b", y="b"), title="A title"))
+        assert done == Reloaded(added=("z",), changed=("x",), settings=("gateway.title",))
+        assert places.opened == {**before, "x": before["x"] + 1, "z": 1}
+        assert [await client.call_tool(f"{name}_who", returns=str) for name in "xyz"] == ["b", "b", "c"]
+        # The order is that of the file.
+        assert list(gateway.backs) == ["z", "x", "y"]
+        assert gateway.identity.title == "A title"
+        assert await gateway.reload(config(backs(z="c", x="b", y="b"), title="A title")) == Reloaded()
+        assert (await gateway.reload(config(backs(x="b")))).removed == ("z", "y")
+        assert [tool.name for tool in await client.list_tools()] == ["x_who"]
+        await until(lambda: len(gateway.catalog.family()) == 1)
+
+
+async def test_all_servers_of_a_change_come_at_the_same_time_and_are_told_once(places: Places) -> None:
+    gateway = gateway_of(config(backs(x="a")))
+    async with testing.connect(gateway) as (client, wire), client.listen(tools=True) as changes:
+        await gateway.reload(config(backs(y="b", z="c")))
+        await anext(aiter(changes))
+        assert {tool.name for tool in await client.list_tools()} == {"y_who", "z_who"}
+        # One that lists the same tools is no change for clients.
+        await gateway.reload(config(backs(y="c", z="b")))
+        assert await client.call_tool("y_who", returns=str) == "c"
+    told = [each for each in wire.received if each.get("method") == "notifications/tools/list_changed"]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ('{"mcpServers": {"x": {"url": "memory://a"', "cannot be read as a JSON file"),
+        ("", "cannot be read as a JSON file"),
+        ('{"mcpServers": {}}', "needs mcpServers"),
+        ('{\n"mcpServers": {"x": {"url": "memory://b"},\n"y": {"urll": 1}}}', "line 3, mcpServers.y.urll"),
+        ('{"mcpServers": {"x": {"url": "memory://b"}},\n\n"gateway": {"strict": 7}}', "line 3, gateway.strict"),
+        (
+            '{"mcpServers": {"x": {"url": "memory://b"}, "y": {\n"url": "memory://${NOT_SET}"}}}',
+            "line 2, mcpServers.y.url",
+        ),
+        (
+            '{"mcpServers": {"x": {"url": "memory://b"},\n"y": {"url": "memory://c", "revision": "1"}}}',
+            "line 2, mcpServers.y",
+        ),
+    ],
+)
+async def test_a_wrong_file_changes_nothing_and_its_mistake_is_shown(
+    places: Places, tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: str, text: str
+) -> None:
+    path = written(tmp_path / "gateway.json", config(backs(x="a")))
+    gateway = gateway_of(path)
+    async with testing.connect(gateway) as (client, _), running(gateway):
+        assert await client.call_tool("x_who", returns=str) == "a"
+        written(path, wrong)
+        await until(lambda: status(gateway).error is not None)
+        assert text in status(gateway).error and gateway.remark
+        assert await client.call_tool("x_who", returns=str) == "a"
+        assert list(gateway.backs) == ["x"]
+        with pytest.raises(ServerError):
+            await gateway.reload()
+        # It is logged once.
+        assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
+        written(path, config(backs(x="c")))
+        await until(lambda: status(gateway).error is None)
+        assert await client.call_tool("x_who", returns=str) == "c" and not gateway.remark
+
+
+class running:
+    """A gateway that follows its file."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        assert gateway.configuration is not None
+        self._configuration = gateway.configuration
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.ensure_future(self._configuration.watch())
+        await asyncio.sleep(0)
+
+    async def __aexit__(self, *error: object) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+async def test_a_file_that_vanished_changes_nothing(places: Places, tmp_path: Path) -> None:
+    path = written(tmp_path / "gateway.json", config(backs(x="a")))
+    gateway = gateway_of(path)
+    async with testing.connect(gateway) as (client, _), running(gateway):
+        path.unlink()
+        await until(lambda: status(gateway).error is not None)
+        assert "No such file" in status(gateway).error
+        assert await client.call_tool("x_who", returns=str) == "a"
+        written(path, config(backs(x="b")))
+        await until(lambda: status(gateway).error is None)
+        assert await client.call_tool("x_who", returns=str) == "b"
+
+
+async def test_links_that_are_swapped_are_noticed(places: Places, tmp_path: Path) -> None:
+    # The files of a ConfigMap: gateway.json -> ..data/gateway.json, and ..data -> ..1
+    for number, name in enumerate("ab", 1):
+        (tmp_path / f"..{number}").mkdir()
+        written(tmp_path / f"..{number}" / "gateway.json", config(backs(x=name)))
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "gateway.json").symlink_to("..data/gateway.json")
+    gateway = gateway_of(tmp_path / "gateway.json")
+    async with testing.connect(gateway) as (client, _), running(gateway):
+        assert await client.call_tool("x_who", returns=str) == "a"
+        (tmp_path / "..new").symlink_to("..2")
+        (tmp_path / "..new").replace(tmp_path / "..data")
+        await until(lambda: status(gateway).reloads == 1)
+        assert await client.call_tool("x_who", returns=str) == "b"
+
+
+async def test_a_secret_that_is_rotated_replaces_its_server(places: Places, tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("one")
+    secret.chmod(0o600)
+    entry = {"url": "memory://a", "headers": {"x-key": {"file": "token"}}}
+    path = written(tmp_path / "gateway.json", config({"x": entry, **backs(y="b")}))
+    gateway = gateway_of(path)
+    async with testing.connect(gateway), running(gateway):
+        before = dict(places.opened)
+        secret.write_text("two")
+        await until(lambda: status(gateway).reloads == 1)
+        assert places.opened == {**before, "x": before["x"] + 1}
+
+
+async def test_many_writes_are_one_change(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0.05)
+    path = written(tmp_path / "gateway.json", config(backs(x="a")))
+    gateway = gateway_of(path)
+    async with testing.connect(gateway) as (client, _), running(gateway):
+        for number in range(20):
+            written(path, config(backs(x="abc"[number % 3])) if number % 2 else "{")
+        await until(lambda: status(gateway).reloads == 1)
+        assert await client.call_tool("x_who", returns=str) == "b"
+        assert status(gateway).reloads == 1 and status(gateway).error is None
+
+
+async def test_a_gateway_that_points_to_itself_is_refused(places: Places) -> None:
+    gateway = gateway_of(config(backs(x="a")))
+    places.servers["self"] = gateway
+    async with testing.connect(gateway) as (client, _):
+        with pytest.raises(ServerError, match=r"mcpServers.y: its lists lead back to this gateway"):
+            await gateway.reload(config(backs(x="b", y="self")))
+        # Nothing of the file is in force.
+        assert list(gateway.backs) == ["x"]
+        assert await client.call_tool("x_who", returns=str) == "a"
+        assert "circle" in status(gateway).error
+        await until(lambda: len(gateway.catalog.family()) == 1)
+
+
+async def test_calls_run_while_the_configuration_changes_200_times(places: Places) -> None:
+    gateway = gateway_of(config(backs(x="a", y="b")))
+
+    async def call(client: Any) -> None:
+        assert await client.call_tool("y_who", returns=str) == "b"
+        assert await client.call_tool("x_who", returns=str) in ("a", "b")
+
+    def living() -> int:
+        return sum(isinstance(each, Server | Catalog | BackConnections) for each in gc.get_objects())
+
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async with testing.connect(gateway) as (client, _):
+        for number in range(200):
+            if number == 20:
+                await until(lambda: len(gateway.catalog.family()) == 2)
+                gc.collect()
+                before = (opened(), len(asyncio.all_tasks()), living())
+            calling = asyncio.ensure_future(call(client))
+            await gateway.reload(config(backs(x="ba"[number % 2], y="b"), title=f"Number {number}"))
+            await calling
+        assert places.opened["y"] == 1 and places.opened["x"] == 201
+        await until(lambda: len(gateway.catalog.family()) == 2)
+        await until(lambda: len(asyncio.all_tasks()) <= before[1])
+        gc.collect()
+        assert opened() <= before[0]
+        # The old servers are gone, and so are the gateways that were made to check the file. Some may be on their way.
+        assert living() < before[2] + 20
