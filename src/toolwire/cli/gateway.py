@@ -71,6 +71,8 @@ def main(arguments: Namespace) -> int:
             gateway = make_gateway(file, lifespan=None if page is None else page.lifespan, **further)
         except ServerError as error:
             raise UsageError(str(error)) from None
+        assert gateway.configuration is not None
+        gateway.configuration.follow_file()
         if over_stdio:
             gateway.run("stdio")
         elif page is None:

@@ -11,18 +11,18 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from msgspec import Struct
-
 from toolwire.gateway.config.file_content import Source
-from toolwire.gateway.config.making import add_back, make_gateway
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
+from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
 from toolwire.gateway.file_watch import FileWatch
 from toolwire.protocol.errors import ServerError
 from toolwire.server.limits import LIMITS_AT_USE
+from toolwire.wire.hangup import hangups
 
 if TYPE_CHECKING:
     from toolwire.gateway.gateway import Coming, Gateway
@@ -35,43 +35,20 @@ RETRY_SECONDS: Final = 5.0
 Apply: TypeAlias = Callable[["Gateway", "Gateway"], None]
 
 
-class Reloaded(Struct, frozen=True):
-    """The changes that a reload made."""
-
-    added: tuple[str, ...] = ()
-    """The servers that are new."""
-    changed: tuple[str, ...] = ()
-    """The servers whose entries changed, and that were replaced."""
-    removed: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    """The other keys that changed, and are in force."""
-    restart: tuple[str, ...] = ()
-    """The keys that differ from those in force, and are in force after a restart."""
-
-    def __str__(self) -> str:
-        parts = [f"{name}: {', '.join(keys)}" for name in self.__struct_fields__ if (keys := getattr(self, name))]
-        return "; ".join(parts).replace("restart: ", "needs a restart: ") or "nothing changed"
-
-
-class ConfigurationStatus(Struct, frozen=True):
-    """The state of a configuration, as an operator sees it."""
-
-    file: str | None
-    """The path of the file; None for a configuration that a program made."""
-    loaded: float
-    """When the configuration in force was loaded, in seconds since 1970."""
-    reloads: int
-    """How often the configuration changed since the start."""
-    error: str | None
-    """Why the file as it is now is not in force, with line and key; None if it is."""
-    restart: tuple[str, ...]
-    """The keys of the file that are in force after a restart."""
-
-
 class Configuration:
     """The configuration of one gateway. `options` are those that win over the file."""
 
-    def __init__(self, gateway: Gateway, file: GatewayFile, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        file: GatewayFile,
+        options: Mapping[str, Any],
+        make: Callable[..., Gateway],
+        add_back: Callable[[Gateway, GatewayFile, str], None],
+    ) -> None:
+        """`make` makes a gateway of a file, and `add_back` puts one server of it behind a gateway."""
+        self._make = make
+        self._add_back = add_back
         self._gateway = gateway
         self._in_force = file
         self._started = file
@@ -83,6 +60,7 @@ class Configuration:
         self._restart: tuple[str, ...] = ()
         self._lock = asyncio.Lock()
         self._watch = FileWatch()
+        self._watch.look_at(file.paths)
 
     @property
     def file(self) -> GatewayFile:
@@ -99,11 +77,28 @@ class Configuration:
 
     async def watch(self) -> None:
         """Load the file again whenever it, or a file that it refers to, changes."""
-        self._watch.look_at(self._in_force.paths)
         while True:
             # A wrong file may refer to another file that is not there yet.
             await self._watch.changed(RETRY_SECONDS if self._error is not None else None)
             await self.load_again()
+
+    def follow_file(self) -> None:
+        """Have the gateway watch its file for as long as it runs. SIGHUP makes it read the file at once."""
+        self._gateway.hears_hangup = True
+        inner = self._gateway.lifespan
+
+        @asynccontextmanager
+        async def following(gateway: Any) -> AsyncIterator[Any]:
+            watching = asyncio.get_running_loop().create_task(self.watch())
+            try:
+                with hangups(self.look):
+                    async with nullcontext() if inner is None else inner(gateway) as value:
+                        yield value
+            finally:
+                watching.cancel()
+                await asyncio.wait({watching})
+
+        self._gateway.lifespan = following
 
     def look(self) -> None:
         """Load the file again now, whether it changed or not."""
@@ -143,7 +138,7 @@ class Configuration:
         """Read a file, and make a gateway of it that is never run, so that every mistake shows."""
         file = read_gateway_file(source)
         stores = {"stores": self._gateway.stores}  # Those of a running server stay.
-        return file, make_gateway(file, **{**self._options, **stores})
+        return file, self._make(file, **{**self._options, **stores})
 
     def _failed(self, error: str) -> None:
         if error != self._error:
@@ -184,7 +179,7 @@ class Configuration:
         coming: list[Coming] = []
         try:
             # Not all at once: those before a mistake are discarded.
-            coming.extend(gateway.prepare(name, partial(add_back, gateway, file, name)) for name in names)
+            coming.extend(gateway.prepare(name, partial(self._add_back, gateway, file, name)) for name in names)
             for each in coming:
                 await each.back.until_settled()
                 if each.back.is_circular:

@@ -7,7 +7,6 @@ editor that renames, or a link that is swapped, as Kubernetes does with the file
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -27,7 +26,8 @@ class FileWatch:
 
     def __init__(self) -> None:
         self._stamps: dict[Path, Stamp] = {}
-        self._hurried: asyncio.Event = asyncio.Event()
+        self._is_hurried = False
+        self._waiting: asyncio.Future[None] | None = None
 
     def look_at(self, paths: Iterable[Path]) -> None:
         """Watch these files from now on. Those that were watched before keep the look that was taken of them."""
@@ -35,31 +35,34 @@ class FileWatch:
 
     def hurry(self) -> None:
         """Have `changed` return now."""
-        self._hurried.set()
+        self._is_hurried = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def changed(self, longest: float | None = None) -> None:
         """Wait until a file is another one, and for a moment no file changes any more; `longest` seconds at most."""
         loop = asyncio.get_running_loop()
         end = None if longest is None else loop.time() + longest
         while not self._differs():
-            if await self._is_hurried(LOOK_SECONDS) or (end is not None and loop.time() >= end):
+            await self._pause(LOOK_SECONDS)
+            if self._is_hurried or (end is not None and loop.time() >= end):
                 break
         last = loop.time() + LONGEST_SECONDS
         while True:
             self._stamps = {path: stamp_of(path) for path in self._stamps}
             await asyncio.sleep(QUIET_SECONDS)
             if not self._differs() or loop.time() >= last:
-                self._hurried.clear()
+                self._is_hurried = False
                 return
 
     def _differs(self) -> bool:
         return any(stamp_of(path) != stamp for path, stamp in self._stamps.items())
 
-    async def _is_hurried(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._hurried.wait()
-        return self._hurried.is_set()
+    async def _pause(self, seconds: float) -> None:
+        # Made anew each time: a process that was forked has another event loop.
+        self._waiting = asyncio.get_running_loop().create_future()
+        if not self._is_hurried:
+            await asyncio.wait({self._waiting}, timeout=seconds)
 
 
 def stamp_of(path: Path) -> Stamp:

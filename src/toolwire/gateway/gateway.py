@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import Kind
     from toolwire.gateway.back_credentials import BackCredentials
     from toolwire.gateway.config.file_content import Source
-    from toolwire.gateway.configuration import Configuration, Reloaded
+    from toolwire.gateway.configuration_status import FollowedConfiguration, Reloaded
     from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -110,7 +110,7 @@ class Gateway(Server):
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
         self.keeps_stale_lists: bool = stale
-        self.configuration: Configuration | None = None
+        self.configuration: FollowedConfiguration | None = None
         """The file that this gateway was made from, and that `reload` reads again; None for one without a file."""
         super().__init__(name, **options)
         self.catalog.is_strict = strict

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 from toolwire.protocol.errors import ServerError
+from toolwire.wire.hangup import terminal_is_gone
 
 # Windows has no fork.
 assert sys.platform != "win32"
@@ -97,10 +98,12 @@ class Supervisor:
         grace: float,
         on_ready: Callable[[], None] | None = None,
         on_stop: Callable[[], None] | None = None,
+        hear_hangup: bool = False,
     ) -> None:
         """`work` runs in each child. A child that does not end is killed after `grace` seconds.
 
         `on_ready` is called when all workers serve for the first time, `on_stop` when they are told to end.
+        `hear_hangup`: SIGHUP is passed on to the workers, which read their configuration again.
         """
         if threading.current_thread() is not threading.main_thread():
             raise ServerError("Several workers can be run from the main thread only")
@@ -109,6 +112,7 @@ class Supervisor:
         self._grace = grace
         self._on_ready = on_ready
         self._on_stop = on_stop
+        self._hears_hangup = hear_hangup
         self._children: dict[int, _Child] = {}
         self._starts: list[float] = []
         self._delay = FIRST_DELAY
@@ -249,7 +253,8 @@ class Supervisor:
             self._received.append(number)
 
         # A signal that the process was told to ignore stays ignored.
-        numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        handled = (*STOP_SIGNALS, signal.SIGHUP) if self._hears_hangup else STOP_SIGNALS
+        numbers = [number for number in handled if signal.getsignal(number) is not signal.SIG_IGN]
         handlers = {number: signal.signal(number, received) for number in numbers}
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
         descriptor = signal.set_wakeup_fd(self._button.fileno(), warn_on_full_buffer=False)
@@ -263,11 +268,19 @@ class Supervisor:
     def _obey(self) -> None:
         received, self._received = self._received, []
         for number in received:
-            if self._stopping:
+            if number == signal.SIGHUP and not terminal_is_gone():
+                self._pass_on(number)
+            elif self._stopping:
                 self.forced = number
                 self._kill_all()
             else:
                 self._stop_all()
+
+    def _pass_on(self, number: int) -> None:
+        for pid, child in self._children.items():
+            # One that does not serve yet reads the newest configuration anyway.
+            if child.ready:
+                os.kill(pid, number)
 
     def _stop_all(self) -> None:
         self._stopping = True

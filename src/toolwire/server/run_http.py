@@ -92,6 +92,7 @@ class RunnableServer(Protocol):
     limits: Limits
     stores: Stores
     _has_secret: bool
+    hears_hangup: bool
     _stores_are_given: bool
     _stop: Callable[[], None] | None
 
@@ -225,6 +226,7 @@ def _run_workers(server: RunnableServer, options: Options, sockets: list[socket]
             grace=server.limits.drain + 5.0,
             on_ready=ready,
             on_stop=lambda: _close(sockets),
+            hear_hangup=server.hears_hangup,
         )
         server._stop = supervisor.stop
         try:

@@ -62,6 +62,8 @@ class Serving:
         self._link: BusLink | None = None
         self._applications: WeakKeyDictionary[HttpApp, Callable[[Any], Any] | None] = WeakKeyDictionary()
         """The HTTP applications of the server, with what makes their gates; None: an `auth=` of its own."""
+        self.hears_hangup: bool = False
+        """Whether SIGHUP means that the configuration is to be read again."""
         self.remark: str = ""
         """What `/readyz` says besides "ok"."""
         self._gates: WeakSet[Gate] = WeakSet()

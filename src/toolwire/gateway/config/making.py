@@ -24,6 +24,7 @@ from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.config.table import given
 from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
+from toolwire.gateway.configuration import Configuration
 from toolwire.gateway.gateway import Gateway
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import secret_bytes
@@ -50,10 +51,7 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
         raise file.error(error, ("gateway",)) from None
     for name in file.backs:
         add_back(gateway, file, name)
-    # Imported here because a configuration that changes makes gateways itself.
-    from toolwire.gateway.configuration import Configuration
-
-    gateway.configuration = Configuration(gateway, file, options)
+    gateway.configuration = Configuration(gateway, file, options, make_gateway, add_back)
     return gateway
 
 
