@@ -29,7 +29,7 @@ class Places:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.servers: dict[str, Server] = {}
         self.opened: dict[str, int] = {}
-        monkeypatch.setattr(making, "expanded_target", self._target)
+        monkeypatch.setattr(making, "target_of", self._target)
 
     def _target(self, name: str, entry: Any, **options: Any) -> Target:
         places = self

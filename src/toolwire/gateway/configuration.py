@@ -212,12 +212,12 @@ class Configuration:
         if name == "limits":
             return rest[:1] != [] and rest[0] in LIMITS_AT_USE
         # Without a restart nothing would check again whether an open address may be listened on.
-        return name != "auth" or getattr(file.gateway, "auth", None) is not None
+        return name != "auth" or file.gateway.auth is not None
 
 
 def differences(before: GatewayFile, after: GatewayFile) -> list[str]:
     """Return the keys besides servers whose values differ. Those of limits are told one by one."""
-    return list(_differences("gateway", before.gateway, after.gateway))
+    return [*_differences("gateway", before.gateway, after.gateway), *_differences("http", before.http, after.http)]
 
 
 def _differences(place: str, before: Any, after: Any) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
     """Make the gateway that the tables of a file describe. Nothing is opened or started yet."""
     if not file.backs:
         raise file.error(ServerError("it names no server: a gateway needs mcpServers"), ())
-    described = gateway_options(file)
+    described = gateway_options(file, without=options)
     try:
         gateway = Gateway(**{**described, **options})
     except (ServerError, ValueError) as error:
@@ -55,10 +55,12 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
     return gateway
 
 
-def gateway_options(file: GatewayFile) -> dict[str, Any]:
-    """Return the options of `Gateway` that the table `gateway` gives, as objects."""
+def gateway_options(file: GatewayFile, *, without: Container[str] = ()) -> dict[str, Any]:
+    """Return the options of `Gateway` that the table `gateway` gives, as objects; `without` are those not to make."""
     return {
-        name: _made(file, ("gateway", name), _MAKERS.get(name), value) for name, value in given(file.gateway).items()
+        name: _made(file, ("gateway", name), _MAKERS.get(name), value)
+        for name, value in given(file.gateway).items()
+        if name not in without
     } | {"name": file.gateway.name}
 
 
