@@ -218,8 +218,14 @@ class RelayConnection(ClientConnection):
     async def unused(self) -> None:
         """Wait until no relayed request is in flight."""
         if self.calls:
-            self._unused = asyncio.Event()
+            if self._unused is None or self._unused.is_set():
+                self._unused = asyncio.Event()
             await self._unused.wait()
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether a request was relayed on it, ever."""
+        return self._used.is_set()
 
     def concerned(
         self,

@@ -1,10 +1,10 @@
-"""The way to a server behind a gateway at which every caller acts with an account of their own."""
+"""The way to a server behind a gateway that every caller reaches in another way: with an account, or a process."""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import Raw
 
@@ -16,22 +16,57 @@ from toolwire.gateway.relaying import Relay
 from toolwire.gateway.sent_request import AboutTask
 from toolwire.protocol.errors import ToolwireError
 from toolwire.server.call import Call
+from toolwire.server.replay_state import principal_key
 
 if TYPE_CHECKING:
-    from toolwire.gateway.back_credentials import BackCredentials
+    from toolwire.client.target import Target
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 
-class AccountRelay(Relay):
-    """The way to one server, on connections that carry the account of the caller."""
+#: The owner of the process of callers without a principal.
+NOBODY: Final = "nobody"
 
-    def __init__(self, *args: Any, credentials: BackCredentials, **options: Any) -> None:
+
+class CallerPlaces(Protocol):
+    """The place of a server for each caller."""
+
+    async def place_for(self, call: Call) -> tuple[str, Target]:
+        """Return a text that is another one for each owner of connections, and the place of the server for it."""
+
+    async def connect_error(self, call: Call, missing: NotConnected) -> ToolwireError:
+        """Return the error for a caller who has to connect an account first."""
+
+
+class PrincipalProcesses:
+    """The same command for every caller, in processes that no two principals share.
+
+    Callers without a principal are one.
+    """
+
+    def __init__(self, command: Target) -> None:
+        self._command = command
+
+    async def place_for(self, call: Call) -> tuple[str, Target]:
+        return principal_key(call.principal) or NOBODY, self._command
+
+    async def connect_error(self, call: Call, missing: NotConnected) -> ToolwireError:
+        return missing  # Nothing here needs an account.
+
+
+class AccountRelay(Relay):
+    """The way to one server, on connections that belong to the caller."""
+
+    def __init__(self, *args: Any, credentials: CallerPlaces, **options: Any) -> None:
         super().__init__(*args, **options)
         self.credentials = credentials
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
         owner, target = await self.credentials.place_for(call)
+        lists = cast("RelayConnection | None", self.connections.shared.connection)
+        if target.transport == "stdio" and lists is not None and not lists.ended and not lists.modern:
+            # One more process would only tell again that the server is a legacy one.
+            return await self._conversation(call, about, lists, owner, target)
         shared = await self.connections.signed(owner, target)
         return shared if shared.modern else await self._conversation(call, about, shared, owner, target)
 

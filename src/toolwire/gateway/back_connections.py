@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
+from msgspec import Struct
 
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
@@ -21,7 +22,7 @@ from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOp
 from toolwire.client.target import Target
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ToolError, Unreachable
+from toolwire.protocol.errors import CallRefused, Unreachable
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -31,6 +32,10 @@ MAX_CONVERSATIONS: Final = 256
 MAX_CONVERSATIONS_OF_ONE: Final = 64
 #: How many seconds the connection of a conversation stays open without a call.
 IDLE_SECONDS: Final = 600.0
+#: How many seconds pass before a call looks again for a connection that is free, where none tells when it is.
+LOOK_SECONDS: Final = 0.05
+#: How many seconds a connection without a call counts as one that was opened for a call.
+NEW_SECONDS: Final = 1.0
 #: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
 PROBE_SECONDS: Final = 5.0
 
@@ -61,15 +66,30 @@ class Conversation(NamedTuple):
     """Tells connections apart that carry one call at a time."""
 
 
+class ConnectionBounds(Struct, frozen=True):
+    """How many connections to one server there are, how long they stay, and how calls wait for one."""
+
+    most: int | None = None
+    """None for `MAX_CONVERSATIONS`, and `MAX_CONVERSATIONS_OF_ONE` for one client."""
+    idle_seconds: float | None = None
+    """None for `IDLE_SECONDS`."""
+    queue: int = 0
+    """How many calls wait until a connection is free."""
+    wait: float = 30.0
+    """How many seconds they wait."""
+
+
 class _Lane:
     """The connection of one conversation, and when it was used last."""
 
-    __slots__ = ("connector", "is_shared", "is_taken", "kept_until", "opener", "session_id", "used")
+    __slots__ = ("connector", "is_shared", "is_taken", "kept_until", "opener", "opening", "session_id", "used")
 
     def __init__(self, opener: RelayOpener, used: float) -> None:
         self.opener = opener
         self.connector = Connector(opener)
         self.used = used
+        self.opening = 0
+        """How many calls wait until the connection is open."""
         self.kept_until = 0.0
         """The end of the tasks that the server runs for this conversation, as far as it is known."""
         self.is_taken = False
@@ -80,7 +100,11 @@ class _Lane:
         """The session that was used last."""
 
     async def live(self) -> RelayConnection:
-        connection = cast("RelayConnection", await self.connector.live())
+        self.opening += 1
+        try:
+            connection = cast("RelayConnection", await self.connector.live())
+        finally:
+            self.opening -= 1
         self.session_id = connection.session_id or self.session_id
         return connection
 
@@ -92,10 +116,22 @@ class _Lane:
 
     @property
     def is_busy(self) -> bool:
-        connection = self.connector.connection
-        if self.is_taken or connection is None:
-            return self.is_taken
-        return bool(cast("RelayConnection", connection).calls or connection.streams)
+        if self.is_taken or self.opening:
+            return True
+        connection = cast("RelayConnection | None", self.connector.connection)
+        if connection is None or connection.ended:
+            return False
+        # A connection that was opened a moment ago was opened for a call, which follows.
+        is_new = not connection.is_used and self.used > asyncio.get_running_loop().time() - NEW_SECONDS
+        return bool(connection.calls or connection.streams) or is_new
+
+    async def unused(self) -> None:
+        """Wait until no call is in flight on the connection."""
+        connection = cast("RelayConnection | None", self.connector.connection)
+        if connection is None or connection.ended or not connection.calls:
+            await asyncio.sleep(LOOK_SECONDS)
+        else:
+            await connection.unused()
 
 
 class BackConnections:
@@ -109,8 +145,12 @@ class BackConnections:
         changed: Callable[[Hashable, str | None, str | None], None],
         timeout: float | None,
         revision: str | None,
+        bounds: ConnectionBounds | None = None,
     ) -> None:
         """`changed` is called with the announcements of legacy servers in conversations, and with the credential."""
+        self._bounds = bounds or ConnectionBounds()
+        self._waiting = 0
+        self._turns = asyncio.Lock()
         self.target = target
         self._identity = identity
         self._changed = changed
@@ -176,19 +216,23 @@ class BackConnections:
         """
         loop = asyncio.get_running_loop()
         alone = alone and self._has_one_stream()
-        while alone and (known := self._lanes.get(conversation)) is not None and known.is_busy:
-            conversation = conversation._replace(number=conversation.number + 1)
-        lane = self._lanes.pop(conversation, None)
-        if lane is None:
-            self._make_room(conversation.client)
-            # Some servers tell of a change only in the conversation that made it.
-            changed = partial(self._changed, conversation.credential)
-            lane = _Lane(self._opener(capabilities, changed, target), loop.time())
+        while True:
+            while alone and (known := self._lanes.get(conversation)) is not None and known.is_busy:
+                conversation = conversation._replace(number=conversation.number + 1)
+            lane = self._lanes.pop(conversation, None)
+            if lane is not None:
+                break
+            if self._make_room(conversation):
+                # Some servers tell of a change only in the conversation that made it.
+                changed = partial(self._changed, conversation.credential)
+                lane = _Lane(self._opener(capabilities, changed, target), loop.time())
+                break
+            await self._wait_for_room(conversation)
         # At the end: the first one is the one that was used longest ago.
         self._lanes[conversation] = lane
         lane.used = loop.time()
         if self._reaper is None:
-            self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap)
+            self._reaper = loop.call_later(self._idle_seconds / 4, self._reap)
         if session is not None:
             self._use(lane, session, self._agreed(conversation.credential))
         if not alone:
@@ -287,33 +331,79 @@ class BackConnections:
         """The number of conversations that have a connection."""
         return len(self._lanes)
 
-    def _make_room(self, client: Hashable) -> None:
-        """Close a connection that nobody uses, where there are too many. Raise `ToolError` where all are in use."""
-        own = [key for key in self._lanes if key.client == client]
-        if len(own) >= MAX_CONVERSATIONS_OF_ONE:
-            crowd = own
-        elif len(self._lanes) >= MAX_CONVERSATIONS:
-            crowd = list(self._lanes)
-        else:
-            return
+    @property
+    def waiting(self) -> int:
+        """The number of calls that wait until a connection is free."""
+        return self._waiting
+
+    @property
+    def _idle_seconds(self) -> float:
+        return self._bounds.idle_seconds or IDLE_SECONDS
+
+    def _crowd(self, conversation: Conversation) -> list[Conversation]:
+        """Return the connections of which one has to go before there is another one; none where there is room."""
+        most = self._bounds.most
+        of_one = MAX_CONVERSATIONS_OF_ONE if most is None else max(1, most // 2)
+        own = [
+            key
+            for key in self._lanes
+            if key.client == conversation.client or (key.credential and key.credential == conversation.credential)
+        ]
+        if len(own) >= of_one:
+            return own
+        return list(self._lanes) if len(self._lanes) >= (most or MAX_CONVERSATIONS) else []
+
+    def _make_room(self, conversation: Conversation) -> bool:
+        """Close a connection that nobody uses, where there are too many. Return False where all are in use."""
+        crowd = self._crowd(conversation)
+        if not crowd:
+            return True
         now = asyncio.get_running_loop().time()
         idle = [key for key in crowd if not self._lanes[key].is_busy]
         if not idle:
-            raise ToolError("Too many calls are in flight to the server behind this one; try again later")
-        # One with a task of the server only if all have one.
+            return False
+        # The one that was used longest ago; one with a task of the server only if all have one.
         self._close_lane(min(idle, key=lambda key: self._lanes[key].kept_until > now))
+        return True
+
+    async def _wait_for_room(self, conversation: Conversation) -> None:
+        """Wait until a connection may be free. Raise `CallRefused` where too many wait, or for too long."""
+        if self._waiting >= self._bounds.queue:
+            raise self._refusal()
+        self._waiting += 1
+        try:
+            # One at a time, in the order in which they came.
+            async with asyncio.timeout(self._bounds.wait), self._turns:
+                while (crowd := self._crowd(conversation)) and all(self._lanes[key].is_busy for key in crowd):
+                    ends = [asyncio.ensure_future(self._lanes[key].unused()) for key in crowd]
+                    try:
+                        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        for end in ends:
+                            end.cancel()
+        except TimeoutError:
+            raise self._refusal() from None
+        finally:
+            self._waiting -= 1
+
+    def _refusal(self) -> CallRefused:
+        return CallRefused(
+            "Too many calls are in flight to the server behind this one; try again later",
+            reason="concurrency",
+            retry_after=1.0,
+        )
 
     def _reap(self) -> None:
         self.close_idle()
         loop = asyncio.get_running_loop()
-        self._reaper = loop.call_later(IDLE_SECONDS / 4, self._reap) if self._lanes else None
+        self._reaper = loop.call_later(self._idle_seconds / 4, self._reap) if self._lanes else None
 
     def close_idle(self) -> None:
         """Close the connections of conversations that have ended, or that nobody has used for a while."""
         now = asyncio.get_running_loop().time()
         for key, lane in list(self._lanes.items()):
             is_over = getattr(key.client, "over", False)
-            if not lane.is_busy and lane.kept_until < now and (is_over or lane.used < now - IDLE_SECONDS):
+            if not lane.is_busy and lane.kept_until < now and (is_over or lane.used < now - self._idle_seconds):
                 self._close_lane(key)
 
     def _close_lane(self, conversation: Conversation) -> None:
@@ -339,6 +429,7 @@ class BackConnections:
         for conversation in list(self._lanes):
             self._close_lane(conversation)
         await self.shared.close()
+        self._turns = asyncio.Lock()  # The next one who waits may do so on another loop.
         if self._closing:
             await asyncio.wait(self._closing)
 

@@ -6,11 +6,12 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from msgspec import Struct
 
 from toolwire.client.targets import TargetLike, TargetOptions, resolve
+from toolwire.gateway.back_connections import ConnectionBounds
 from toolwire.gateway.back_health import (
     QUEUE,
     QUEUE_SECONDS,
@@ -31,7 +32,8 @@ from toolwire.wire.threads import call_on
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import Kind
-    from toolwire.gateway.back_credentials import BackCredentials
+    from toolwire.client.target import Target
+    from toolwire.gateway.account_relay import CallerPlaces
     from toolwire.gateway.config.file_content import Source
     from toolwire.gateway.configuration_status import FollowedConfiguration, Reloaded
     from toolwire.server.policy import Policy
@@ -143,6 +145,9 @@ class Gateway(Server):
         queue_seconds: float = QUEUE_SECONDS,
         policy: Policy | None = None,
         policies: Mapping[str, Policy] | None = None,
+        isolation: Literal["shared", "principal"] | None = None,
+        max_processes: int | None = None,
+        idle_seconds: float | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -161,7 +166,9 @@ class Gateway(Server):
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
         often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
         `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
-        refused.
+        refused. `isolation="principal"`: a command has processes of its own for each principal. `max_processes` is how
+        many connections to the server there are for callers, and each is a process if it is a command; the one that
+        was used longest ago ends. One that nobody has used for `idle_seconds` ends, too.
         """
         if target is None:
             return super().add(name)
@@ -183,7 +190,15 @@ class Gateway(Server):
         for seconds in (timeout, list_timeout):
             if seconds is not None and not seconds > 0:
                 raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
-        signing: BackCredentials | None = None
+        slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
+        protection = Protection(_breaker(name, breaker, health), health, slots)
+        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds)
+        _check_isolation(name, isolation, place, credentials)
+        signing: CallerPlaces | None = None
+        if isolation == "principal" and credentials is None:
+            from toolwire.gateway.account_relay import PrincipalProcesses
+
+            signing = PrincipalProcesses(place)
         make: type[RemoteServer] = RemoteServer
         if credentials is not None or list_credentials is not None:
             if auth is not None:
@@ -198,8 +213,6 @@ class Gateway(Server):
                 from toolwire.gateway.account_server import AccountServer
 
                 make = AccountServer
-        slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
-        protection = Protection(_breaker(name, breaker, health), health, slots)
         back = make(
             name,
             place,
@@ -213,6 +226,7 @@ class Gateway(Server):
             protection=protection,
             policy=policy,
             policies=policies,
+            bounds=bounds,
         )
         self.put(back, shown)
         return self
@@ -465,7 +479,7 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
         tuple(sorted(remote.relay.withheld)),
         remote.guard.state,
         remote.back_connections.count,
-        remote.guard.waiting,
+        remote.guard.waiting + remote.back_connections.waiting,
     )
 
 
@@ -473,3 +487,20 @@ def _breaker(name: str, breaker: Breaker | bool, health: Health | None) -> Break
     if breaker is False and health is not None:
         raise ServerError(f"{name!r} has health= without a breaker, which acts on it")
     return (Breaker() if breaker else None) if isinstance(breaker, bool) else breaker
+
+
+def _bounds(
+    name: str, max_processes: int | None, idle_seconds: float | None, queue: int, queue_seconds: float
+) -> ConnectionBounds:
+    if (max_processes is not None and max_processes < 1) or (idle_seconds is not None and not idle_seconds > 0):
+        raise ServerError(f"{name!r} has max_processes of 1 or more, and idle_seconds above zero")
+    return ConnectionBounds(max_processes, idle_seconds, 0 if max_processes is None else queue, queue_seconds)
+
+
+def _check_isolation(name: str, isolation: str | None, place: Target, credentials: Kind | None) -> None:
+    if isolation not in (None, "shared", "principal"):
+        raise ServerError(f"The isolation of {name!r} is 'shared' or 'principal', not {isolation!r}")
+    if isolation == "principal" and place.transport != "stdio":
+        raise ServerError(f"isolation= of {name!r} is for a command, which has processes")
+    if isolation == "shared" and credentials is not None and credentials.is_per_user:
+        raise ServerError(f"The accounts of callers of {name!r} cannot be shared: isolation= is 'principal' there")

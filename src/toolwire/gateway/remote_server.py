@@ -26,7 +26,7 @@ from toolwire.client.requests import Read, reader
 from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
-from toolwire.gateway.back_connections import BackConnections
+from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
@@ -62,7 +62,7 @@ from toolwire.server.hops import BackFigures
 from toolwire.server.server import Server
 
 if TYPE_CHECKING:
-    from toolwire.gateway.back_credentials import BackCredentials
+    from toolwire.gateway.account_relay import CallerPlaces
     from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -159,10 +159,11 @@ class RemoteServer(Server):
         keeps_stale_lists: bool = False,
         trusts: bool = False,
         connections: BackConnections | None = None,
-        credentials: BackCredentials | None = None,
+        credentials: CallerPlaces | None = None,
         protection: Protection | None = None,
         policy: Policy | None = None,
         policies: Mapping[str, Policy] | None = None,
+        bounds: ConnectionBounds | None = None,
     ) -> None:
         """`connections` are those to use, instead of new ones."""
         super().__init__(name, lifespan=_running, policy=policy)
@@ -172,7 +173,7 @@ class RemoteServer(Server):
             self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
-            target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision
+            target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision, bounds=bounds
         )
         self._addresses = Addresses(self)
         self.relay: Relay = _relay(
@@ -187,7 +188,9 @@ class RemoteServer(Server):
         self.guard: BackGuard = BackGuard(
             name, self._protection, self.relay.sending, self._send_by, self._breaker_moved
         )
-        self.relay.on_failure = self.guard.failed
+        if credentials is None or target.transport != "stdio":
+            # The process of one caller says nothing about those of others.
+            self.relay.on_failure = self.guard.failed
         self.signs: SignsOfLife = SignsOfLife(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
         self._lists_kept = 0
         self._lists_read = 0
@@ -858,7 +861,7 @@ class RemoteServer(Server):
         connections = self.back_connections
         return BackFigures(
             self.guard.state,
-            self.guard.waiting,
+            self.guard.waiting + connections.waiting,
             connections.target.transport,
             connections.count,
             self._lists_kept,
@@ -965,7 +968,7 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
     return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
 
 
-def _relay(credentials: BackCredentials | None, *args: Any, **options: Any) -> Relay:
+def _relay(credentials: CallerPlaces | None, *args: Any, **options: Any) -> Relay:
     """Return the way to a server. Most servers know no accounts of callers, and their calls pay nothing for it."""
     if credentials is None:
         return Relay(*args, **options)

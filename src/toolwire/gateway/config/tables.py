@@ -6,7 +6,7 @@ attribute describes the key there.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -95,6 +95,12 @@ class BackEntry(ServerEntry, kw_only=True):
     """The policy for all calls of the server."""
     policies: dict[str, PolicyTable] = {}
     """Policies for single tools, by the names that the server gives them."""
+    isolation: Literal["shared", "principal"] | None = None
+    """Whether a command has processes of its own for each principal; it has where each caller has an account."""
+    max_processes: int | None = None
+    """How many processes of a command, or other connections, there are for callers; 256 by default."""
+    idle_seconds: float | None = None
+    """After how many seconds without a call a process, or another connection of a caller, ends; 600 by default."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(given(self))})"
