@@ -67,7 +67,7 @@ class Conversation(NamedTuple):
 
 
 class ConnectionBounds(Struct, frozen=True):
-    """How many connections to one server there are, how long they stay, and how calls wait for one."""
+    """The bounds of the connections to one server: how many there are, how long they stay, how calls wait for one."""
 
     most: int | None = None
     """None for `MAX_CONVERSATIONS`, and `MAX_CONVERSATIONS_OF_ONE` for one client."""
