@@ -82,7 +82,9 @@ def parameters(described: Any) -> set[str]:
     return set(fields or inspect.signature(described).parameters)
 
 
-@pytest.mark.parametrize(("table", "described", "without", "further"), DESCRIBED, ids=lambda each: repr(each)[-40:])
+@pytest.mark.parametrize(
+    ("table", "described", "without", "further"), DESCRIBED, ids=[row[0].__name__ for row in DESCRIBED]
+)
 def test_every_option_has_a_key(table: Any, described: list[Any], without: set[str], further: set[str]) -> None:
     options = {each for one in described for each in parameters(one)} - OF_CODE - without
     assert set(table.__struct_fields__) == options | further
