@@ -172,3 +172,9 @@ def test_a_short_secret_is_one_line(toolwire: Command, tmp_path: Path, monkeypat
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "TOOLWIRE_SECRET cannot be used: A secret needs at least 16 bytes, this one has 5" in done.err
+
+
+def test_the_schema_is_printed(toolwire: Command) -> None:
+    done = toolwire("gateway", "schema")
+    assert done.status == 0
+    assert json.loads(done.out)["properties"].keys() >= {"mcpServers", "gateway", "http"}

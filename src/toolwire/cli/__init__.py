@@ -2,7 +2,8 @@
 
 Each subcommand is a module with `add_arguments(parser)` and `main(arguments) -> int`. It is imported only when the user
 asks for it, so that a server starts without the rest. `OPTIONS_ANYWHERE = True` allows options between optional
-arguments, as in `toolwire call FILE TOOL --json KEY=VALUE`.
+arguments, as in `toolwire call FILE TOOL --json KEY=VALUE`. `WORDS` names modules for words behind the subcommand, as
+`check` in `toolwire gateway check FILE`.
 """
 
 from __future__ import annotations
@@ -72,6 +73,11 @@ def _run(command: str, words: Sequence[str]) -> int:
 
     home, purpose = COMMANDS[command]
     module = import_module(f"toolwire.cli.{home}")
+    further: dict[str, tuple[str, str]] = getattr(module, "WORDS", {})
+    if words and words[0] in further:
+        home, purpose = further[words[0]]
+        module = import_module(f"toolwire.cli.{home}")
+        command, words = f"{command} {words[0]}", words[1:]
     parser = ArgumentParser(prog=f"toolwire {command}", description=f"{purpose[0].upper()}{purpose[1:]}.")
     module.add_arguments(parser)
     intermixed = getattr(module, "OPTIONS_ANYWHERE", False)

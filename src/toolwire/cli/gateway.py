@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from argparse import RawDescriptionHelpFormatter
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from toolwire import logs
 from toolwire.cli import options, run
@@ -23,7 +24,18 @@ if TYPE_CHECKING:
     from toolwire.server.server import Server
 
 
+#: Words in the place of a file, their modules and purposes. A file of such a name is `./check`.
+WORDS: Final = {
+    "check": ("gateway_check", "find mistakes in the file of a gateway, and servers that cannot be reached"),
+    "credentials": ("gateway_credentials", "list and revoke the accounts that a gateway keeps"),
+    "schema": ("gateway_schema", "print the JSON schema of the file of a gateway"),
+}
+
+
 def add_arguments(parser: ArgumentParser) -> None:
+    words = "".join(f"  toolwire gateway {word:12} {purpose}\n" for word, (_, purpose) in WORDS.items())
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = f"other uses:\n{words}"
     parser.add_argument("file", metavar="FILE", help="a JSON or TOML file with mcpServers")
     parser.add_argument(
         "--transport", choices=["stdio", "http"], default="http", help="how clients reach it (default: http)"

@@ -23,6 +23,12 @@ from toolwire.protocol.errors import ServerError
 
 # How msgspec says where in a value a mistake is.
 _AT: Final = re.compile(r"(?P<text>.*) - at `(?:key in )?\$(?P<way>.*)`", re.DOTALL)
+# Types whose values may come from the environment, where every value is a text.
+_SCALARS: Final[dict[type[inspect.Type], type[Any]]] = {
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.BoolType: bool,
+}
 #: The keys of the servers, in the order in which they are looked for.
 BACKS: Final = ("mcpServers", "servers")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
@@ -168,8 +174,7 @@ class _Reading:
         if key[0] in BACKS and len(key) == 1 and isinstance(value, dict):
             return {name: self._converted(each, BackEntry, (*key, name)) for name, each in value.items()}
         try:
-            # Numbers and switches may come from the environment, where every value is a text.
-            return msgspec.convert(value, type_, strict=False)
+            return msgspec.convert(value, type_)
         except (msgspec.ValidationError, ServerError) as error:
             self._add_wrong(str(error), key)
             return None
@@ -191,6 +196,8 @@ class _Reading:
             return self._resolved(value, self._chosen(value, type_.types, key), key)
         if isinstance(value, str):
             found = self._followed(self._references.text, value, key)
+            if type(type_) in _SCALARS and found != value:
+                return self._scalar(found, _SCALARS[type(type_)], key)
             if isinstance(type_, inspect.LiteralType) and found not in type_.values:
                 self._add(f"it is one of {', '.join(map(str, type_.values))}", key)
             return found
@@ -201,6 +208,14 @@ class _Reading:
         if isinstance(value, list) and isinstance(type_, inspect.CollectionType):
             return [self._resolved(each, type_.item_type, (*key, index)) for index, each in enumerate(value)]
         return value
+
+    def _scalar(self, text: str, type_: type[Any], key: KeyPath) -> Any:
+        """Return the number, or the switch, that a text from the environment spells."""
+        try:
+            return msgspec.convert(text, type_, strict=False)
+        except msgspec.ValidationError as error:
+            self._add(str(error), key)
+            return None
 
     def _special(self, value: Any, type_: inspect.Metadata, key: KeyPath) -> Any:
         """Return a secret, or a path."""
@@ -244,11 +259,13 @@ class _Reading:
             if len(tables) > 1:
                 return self._tagged(value, tables, key)
             mappings = [each for each in several if isinstance(each, inspect.DictType)]
-            return next(iter([*tables, *mappings]), _special_type(several))
+            secrets = (each for each in several if isinstance(each, inspect.Metadata))
+            return next(iter([*tables, *mappings]), next(secrets, inspect.AnyType()))
         if isinstance(value, list):
             return next((each for each in several if isinstance(each, inspect.CollectionType)), inspect.AnyType())
-        literals = (each for each in several if isinstance(each, inspect.LiteralType))
-        return next(literals, _special_type(several))
+        plain = (each for each in several if isinstance(each, inspect.LiteralType) or type(each) in _SCALARS)
+        texts = [each for each in several if isinstance(each, inspect.Metadata | inspect.StrType)]
+        return next(iter(texts), next(plain, inspect.AnyType()))
 
     def _tagged(self, value: Mapping[str, Any], tables: list[inspect.StructType], key: KeyPath) -> inspect.Type:
         field = tables[0].tag_field or ""
@@ -257,8 +274,3 @@ class _Reading:
             return known[value[field]]
         self._add(f"it is one of {', '.join(map(str, known))}", (*key, field))
         return inspect.AnyType()
-
-
-def _special_type(types: Iterable[inspect.Type]) -> inspect.Type:
-    """Return the type of a secret or a path, if there is one."""
-    return next((each for each in types if isinstance(each, inspect.Metadata)), inspect.AnyType())

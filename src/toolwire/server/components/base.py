@@ -28,7 +28,9 @@ class Cache(Struct, frozen=True):
     """A cache hint: how long, and by whom, an answer may be kept (2026-07-28 server/utilities/caching)."""
 
     ttl_ms: int = 0
+    """How many milliseconds an answer may be kept."""
     scope: Literal["public", "private"] = "private"
+    """Whether everybody may keep it, or its caller alone."""
 
     def __post_init__(self) -> None:
         if type(self.ttl_ms) is not int or self.ttl_ms < 0:

@@ -24,9 +24,13 @@ class Slots(Struct, frozen=True):
     """
 
     running: int
+    """How many calls run at once."""
     queue: int = 100
+    """How many further calls wait."""
     wait: float = 30.0
+    """How many seconds a call waits at most."""
     per: Literal["caller", "everyone"] = "everyone"
+    """Whether each caller has these slots, or all callers share them."""
 
     def __post_init__(self) -> None:
         if self.running < 1 or self.queue < 0 or self.wait <= 0:

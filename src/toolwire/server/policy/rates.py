@@ -25,7 +25,9 @@ class Rate(Struct, frozen=True):
     """A number of calls in a time: `Rate("60/minute")`, or `Rate("5/second;1000/hour", per="everyone")`."""
 
     calls: str
+    """How many calls in which time."""
     per: Literal["caller", "everyone"] = "caller"
+    """Whether each caller is counted, or all callers together."""
     shared: bool = False
     """Counted by all processes together, in the server's stores, instead of by each for itself."""
 
