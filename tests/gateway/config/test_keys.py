@@ -82,6 +82,7 @@ def parameters(described: Any) -> set[str]:
     return set(fields or inspect.signature(described).parameters)
 
 
+@pytest.mark.covers("GW-9.1")
 @pytest.mark.parametrize(
     ("table", "described", "without", "further"), DESCRIBED, ids=[row[0].__name__ for row in DESCRIBED]
 )

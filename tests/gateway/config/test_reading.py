@@ -80,6 +80,7 @@ nam = "x"
 """
 
 
+@pytest.mark.covers("GW-9.2")
 @pytest.mark.parametrize("form", ["toml", "json"])
 def test_all_mistakes_are_told_with_line_and_key_and_without_values(form: str, tmp_path: Path) -> None:
     file = tmp_path / f"gateway.{form}"

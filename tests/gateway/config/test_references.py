@@ -30,6 +30,7 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert references.text("a ${KEY} ${env:KEY} ${EMPTY:-b} $KEY $${KEY}", "x") == "a s3cret s3cret b $KEY ${KEY}"
 
 
+@pytest.mark.covers("GW-9.2")
 @pytest.mark.parametrize(
     ("reference", "text"),
     [
