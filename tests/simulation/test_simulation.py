@@ -38,17 +38,17 @@ def report(seed: int, **environment: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", [3, 10])
-def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
-    one, other = report(seed, PYTHONHASHSEED="1"), report(seed, PYTHONHASHSEED="2")
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    one, other = report(3, PYTHONHASHSEED="1"), report(3, PYTHONHASHSEED="2")
     assert one == other
     assert one["steps"] > 1000
 
 
 def test_seeds_keep_the_rules() -> None:
-    done = simulate("--seeds", "8", "--first", "1001", "--jobs", "2", "--keep-going")
+    """`make simulate` runs as many as it has time for."""
+    done = simulate("--seeds", "4", "--first", "1001", "--jobs", "2", "--keep-going")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 seeds" in done.stdout
+    assert "4 seeds" in done.stdout
 
 
 def test_a_mistake_is_noticed() -> None:
