@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+from toolwire.stores import StoreFailed
+
+T = TypeVar("T")
 
 BINARY = os.environ.get("TOOLWIRE_REDIS") or shutil.which("redis-server")
 
@@ -164,6 +171,29 @@ def sentinel_of(primary: RedisServer, name: str, *settings: str) -> Iterator[int
         finally:
             process.kill()
             process.wait()
+
+
+async def until_answered(ask: Callable[[], Awaitable[T]], though: str = "") -> T:
+    """Ask a store until it answers, though it fails for some reasons before.
+
+    A busy machine may take longer for one answer than a store waits for it.
+    """
+    while True:
+        try:
+            return await ask()
+        except StoreFailed as error:
+            assert though in str(error), error
+            await asyncio.sleep(0.02)
+
+
+async def until_refused(ask: Callable[[], Awaitable[object]], says: str) -> StoreFailed:
+    """Ask a store until it fails for this reason: a busy machine may be too slow to hear the reason in time."""
+    while True:
+        with pytest.raises(StoreFailed) as raised:
+            await ask()
+        if re.search(says, str(raised.value)):
+            return raised.value
+        assert "did not answer within" in str(raised.value), raised.value
 
 
 def ask(port: int, *words: str) -> bytes:

@@ -115,7 +115,9 @@ async def test_a_redis_that_takes_no_changes_or_no_listeners_is_not_ready(
     with running() as redis:
         stores = RedisStores(redis.url, timeout=0.3)
         async with served(stores) as app:
-            assert await probe(app) == 200
+            # A busy machine may take longer for an answer than the store waits for it.
+            while await probe(app) != 200:
+                await asyncio.sleep(0.01)
             redis.command(*begin)
             redis.command("CLIENT", "KILL", "TYPE", "normal")
             while await probe(app) != 503:

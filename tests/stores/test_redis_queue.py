@@ -15,8 +15,6 @@ from toolwire.stores import Held, LeaseLost, Queue, Ready, StoreFailed, StoreFul
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
 
-QUICK = 0.3
-
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 
 
@@ -28,7 +26,7 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def stores(redis: RedisServer) -> AsyncIterator[RedisStores]:
-    stores = RedisStores(redis.url, timeout=QUICK)
+    stores = RedisStores(redis.url, timeout=60.0)
     yield stores
     stores.close()
 
@@ -141,7 +139,8 @@ async def test_the_heartbeat_of_a_process_costs_the_same_whatever_the_number_of_
     assert await commands() == alone
 
 
-async def test_a_lease_is_kept_over_an_absence_of_redis(redis: RedisServer, stores: RedisStores) -> None:
+async def test_a_lease_is_kept_over_an_absence_of_redis(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url, timeout=0.3)
     lost: list[str] = []
     stop = stores.queue.keep("p", 0.05, lambda: lost.append("p"))
     while await renewals(stores.queue, "p") < 2:
@@ -156,6 +155,7 @@ async def test_a_lease_is_kept_over_an_absence_of_redis(redis: RedisServer, stor
         await asyncio.sleep(0.001)
     assert lost == []
     stop()
+    stores.close()
 
 
 async def test_a_lease_is_kept_when_the_thread_of_the_store_fails(

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.redis_server import RedisServer, free_port, running
+from tests.redis_server import RedisServer, free_port, running, until_answered, until_refused
 from tests.stores.contract import Heard
 
 from toolwire.protocol.errors import ServerError
@@ -37,31 +37,32 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def stores(redis: RedisServer) -> AsyncIterator[RedisStores]:
+    """Stores that wait as long as a busy machine takes."""
+    stores = RedisStores(redis.url, timeout=60.0)
+    yield stores
+    stores.close()
+
+
+@pytest.fixture
+async def quick(redis: RedisServer) -> AsyncIterator[RedisStores]:
+    """Stores that soon give up."""
     stores = RedisStores(redis.url, timeout=QUICK)
     yield stores
     stores.close()
 
 
-async def again(stores: RedisStores) -> None:
-    """Ask until it is answered."""
-    while True:
-        try:
-            return await stores.check()
-        except StoreFailed:
-            await asyncio.sleep(0.02)
-
-
 # --- it is not there, or goes away ---
 
 
-async def test_a_redis_that_is_not_there_yet(redis: RedisServer, stores: RedisStores) -> None:
+async def test_a_redis_that_is_not_there_yet(redis: RedisServer, quick: RedisStores) -> None:
     redis.kill()
     for _ in range(3):
-        with pytest.raises(StoreFailed, match="not reached, so see whether it runs and its address is right"):
-            await stores.kv.put("a", b"1")
+        await until_refused(
+            lambda: quick.kv.put("a", b"1"), "not reached, so see whether it runs and its address is right"
+        )
     redis.start()
-    await again(stores)
-    assert await stores.kv.put("a", b"1")
+    await until_answered(quick.check)
+    assert await until_answered(lambda: quick.kv.put("a", b"1"))
 
 
 async def test_a_short_absence_is_waited_for(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -79,19 +80,19 @@ async def test_a_short_absence_is_waited_for(redis: RedisServer, caplog: pytest.
 
 
 async def test_a_redis_that_is_killed_and_started_again_under_load(
-    redis: RedisServer, stores: RedisStores, caplog: pytest.LogCaptureFixture
+    redis: RedisServer, quick: RedisStores, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
-    stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
-    await stores.bus.publish("t", b"before")
+    quick.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
+    await until_answered(lambda: quick.bus.publish("t", b"before"))
     outcomes: list[object] = []
     done = asyncio.Event()
 
     async def load(number: int) -> None:
         while not done.is_set():
             try:
-                await stores.kv.put(f"{number}", b"x" * 1000)
-                outcomes.append(await stores.kv.get(f"{number}"))
+                await quick.kv.put(f"{number}", b"x" * 1000)
+                outcomes.append(await quick.kv.get(f"{number}"))
             except StoreFailed as error:
                 outcomes.append(error)
                 await asyncio.sleep(0.01)
@@ -103,15 +104,17 @@ async def test_a_redis_that_is_killed_and_started_again_under_load(
         while not any(isinstance(each, StoreFailed) for each in outcomes[failures:]):
             await asyncio.sleep(0.01)
         redis.start()
-        await again(stores)
+        await until_answered(quick.check)
     done.set()
-    await asyncio.wait_for(asyncio.gather(*loads), 10)
+    await asyncio.gather(*loads)
     assert {type(each) for each in outcomes} <= {bytes, StoreFailed, type(None)}
     # What was missed nobody knows, but that something may have been.
-    await heard.until(2)
-    assert (heard[0], heard[1]) == (b"before", b"lost")
+    while b"lost" not in heard:
+        await heard.until(len(heard) + 1)
+    # It was published twice if the first answer did not come in time.
+    assert list(dict.fromkeys(heard)) == [b"before", b"lost"]
     while heard[-1] != b"after":
-        await stores.bus.publish("t", b"after")
+        await until_answered(lambda: quick.bus.publish("t", b"after"))
         await asyncio.sleep(0.02)
     assert "can be used again" in caplog.text
 
@@ -138,40 +141,42 @@ async def test_a_connection_that_is_cut_while_it_waits_misses_nothing(redis: Red
 
 
 async def test_who_is_told_that_messages_were_missed_can_look_at_everything_again(
-    redis: RedisServer, stores: RedisStores
+    redis: RedisServer, quick: RedisStores
 ) -> None:
     looks: list[asyncio.Task[bool]] = []
     told = asyncio.Event()
 
     def lost() -> None:
-        looks.append(asyncio.get_running_loop().create_task(stores.kv.put("looked", b"1")))
+        look = until_answered(lambda: quick.kv.put("looked", b"1"), though="did not answer within")
+        looks.append(asyncio.get_running_loop().create_task(look))
         told.set()
 
-    stores.bus.subscribe("t", lambda data: None, on_lost=lost)
-    await stores.bus.publish("t", b"before")
+    quick.bus.subscribe("t", lambda data: None, on_lost=lost)
+    await until_answered(lambda: quick.bus.publish("t", b"before"))
     redis.kill()
     # Away for long enough that nothing waits for it any more.
     for _ in range(3):
         with pytest.raises(StoreFailed):
-            await stores.kv.get("a")
+            await quick.kv.get("a")
+    assert not told.is_set()
     redis.start()
     await told.wait()
     assert await looks[0]
 
 
-async def test_a_redis_that_does_not_answer(redis: RedisServer, stores: RedisStores) -> None:
-    await stores.check()
+async def test_a_redis_that_does_not_answer(redis: RedisServer, quick: RedisStores) -> None:
+    await until_answered(quick.check)
     redis.pause()
     try:
         for _ in range(2):
             with pytest.raises(StoreFailed, match=r"did not answer within 0\.3 seconds"):
-                await stores.kv.get("a")
+                await quick.kv.get("a")
         with pytest.raises(StoreFailed, match=r"did not answer within 0\.3 seconds"):
-            await stores.kv.put("a", b"1")
+            await quick.kv.put("a", b"1")
     finally:
         redis.resume()
-    await again(stores)
-    assert await stores.kv.put("a", b"1")
+    await until_answered(quick.check)
+    assert await until_answered(lambda: quick.kv.put("a", b"1"))
 
 
 async def test_scripts_that_redis_has_forgotten_are_taught_again(redis: RedisServer, stores: RedisStores) -> None:
@@ -210,10 +215,9 @@ async def test_a_wrong_password(place: str, caplog: pytest.LogCaptureFixture) ->
     with running("--requirepass", "right") as redis:
         stores = RedisStores(place.format(secret=SECRET, path=redis.socket), timeout=QUICK)
         caplog.set_level(logging.DEBUG)
-        with pytest.raises(StoreFailed, match="does not accept the user name and password") as raised:
-            await stores.check()
+        refused = await until_refused(stores.check, "does not accept the user name and password")
         stores.close()
-        assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r} {stores!r} {caplog.text}"
+        assert SECRET not in f"{refused!r} {refused.__cause__!r} {stores!r} {caplog.text}"
         right = RedisStores(place.format(secret="right", path=redis.socket))
         await right.check()
         right.close()
@@ -226,15 +230,13 @@ async def test_a_wrong_password(place: str, caplog: pytest.LogCaptureFixture) ->
 async def test_a_user_who_may_not(redis: RedisServer) -> None:
     redis.command("ACL", "SETUSER", "small", "on", f">{SECRET}", "~*", "+@all", "-script", "-evalsha")
     stores = RedisStores(f"unix://small:{SECRET}@{redis.socket}", timeout=QUICK)
-    with pytest.raises(StoreFailed, match="may not do what the store needs") as raised:
-        await stores.check()
-    assert SECRET not in str(raised.value)
+    assert SECRET not in str(await until_refused(stores.check, "may not do what the store needs"))
     stores.close()
 
 
 async def test_a_user_who_may_not_listen_is_told_so_once(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     redis.command("ACL", "SETUSER", "deaf", "on", f">{SECRET}", "~*", "+@all", "-xread")
-    stores = RedisStores(f"unix://deaf:{SECRET}@{redis.socket}", timeout=QUICK)
+    stores = RedisStores(f"unix://deaf:{SECRET}@{redis.socket}", timeout=60.0)
     heard = Heard()
     stores.bus.subscribe("t", heard)
     await stores.bus.publish("t", b"1")
@@ -246,13 +248,12 @@ async def test_a_user_who_may_not_listen_is_told_so_once(redis: RedisServer, cap
     assert SECRET not in caplog.text
 
 
-async def test_a_replica_takes_no_changes(redis: RedisServer, stores: RedisStores) -> None:
+async def test_a_replica_takes_no_changes(redis: RedisServer, quick: RedisStores) -> None:
     redis.command("REPLICAOF", "127.0.0.1", "1")
-    with pytest.raises(StoreFailed, match="give the address of the primary"):
-        await stores.kv.put("a", b"1")
+    await until_refused(lambda: quick.kv.put("a", b"1"), "give the address of the primary")
     redis.command("REPLICAOF", "NO", "ONE")
-    await again(stores)
-    assert await stores.kv.put("a", b"1")
+    await until_answered(quick.check)
+    assert await until_answered(lambda: quick.kv.put("a", b"1"))
 
 
 async def test_what_answers_is_not_redis() -> None:
@@ -282,9 +283,7 @@ async def test_what_never_answers() -> None:
 
 async def test_nothing_listens_there() -> None:
     stores = RedisStores(f"redis://user:{SECRET}@127.0.0.1:{free_port()}/3", timeout=QUICK)
-    with pytest.raises(StoreFailed, match="not reached") as raised:
-        await stores.check()
-    assert SECRET not in str(raised.value)
+    assert SECRET not in str(await until_refused(stores.check, "not reached"))
     stores.close()
 
 
@@ -292,16 +291,17 @@ async def test_nothing_listens_there() -> None:
 
 
 @pytest.mark.parametrize("key", ["kv-names", "kv:a", "kv-sizes", "log-streams", "log:a", "bus:a", "bus-topic:a"])
-async def test_keys_of_another_kind(redis: RedisServer, stores: RedisStores, key: str) -> None:
+async def test_keys_of_another_kind(redis: RedisServer, quick: RedisStores, key: str) -> None:
     redis.command("SADD", "{toolwire}:" + key, "of another program")
-    bus: Any = stores.bus
-    stores.bus.subscribe("a", lambda data: None)
+    bus: Any = quick.bus
+    quick.bus.subscribe("a", lambda data: None)
     failures: list[BaseException] = []
-    while not failures:  # The bell of the bus may be heard before the topics are looked at.
+    # The bell of the bus may be heard before the topics are looked at, and a busy machine may not answer in time.
+    while not failures:
         outcomes = await asyncio.gather(
-            stores.kv.put("a", b"1"), stores.log.append("a", b"1"), bus.hear(), return_exceptions=True
+            quick.kv.put("a", b"1"), quick.log.append("a", b"1"), bus.hear(), return_exceptions=True
         )
-        failures = [each for each in outcomes if isinstance(each, BaseException)]
+        failures = [each for each in outcomes if isinstance(each, BaseException) and "not answer" not in str(each)]
     (failed,) = failures
     assert isinstance(failed, StoreFailed)
     assert "another program uses the prefix 'toolwire' there: choose another one" in str(failed)
