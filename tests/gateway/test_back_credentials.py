@@ -317,6 +317,33 @@ async def test_tokens_of_callers_are_exchanged(scene: Scene, back: str) -> None:
     assert len(scene.login.grants) == 2
 
 
+@pytest.mark.parametrize("lists", [True, False])
+@pytest.mark.parametrize("back", ERAS)
+async def test_two_tokens_of_one_user_are_two_credentials(scene: Scene, back: str, lists: bool) -> None:
+    """A token may allow less than another one of the same user. So what is made of them is never mixed up."""
+
+    def token(request: Request) -> Reply:
+        document = scene.login.issue("")
+        scene.login.users[document["access_token"]] = f"with {request.form['subject_token']}"
+        return Reply(document=document)
+
+    scene.login.routes["/token"] = token
+    kind = TokenExchange(token_endpoint=f"{scene.login.url}/token", client_id="us", client_secret="our-secret")
+    options = {"list_credentials": scene.lister()} if lists else {}
+    async with scene.gateway(kind, back, **options), AsyncExitStack() as stack:
+        clients, expected = [], []
+        for _ in range(2):
+            scene.tokens["alice"] = scene.entrance.token_of("alice")
+            clients.append(await stack.enter_async_context(scene.client("alice", MODERN)))
+            expected.append(f"with {scene.tokens['alice']}")
+        found = await asyncio.gather(*(each.call_tool("whoami") for _ in range(10) for each in clients))
+        assert [text(each) for each in found] == expected * 10
+        # So are their tasks.
+        handle = await clients[0].call_tool_as_task("later")
+        assert text(await handle.wait()) == f"{expected[0]}, later"
+    assert len(scene.login.grants) == 2
+
+
 async def test_a_token_is_handed_on_where_that_is_configured(scene: Scene) -> None:
     both = scene.entrance.token_of("alice")
     scene.tokens["alice"] = both

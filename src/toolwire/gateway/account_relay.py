@@ -81,6 +81,9 @@ class AccountRelay(Relay):
         owner, target = await self.credentials.place_for(call)
         return partial(self.connections.take_up, owner=owner, target=target)
 
+    def _is_same_account(self, made: str, owner: str) -> bool:
+        return self.credentials.account(made) == self.credentials.account(owner)
+
     async def _not_connected(self, call: Call, error: NotConnected) -> ToolwireError:
         return await self.credentials.connect_error(call, error)
 

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Hashable, Iterator
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import json
 
@@ -51,6 +51,10 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 MAX_OWNERS: Final = 1024
 MAX_GROUPS: Final = 256
 
+#: A text for an account and its token or secret, and the place of the server for it. They always go together: the text
+#: names the connections of the place.
+Place: TypeAlias = tuple[str, Target]
+
 #: Requests for a list, before which it is made sure that the account is still there, and that its lists are fresh.
 _LISTS: Final = frozenset(("tools/list", "prompts/list", "resources/list", "resources/templates/list", "skills/list"))
 #: Requests that are about no component.
@@ -77,7 +81,7 @@ class OwnerLists:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.credential: str = ""
-        """The text for the account and its secret: connections that have the same text have the same account."""
+        """The text for the account, with the token or secret that was used last."""
         self.group: ListGroup | None = None
         self.used = 0.0
         self.read_at = -inf
@@ -178,8 +182,8 @@ class AccountServer(RemoteServer):
             if known is not None:
                 self._forget(known)  # The account was revoked.
             return
-        if known is not None and known.credential != place[0]:
-            self._forget(known)
+        if known is not None and self._credentials.account(known.credential) != self._credentials.account(place[0]):
+            self._forget(known)  # Another secret may be another account.
             known = None
         if known is None:
             self._make_room()
@@ -187,7 +191,7 @@ class AccountServer(RemoteServer):
             known.used = asyncio.get_running_loop().time()
         known.credential = place[0]
         if not known.is_fresh() and asyncio.get_running_loop().time() >= known.next_reading:
-            await asyncio.wait({self._begin_reading_for(known, place[1])}, timeout=self._list_timeout)
+            await asyncio.wait({self._begin_reading_for(known, place)}, timeout=self._list_timeout)
 
     def _make_room(self) -> None:
         while len(self._owners) >= MAX_OWNERS:
@@ -203,14 +207,14 @@ class AccountServer(RemoteServer):
 
     # --- lists ---
 
-    def _begin_reading_for(self, known: OwnerLists, place: Target) -> asyncio.Task[None]:
+    def _begin_reading_for(self, known: OwnerLists, place: Place) -> asyncio.Task[None]:
         if known.reading is None or known.reading.done():
             known.reading = asyncio.get_running_loop().create_task(self._read_for(known, place))
         return known.reading
 
-    async def _read_for(self, known: OwnerLists, place: Target) -> None:
+    async def _read_for(self, known: OwnerLists, place: Place) -> None:
         try:
-            connection = await self.back_connections.signed(known.credential, place)
+            connection = await self.back_connections.signed(*place)
             await self._hear_for(known, connection, place)
             known.read_at = asyncio.get_running_loop().time()
             before = None if known.group is None else known.group.lists
@@ -349,9 +353,9 @@ class AccountServer(RemoteServer):
 
     # --- changes ---
 
-    async def _hear_for(self, known: OwnerLists, connection: ClientConnection, place: Target) -> None:
+    async def _hear_for(self, known: OwnerLists, connection: ClientConnection, place: Place) -> None:
         """Have the server tell of changes for one account, before its lists are read."""
-        connector = self.back_connections.connector_of(known.credential)
+        connector = self.back_connections.connector_of(place[0])
         wanted = self._filter(connection)
         if known.hearing is not None and not known.hearing.done():
             return
@@ -366,7 +370,7 @@ class AccountServer(RemoteServer):
         known.is_told = self._announces_everything(connection)
         known.hearing = asyncio.get_running_loop().create_task(self._follow_for(known, subscription, place))
 
-    async def _follow_for(self, known: OwnerLists, subscription: Subscription, place: Target) -> None:
+    async def _follow_for(self, known: OwnerLists, subscription: Subscription, place: Place) -> None:
         try:
             async for _ in subscription:
                 known.read_at = -inf
@@ -381,7 +385,7 @@ class AccountServer(RemoteServer):
     def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
         if method != UPDATED:
             for known in self._owners.values():
-                if known.credential == credential:
+                if self._credentials.account(known.credential) == self._credentials.account(str(credential)):
                     known.read_at = -inf
 
     async def suspect(self) -> None:

@@ -435,7 +435,8 @@ class BackConnections:
 
 
 def _signed(owner: str) -> Conversation:
-    return Conversation(owner, (SIGNED, owner), b"")
+    # One account may come with several tokens or secrets, and has one share of the connections.
+    return Conversation(owner, (SIGNED, owner.partition(":")[0]), b"")
 
 
 def conversation_of(credential: Hashable, client: Hashable, capabilities: Mapping[str, Any]) -> Conversation:

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from toolwire.auth.errors import NotConnected
 from toolwire.auth.flow.urls import same_origin
-from toolwire.auth.vault.kinds import Kind, NoCredential, Provider
+from toolwire.auth.vault.kinds import WITH_SUBJECT_TOKEN, Kind, NoCredential, Provider
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.http_target import HttpTarget
@@ -129,6 +129,10 @@ class BackCredentials(ABC):
         except (NotConnected, Unauthorized):
             return None
 
+    def account(self, text: str) -> str:
+        """Return the part of a text of `place_for` that is the same for all credentials of one account."""
+        return text
+
     @abstractmethod
     def _place(self, credential: Credential, asker: Asker) -> tuple[str, Target]: ...
 
@@ -145,16 +149,24 @@ class SignedRequests(BackCredentials):
         self._place_of_server = place
         self._places: WeakValueDictionary[str, HttpTarget] = WeakValueDictionary()
         self._signers: WeakKeyDictionary[HttpTarget, OwnerAuth] = WeakKeyDictionary()
+        self._is_made_of_token = isinstance(vault.kind(name), WITH_SUBJECT_TOKEN)
+
+    def account(self, text: str) -> str:
+        return text.partition(":")[0]
 
     def _place(self, credential: Credential, asker: Asker) -> tuple[str, Target]:
-        place = self._places.get(credential.owner)
+        # Two tokens of one user may allow different things, and so do the credentials that are made of them.
+        text = credential.owner
+        if self._is_made_of_token:
+            text = f"{text}:{fingerprint(asker.subject_token or '')}"
+        place = self._places.get(text)
         if place is None:
             server = self._place_of_server
             auth = OwnerAuth(self._vault, self._name, server.url, asker)
-            place = self._places[credential.owner] = server.signed_by(auth)
+            place = self._places[text] = server.signed_by(auth)
             self._signers[place] = auth
         self._signers[place].use(asker, credential)
-        return credential.owner, place
+        return text, place
 
 
 class SecretVariables(BackCredentials):

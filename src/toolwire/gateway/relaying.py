@@ -293,8 +293,9 @@ class Relay:
         conversation = conversation_of(owner, _client_of(call), capabilities)
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
-            if made.credential != owner:
+            if not self._is_same_account(cast("str", made.credential), owner):
                 raise Unreachable("the task belongs to another account")
+            made = made._replace(credential=owner)
             return await self.connections.of(made, msgspec.json.decode(made.capabilities), target=target)
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
@@ -669,6 +670,9 @@ class Relay:
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
+
+    def _is_same_account(self, made: str, owner: str) -> bool:
+        return made == owner
 
     async def _not_connected(self, call: Call, error: NotConnected) -> ToolwireError:
         """Return the error for a call, because an account has to be connected before."""
