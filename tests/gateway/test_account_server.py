@@ -14,8 +14,10 @@ from tests.gateway.test_back_credentials import ERAS, Scene, text
 from toolwire import Client, Context, Gateway, Policy, Server
 from toolwire.auth import Principal
 from toolwire.auth.vault.records import Owner
+from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.replay_state import principal_key
 from toolwire.stores import Stores
 
 
@@ -120,6 +122,38 @@ async def test_changes_of_the_lists_reach_the_caller(scene: Private, back: str) 
                     async for _ in changes:
                         if "later" not in await names(alice):
                             break
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_a_caller_hears_of_the_own_resources_and_no_others(scene: Private, front: str, back: str) -> None:
+    async def update(user: str, number: int) -> None:
+        """Have the server tell one account. All accounts have a resource of this name."""
+        token = next(token for token, who in scene.login.users.items() if who == user and token in scene.login.valid)
+        owner = principal_key(await scene.login.verify(token))
+        params = FrozenParams({"_meta": {"number": number}})
+        scene.server.kernel.hub.tell(Change("updated", "inbox://mine", params=params, owner=owner))
+
+    async def heard(subscription: Any) -> int:
+        async with asyncio.timeout(60):
+            change = await anext(subscription)
+        return int(change.params["_meta"]["number"])
+
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        async with (
+            scene.client("alice", front) as alice,
+            scene.client("bob", front) as bob,
+            alice.listen(resources=["inbox://mine"]) as of_alice,
+            bob.listen(resources=["inbox://mine"]) as of_bob,
+        ):
+            alices, bobs = aiter(of_alice), aiter(of_bob)
+            await update("alice", 1)
+            assert await heard(alices) == 1
+            await update("bob", 2)
+            assert await heard(bobs) == 2, "the first one was not for bob"
+            await update("alice", 3)
+            assert await heard(alices) == 3, "the second one was not for alice"
 
 
 async def test_an_account_that_was_revoked_lists_nothing(scene: Private) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Hashable, Iterator
+from collections.abc import Awaitable, Hashable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, Final, TypeAlias
 
@@ -31,17 +31,18 @@ from toolwire.gateway.remote_server import (
     FRESH_SECONDS,
     GATEWAYS_KEY,
     LEAST_SECONDS,
+    LIST_SECONDS,
     READINGS_A_SECOND,
     SUBSCRIBE_SECONDS,
     RemoteLists,
     RemoteServer,
 )
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import UPDATED
+from toolwire.protocol.changes import UPDATED, Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.rounds import digest
-from toolwire.server.call import Call
+from toolwire.server.call import CURRENT, Call
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
 
@@ -80,8 +81,10 @@ class OwnerLists:
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.credential: str = ""
-        """The text for the account, with the token or secret that was used last."""
+        self.place: Place | None = None
+        """The account with the token or secret that was used last."""
+        self.watched: set[str] = set()
+        """The resources that clients of the owner subscribed to, as the server knows them."""
         self.group: ListGroup | None = None
         self.used = 0.0
         self.read_at = -inf
@@ -129,7 +132,7 @@ class AccountServer(RemoteServer):
             await asyncio.sleep(IDLE_SECONDS / 4)
             now = asyncio.get_running_loop().time()
             for known in list(self._owners.values()):
-                if known.used < now - IDLE_SECONDS:
+                if known.used < now - IDLE_SECONDS and not self._still_watched(known):
                     self._forget(known)
 
     async def end(self) -> None:
@@ -149,8 +152,44 @@ class AccountServer(RemoteServer):
         super().retire()
         self.retired = {**shown}
 
-    def _watch(self, uris: Any) -> asyncio.Future[None] | None:
-        return None
+    # --- subscriptions ---
+
+    def _watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
+        """Have the server tell the account of a caller of the resources that the caller subscribes to."""
+        call = CURRENT.get(None)
+        owner = None if call is None else self._credentials.asker(call).owner
+        known = None if owner is None else self._owners.get(owner.id)
+        if known is None or known.group is None:
+            return None
+        catalog = known.group.catalog
+        new = {self.uris.inner(uri) for uri in uris if catalog.resource(uri) or catalog.template(uri)}
+        if new <= known.watched:
+            return None
+        known.watched = self._still_watched(known) | new
+        return asyncio.get_running_loop().create_task(self._resubscribe(known))
+
+    def _still_watched(self, known: OwnerLists) -> set[str]:
+        """Return the resources of an account that clients of this process are subscribed to."""
+        if not known.watched:
+            return set()
+        watched = {uri for hub in self._watched for uri in hub.watched()}
+        return {uri for uri in known.watched if self.uris.public(uri) in watched}
+
+    async def _resubscribe(self, known: OwnerLists) -> None:
+        """Listen for what the clients of an account want now. The new subscription is there before the old one ends."""
+        before = known.hearing
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                assert known.place is not None
+                connection = await self.back_connections.signed(*known.place)
+                known.hearing = None
+                await self._hear_for(known, connection, known.place)
+        except (ToolwireError, TimeoutError) as error:
+            log.debug("%s does not tell an account of changes: %s", self.name, error)
+        if known.hearing is None:
+            known.hearing = before
+        elif before is not None:
+            before.cancel()
 
     # --- callers ---
 
@@ -182,16 +221,20 @@ class AccountServer(RemoteServer):
             if known is not None:
                 self._forget(known)  # The account was revoked.
             return
-        if known is not None and self._credentials.account(known.credential) != self._credentials.account(place[0]):
+        if known is not None and not self._is_of_account(known, place[0]):
             self._forget(known)  # Another secret may be another account.
             known = None
         if known is None:
             self._make_room()
             known = self._owners[owner] = OwnerLists(owner)
             known.used = asyncio.get_running_loop().time()
-        known.credential = place[0]
+        known.place = place
         if not known.is_fresh() and asyncio.get_running_loop().time() >= known.next_reading:
             await asyncio.wait({self._begin_reading_for(known, place)}, timeout=self._list_timeout)
+
+    def _is_of_account(self, known: OwnerLists, text: str) -> bool:
+        account = self._credentials.account
+        return known.place is None or account(known.place[0]) == account(text)
 
     def _make_room(self) -> None:
         while len(self._owners) >= MAX_OWNERS:
@@ -356,12 +399,12 @@ class AccountServer(RemoteServer):
     async def _hear_for(self, known: OwnerLists, connection: ClientConnection, place: Place) -> None:
         """Have the server tell of changes for one account, before its lists are read."""
         connector = self.back_connections.connector_of(place[0])
-        wanted = self._filter(connection)
+        wanted = self._filter(connection, sorted(known.watched))
         if known.hearing is not None and not known.hearing.done():
             return
         if connector is None or wanted is None:
             return
-        subscription = Subscription(connector, wanted, SUBSCRIBE_SECONDS, heals=False)
+        subscription = Subscription(connector, wanted, SUBSCRIBE_SECONDS)
         try:
             await subscription.__aenter__()
         except ToolwireError as error:
@@ -372,20 +415,30 @@ class AccountServer(RemoteServer):
 
     async def _follow_for(self, known: OwnerLists, subscription: Subscription, place: Place) -> None:
         try:
-            async for _ in subscription:
+            async for change in subscription:
+                if change.kind == "resource" and change.uri is not None:
+                    self._tell_updated(known, self.uris.public(change.uri), change.params)
+                    continue
                 known.read_at = -inf
                 await asyncio.wait({self._begin_reading_for(known, place)})
                 await asyncio.sleep(1 / READINGS_A_SECOND)
         except ToolwireError as error:
             log.debug("%s no longer tells an account of changes: %s", self.name, error)
         finally:
-            known.is_told = False
+            if known.hearing is asyncio.current_task():
+                known.is_told = False
             await subscription.close()
+
+    def _tell_updated(self, known: OwnerLists, uri: str, params: Mapping[str, Any] | None) -> None:
+        """Tell the clients of one account that its resource has new contents. Others may have one of the same name."""
+        change = Change("updated", uri, params=None if params is None else FrozenParams(params), owner=known.owner)
+        for hub in self._watched:
+            hub.tell(change)
 
     def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
         if method != UPDATED:
             for known in self._owners.values():
-                if self._credentials.account(known.credential) == self._credentials.account(str(credential)):
+                if self._is_of_account(known, str(credential)):
                     known.read_at = -inf
 
     async def suspect(self) -> None:

@@ -425,7 +425,7 @@ class RemoteServer(Server):
             while not connection.ended:
                 self._wanted.clear()
                 waiting = len(self._subscribers)
-                wanted = self._filter(connection)
+                wanted = self._filter(connection, self._watched_uris())
                 if hearing is None or wanted != heard:
                     following = await self._subscribe(wanted)
                     # The new subscription is there before the old one ends.
@@ -515,10 +515,10 @@ class RemoteServer(Server):
             await self.refresh()
         return True
 
-    def _filter(self, connection: ClientConnection) -> t.SubscriptionFilter | None:
+    def _filter(self, connection: ClientConnection, watched: list[str]) -> t.SubscriptionFilter | None:
         """Return what to listen for: changes of the lists, and the resources that clients subscribed to."""
         declared = connection.agreement.capabilities
-        uris = self._watched_uris() if t.has_capability(declared, "resources.subscribe") else []
+        uris = watched if t.has_capability(declared, "resources.subscribe") else []
         flags = [t.has_capability(declared, f"{kind}.listChanged") for kind in ("tools", "prompts", "resources")]
         if not uris and not any(flags):
             return None

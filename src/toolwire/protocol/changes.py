@@ -35,6 +35,8 @@ class Change(Struct, frozen=True):
     """The extension whose notification legacy clients get unasked; empty for one that only listen streams get."""
     needs_client: bool = False
     """Whether legacy clients get it only if they declare that extension."""
+    owner: str = ""
+    """The only principal whose resource was updated; empty where the resource is the same for all of them."""
 
 
 def covers(subscribed: Set[str], uri: str) -> bool:

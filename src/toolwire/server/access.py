@@ -18,10 +18,12 @@ from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Way
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
+from toolwire.server.replay_state import principal_key
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 
@@ -208,19 +210,22 @@ class Access:
         if found is not None and not self.permits(request.principal, found):
             raise InsufficientScope(self.scopes(found), request.id)
 
-    def hears(self, request: Incoming, outlet: Outlet, uri: str) -> bool:
-        """Return whether the caller of a request may hear of changes at an address."""
-        return not self.active or _is_local(request, outlet) or self.may_hear(request.principal, uri)
+    def hears(self, request: Incoming, outlet: Outlet, change: Change) -> bool:
+        """Return whether the caller of a request may hear of an update."""
+        return _is_local(request, outlet) or self.may_hear(request.principal, change)
 
-    def session_hears(self, session: Session, uri: str) -> bool:
-        """Return whether the client of a connection may hear of changes at an address."""
+    def session_hears(self, session: Session, change: Change) -> bool:
+        """Return whether the client of a connection may hear of an update."""
         is_local = session.principal is None and session.channel.is_local
-        return not self.active or is_local or self.may_hear(session.principal, uri)
+        return is_local or self.may_hear(session.principal, change)
 
-    def may_hear(self, principal: Principal | None, uri: str) -> bool:
-        """Return whether a principal may hear of changes at an address. It may if there is no resource."""
+    def may_hear(self, principal: Principal | None, change: Change) -> bool:
+        """Return whether a principal may hear of an update. It may if there is no resource."""
+        if change.owner and change.owner != principal_key(principal):
+            return False
         if not self.active:
             return True
+        uri = change.uri
         found = self.readable(uri, self.view_of(principal))
         if found is None:
             return self.readable(uri, None) is None

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
+from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.protocol.sealing import Sealer
@@ -131,9 +132,9 @@ class Endpoint:
     def principal_key(self, principal: Principal | None) -> str:
         return principal_key(principal)
 
-    def hearing(self, principal: Principal | None) -> Callable[[str], bool]:
+    def hearing(self, principal: Principal | None) -> Callable[[Change], bool]:
         access = self._server.kernel.access
-        return lambda uri: access.may_hear(principal, uri)
+        return lambda change: access.may_hear(principal, change)
 
     def has_backs(self, backs: Iterable[str]) -> bool:
         present = self._server.kernel.hub.backs

@@ -333,7 +333,7 @@ class Kernel:
             callback(notice.params)
 
     def opened(self, session: Session) -> None:
-        client = LegacyClient(session, lambda uri: self.access.session_hears(session, uri))
+        client = LegacyClient(session, lambda change: self.access.session_hears(session, change))
         self.hub.clients[session] = session.state = client
         if self.limits.ping:
             # Imported here because most servers send no pings.

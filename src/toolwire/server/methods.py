@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import logs
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -197,7 +198,9 @@ class Methods:
 
     async def _subscribe(self, call: Call) -> Any:
         client = _client_of(call)
-        if self._access.active and not self._access.hears(call.request, call.outlet, call.params.uri):
+        if self._access.active and not self._access.hears(
+            call.request, call.outlet, Change("updated", call.params.uri)
+        ):
             return t.Result()  # The same answer as for an address without a resource.
         if len(client.uris) >= self._parts.limits.uris and call.params.uri not in client.uris:
             raise ProtocolError(
@@ -288,7 +291,7 @@ class Methods:
             self._parts.offer.capabilities(MODERN),
             self._catalog.all_extensions(),
             more=more,
-            hears=lambda uri: self._access.hears(request, outlet, uri),
+            hears=lambda change: self._access.hears(request, outlet, change),
             elsewhere=[found.component for found in self._catalog.unknown_servers(self._sees(call))],
         )
 

@@ -54,8 +54,8 @@ _FILTERS: Final = {
 class LegacyClient:
     """The state of one legacy connection: its log level, and what it subscribed to."""
 
-    def __init__(self, session: Session, hears: Callable[[str], bool] | None = None) -> None:
-        """`hears` says whether the client may know of changes at an address; without it, the client may know of all."""
+    def __init__(self, session: Session, hears: Callable[[Change], bool] | None = None) -> None:
+        """`hears` says whether the client may know of an update; without it, the client may know of all."""
         self.session = session
         self._hears = hears
         self.level: t.LoggingLevel = "info"
@@ -72,7 +72,7 @@ class LegacyClient:
             return  # 1.3.1.4: before `initialized` a server keeps to pings and log messages.
         declared = declared_extensions(lifecycle.capabilities)
         notification = legacy_notification(change, self.uris, lifecycle.promised, declared)
-        if notification is None or (change.kind == "updated" and not self._may_hear(change.uri)):
+        if notification is None or (change.kind == "updated" and not self._may_hear(change)):
             return
         if self.session.channel.congested:
             self._hold(change, notification)
@@ -83,8 +83,8 @@ class LegacyClient:
         for change in everything(self.uris):
             self.tell(change)
 
-    def _may_hear(self, uri: str) -> bool:
-        return self._hears is None or self._hears(uri)
+    def _may_hear(self, change: Change) -> bool:
+        return self._hears is None or self._hears(change)
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
         """Send a log message of the server, if the client wants its level; drop it if the client reads slowly."""
@@ -132,8 +132,8 @@ class LegacyClient:
 class Stream:
     """One `subscriptions/listen` that is open."""
 
-    def __init__(self, call: Call, accepted: t.SubscriptionFilter, hears: Callable[[str], bool]) -> None:
-        """`hears` says whether the listener may know of changes at an address."""
+    def __init__(self, call: Call, accepted: t.SubscriptionFilter, hears: Callable[[Change], bool]) -> None:
+        """`hears` says whether the listener may know of an update."""
         self.call = call
         self.outlet: Outlet = call.outlet
         self._hears = hears
@@ -197,7 +197,7 @@ class Stream:
             wanted = self.extra.get(change.kind)
             return wanted is not None and (not isinstance(wanted, list) or change.uri in wanted)
         if change.kind == "updated":
-            return covers(self.uris, change.uri) and self._hears(change.uri)
+            return covers(self.uris, change.uri) and self._hears(change)
         return getattr(self.accepted, _FILTERS[change.kind]) is True
 
     def _send(self, change: Change) -> None:
@@ -327,7 +327,7 @@ async def listen(
     declared: Mapping[str, Any],
     extensions: Mapping[str, Extension],
     more: Mapping[str, Any],
-    hears: Callable[[str], bool],
+    hears: Callable[[Change], bool],
     elsewhere: Sequence[AnyMethod] = (),
 ) -> t.SubscriptionsListenResult:
     """Keep a stream open until either side ends it. `more` are accepted filters besides those of the protocol.
@@ -350,7 +350,7 @@ async def _listen(
     declared: Mapping[str, Any],
     extensions: Mapping[str, Extension],
     more: Mapping[str, Any],
-    hears: Callable[[str], bool],
+    hears: Callable[[Change], bool],
     elsewhere: Sequence[AnyMethod],
     stack: AsyncExitStack,
 ) -> t.SubscriptionsListenResult:

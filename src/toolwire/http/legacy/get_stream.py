@@ -386,11 +386,11 @@ class SessionStream(GetStream):
         identifier: str,
         token: SessionToken,
         resume: Resume,
-        hears: Callable[[str], bool],
+        hears: Callable[[Change], bool],
         promised: Mapping[str, Any],
         declared: frozenset[str],
     ) -> None:
-        """`hears` says whether the client may know of a resource.
+        """`hears` says whether the client may know of an update.
 
         `promised` are the capabilities that the server declares, `declared` the extensions that the client declares.
         """
@@ -463,7 +463,7 @@ class SessionStream(GetStream):
             self._keep(lambda: self.changed(change))
             return
         notification = legacy_notification(change, self.uris, self._promised, self._declared)
-        if notification is not None and (change.kind != "updated" or self._hears(change.uri)):
+        if notification is not None and (change.kind != "updated" or self._hears(change)):
             self.notify(encode_notification(*notification))
 
     def logged(self, level: t.LoggingLevel, message: bytes) -> None:

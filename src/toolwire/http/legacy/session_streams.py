@@ -23,7 +23,7 @@ from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
 from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Logged, Published
+from toolwire.protocol.changes import Change, Logged, Published
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
@@ -181,7 +181,7 @@ class SessionStreams:
         self,
         token: SessionToken,
         resume: Resume | None,
-        hears: Callable[[str], bool],
+        hears: Callable[[Change], bool],
         promised: Mapping[str, Any],
         declared: frozenset[str],
     ) -> SessionStream | None:

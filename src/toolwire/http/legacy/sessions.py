@@ -30,7 +30,7 @@ from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import JSON_TYPE, json_refusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
-from toolwire.protocol.changes import declared_extensions
+from toolwire.protocol.changes import Change, declared_extensions
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
 from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
 from toolwire.protocol.jsonrpc import (
@@ -92,7 +92,7 @@ class SessionHost(Protocol):
 
     def principal_key(self, principal: Any) -> str: ...
 
-    def hearing(self, principal: Any) -> Callable[[str], bool]:
+    def hearing(self, principal: Any) -> Callable[[Change], bool]:
         """Return a function that says whether a principal may be told of changes of a resource."""
 
     def has_backs(self, backs: Iterable[str]) -> bool:
