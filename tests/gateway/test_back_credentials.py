@@ -386,13 +386,42 @@ async def test_an_operator_connects_the_account_of_the_gateway(scene: Scene) -> 
             assert text(await client.call_tool("whoami")) == "the company"
 
 
-async def test_a_server_that_is_added_while_the_gateway_runs_has_accounts_too(scene: Scene) -> None:
+def exchange(scene: Scene) -> TokenExchange:
+    """Return a kind whose provider gives each token the name of its user."""
+
+    def token(request: Request) -> Reply:
+        document = scene.login.issue("")
+        scene.login.users[document["access_token"]] = scene.entrance.users[request.form["subject_token"]]
+        return Reply(document=document)
+
+    scene.login.routes["/token"] = token
+    return TokenExchange(token_endpoint=f"{scene.login.url}/token", client_id="us", client_secret="our-secret")
+
+
+def passthrough(scene: Scene) -> Passthrough:
+    """Return a kind for a server that takes the tokens of callers, too."""
+    token = scene.tokens["alice"]
+    scene.login.valid[token], scene.login.users[token] = "", "alice"
+    return Passthrough("all servers")
+
+
+LATE: dict[str, Callable[[Scene], Kind]] = {
+    "per user": Scene.per_user,
+    "exchange": exchange,
+    "passthrough": passthrough,
+    "static": lambda scene: StaticSecret(scene.login.token_of("alice")),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+async def test_a_server_that_is_added_while_the_gateway_runs_has_credentials_too(scene: Scene, kind: str) -> None:
     async with scene.gateway(None, MODERN) as gateway, scene.client("alice", MODERN, Browser(scene, "alice")) as client:
         assert await client.list_tools() == []
         appeared = asyncio.Event()
         gateway.watchers.append(lambda: appeared.set() if gateway.backs["c"].state == "ready" else None)
         place = gateway._backs["b"][0].back_connections.target
-        gateway.add("c", place, credentials=scene.per_user(), list_credentials=scene.lister())
+        lists = {} if kind == "static" else {"list_credentials": scene.lister()}
+        gateway.add("c", place, credentials=LATE[kind](scene), **lists)  # type: ignore[arg-type]
         await asyncio.wait_for(appeared.wait(), 60)
         assert text(await client.call_tool("c_whoami")) == "alice"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -47,6 +47,10 @@ _PUBLIC: Final[HeaderList] = (
     *ANYBODY,
     (b"cache-control", b"public, max-age=300"),
 )
+
+
+#: Returns the principal of a request; raises `HttpRefusal`.
+Admit: TypeAlias = Callable[[Scope, dict[str, str]], Coroutine[Any, Any, Principal]]
 
 
 class Gate:
@@ -165,6 +169,13 @@ class Gate:
     def allows(self, principal: Principal) -> bool:
         """Return whether `allow=` of the server allows a principal."""
         return self._server.allows(principal)
+
+    def admit_by(self, make: Callable[[Gate, ResourceServer], Admit]) -> None:
+        """Have another function admit callers from now on, in place of `admit`, which it may call.
+
+        `make` gets the gate and its server. A gate without such a function pays nothing for it.
+        """
+        self.admit = make(self, self._server)  # type: ignore[assignment, method-assign]
 
     def add_pages(self, make: Callable[[Gate, ResourceServer, ResourcePages | None, str, str], ResourcePages]) -> None:
         """Serve further pages before all others, where the address for browsers is known.
@@ -288,11 +299,10 @@ def make_gate(
     kv: KV,
     effective: Callable[[frozenset[str]], frozenset[str]],
     share: float = 0.25,
-    make: Callable[..., Gate] = Gate,
 ) -> Gate | None:
     """Make the gate for `auth=`; return None if everybody is let in.
 
-    `has_secret`: whether the next process can open values that are sealed now. `make` is the class of the gate.
+    `has_secret`: whether the next process can open values that are sealed now.
     """
     server = as_resource_server(auth)
     if server is None:
@@ -301,7 +311,7 @@ def make_gate(
         log.warning("there is no secret=: after a restart of the server, every user has to sign in again")
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
     verifying = Shares(VERIFYING, share, _VERIFIED)
-    return make(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
+    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
 
 
 async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:

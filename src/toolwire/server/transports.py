@@ -67,7 +67,7 @@ class Serving:
         self.remark: str = ""
         """What `/readyz` says besides "ok"."""
         self._gates: WeakSet[Gate] = WeakSet()
-        """The gates of applications that were made before the server had a vault."""
+        """The gates whose users cannot connect accounts yet."""
 
     @property
     def active(self) -> bool:
@@ -185,13 +185,8 @@ class Serving:
     def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
         if auth is None:
             return None
-        from toolwire.auth.authentication import Gate, make_gate
+        from toolwire.auth.authentication import make_gate
 
-        make: Callable[..., Any] = Gate
-        if self._vault is not None:
-            from toolwire.auth.vault.gate import VaultGate
-
-            make = partial(VaultGate, vault=self._vault)
         gate = make_gate(
             auth,
             name=self.name,
@@ -202,10 +197,11 @@ class Serving:
             kv=self.stores.kv,
             effective=self.kernel.access.effective,
             share=self.limits.share,
-            make=make,
         )
-        if gate is not None and self._vault is None:
+        if gate is not None:
             self._gates.add(gate)
+            if self._vault is not None:
+                self._open_accounts(self._vault)
         return gate
 
     def use_auth(self, auth: Any) -> None:
@@ -224,7 +220,7 @@ class Serving:
             app.use_limits(_http_limits(self.limits))
 
     def _open_accounts(self, vault: Vault) -> None:
-        """Let users connect accounts on the applications that were made before the server got credentials."""
+        """Let the users of all gates connect accounts, also those of applications that were made before."""
         from toolwire.auth.vault.gate import open_accounts
 
         for gate in tuple(self._gates):

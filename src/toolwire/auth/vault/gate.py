@@ -1,9 +1,8 @@
-"""The gate of a server with a vault: it keeps the token of a caller for exchanges, and has the pages for accounts."""
+"""What a gate needs for a vault: the tokens of callers for exchanges, and the pages for accounts."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from toolwire.auth.authentication import Gate
 from toolwire.auth.bearer import MalformedCredentials, credentials
@@ -21,28 +20,27 @@ from toolwire.auth.verify.verifier import each_of
 from toolwire.http1.asgi_types import Scope
 
 
-class VaultGate(Gate):
-    """A gate that leaves the token of a caller where the vault finds it."""
+class TokenKeeper:
+    """Leaves the token of a caller where the vault finds it, while a credential is made of it."""
 
-    def __init__(self, server: ResourceServer, *, vault: Vault, **options: Any) -> None:
-        super().__init__(server, **options)
+    def __init__(self, vault: Vault, gate: Gate, server: ResourceServer) -> None:
         self._vault = vault
-        verifiers = list(each_of(server.verifier))
-        self._keys = [each for each in verifiers if isinstance(each, ApiKeys)]
+        self._admit = gate.admit
+        self._key_headers = gate.key_headers
+        self._keys = [each for each in each_of(server.verifier) if isinstance(each, ApiKeys)]
         inner = getattr(server.verifier, "subject_token", None)
         self._inner = inner
         """Returns the token inside a token of an `OAuthProxy`; None where tokens are those of the provider."""
-        open_accounts(self, vault)
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
         token = self._bearer_token(headers) if self._vault.needs_subject_tokens else None
-        principal = await super().admit(scope, headers)
+        principal = await self._admit(scope, headers)
         subject_token = None if token is None else await self._subject_token(token)
         return principal if subject_token is None else with_token(principal, subject_token)
 
     def _bearer_token(self, headers: dict[str, str]) -> str | None:
         try:
-            sent = credentials(headers, self.key_headers)
+            sent = credentials(headers, self._key_headers)
         except MalformedCredentials:
             return None
         return sent.token if sent is not None and sent.header == "authorization" else None
@@ -56,9 +54,10 @@ class VaultGate(Gate):
 
 
 def open_accounts(gate: Gate, vault: Vault) -> None:
-    """Let the users of a gate connect accounts. A gate that was made before the vault keeps no tokens for exchanges."""
+    """Let the users of a gate connect accounts, and keep their tokens while a credential is made of them."""
     if gate.nobody is not None:
         vault.nobodies.add(Owner.of(gate.nobody).id)
+    gate.admit_by(lambda gate, server: TokenKeeper(vault, gate, server).admit)
     gate.add_pages(partial(connect_pages, vault))
 
 
