@@ -34,6 +34,9 @@ class CallerPlaces(Protocol):
     async def place_for(self, call: Call) -> tuple[str, Target]:
         """Return a text that is another one for each owner of connections, and the place of the server for it."""
 
+    def account(self, text: str) -> str:
+        """Return the part of such a text that is the same for all credentials of one account."""
+
     async def connect_error(self, call: Call, missing: NotConnected) -> ToolwireError:
         """Return the error for a caller who has to connect an account first."""
 
@@ -49,6 +52,9 @@ class PrincipalProcesses:
 
     async def place_for(self, call: Call) -> tuple[str, Target]:
         return principal_key(call.principal) or NOBODY, self._command
+
+    def account(self, text: str) -> str:
+        return text
 
     async def connect_error(self, call: Call, missing: NotConnected) -> ToolwireError:
         return missing  # Nothing here needs an account.
