@@ -59,6 +59,30 @@ async def test_a_call_ends_at_the_server_where_it_began(front: str, back: str) -
         assert announced(wire) == 1
 
 
+@cells
+async def test_clients_hear_of_updates_at_the_new_server(front: str, back: str) -> None:
+    def server(name: str) -> Server:
+        made = one(name, "who")
+
+        @made.resource("note://today")
+        def today() -> str:
+            return name
+
+        return made
+
+    new = server("new")
+    gateway = Gateway("front").add("b", server("old"), revision=back)
+    async with (
+        testing.connect(gateway, revision=front) as (client, _),
+        client.listen(resources=["note://today"]) as changes,
+    ):
+        await gateway.replace("b", new, revision=back)
+        # Another server has the resource now, and updates between the two are lost.
+        assert await told(changes) == "resource"
+        new.notify_updated("note://today")
+        assert await told(changes) == "resource"
+
+
 async def test_the_old_server_is_offered_until_the_new_one_is_there() -> None:
     target = Away(one("new", "who"))
     gateway = Gateway("front", strict=True).add("b", one("old", "who"))

@@ -243,6 +243,8 @@ class RemoteServer(Server):
         self.is_circular: bool = False
         """Whether its lists lead back to the servers that mount this one."""
         self._is_held_back = False
+        self._may_have_missed_updates = False
+        """Whether clients that are subscribed to resources heard another server of this name until now."""
         self.retired: dict[str, Mapping[str, Component]] | None = None
         """The tools and prompts that a server had before it was taken away; None for one that is offered."""
         self.leaving: asyncio.Task[None] | None = None
@@ -372,6 +374,7 @@ class RemoteServer(Server):
     def offer(self) -> None:
         """Offer what was held back."""
         self._is_held_back = False
+        self._may_have_missed_updates = True
         if self.state != "ready":
             self._note([self.name], ())
         self._begin_publishing()
@@ -436,6 +439,10 @@ class RemoteServer(Server):
                     hearing = None if following is None else asyncio.ensure_future(self._hear(following))
                 self._followed = set() if heard is None else set(heard.resource_subscriptions or ())
                 self._release_subscribers(waiting)
+                if self._may_have_missed_updates and self._followed:
+                    self._may_have_missed_updates = False
+                    for uri in self._followed:
+                        self.notify_updated(self.uris.public(uri))
                 if is_first:
                     await self.refresh()
                     is_first = False
@@ -718,6 +725,9 @@ class RemoteServer(Server):
             self.last_change = time.time()
         for family in changed:
             self.catalog.changed(family, for_sure=False)
+        if "resources" in changed:
+            # Clients may be subscribed already, such as those of a server in whose place this one is now.
+            self._wanted.set()
         self._tell_published()
 
     def _fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
