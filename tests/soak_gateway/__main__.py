@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import logging
 import random
 import re
 import shutil
@@ -31,8 +31,9 @@ from pathlib import Path
 from statistics import median
 
 from tests.fleet.replicas import ROOT
+from tests.soak_gateway.configuration import Configuration
 from tests.soak_gateway.ledger import Ledger
-from tests.soak_gateway.processes import Back, Figures, GatewayProcess, backs_in, some_fault
+from tests.soak_gateway.processes import Back, Figures, GatewayProcess, backs_in, extra_back, send, some_fault
 from tests.soak_gateway.traffic import Traffic
 
 #: How much more of each the gateway may have at the end than after the first rounds: a part, and a number on top.
@@ -59,32 +60,34 @@ class Soak:
         # A short run has shorter rounds, so that it has enough of them.
         self._round_seconds = 60.0 if minutes >= 10 else 30.0
         self._chance = random.Random(5)
-        self._file = folder / "gateway.json"
+        file = folder / "gateway.json"
         self._notes = (folder / "notes").open("a+")
         self._faults = 0
+        self._changes = 0
         self._figures: list[Figures] = []
         self.ledger = Ledger()
         self.backs = backs_in(folder)
-        self.gateway = GatewayProcess(folder, self._file)
-        self.traffic = Traffic(self.gateway.url, self.gateway.port, self.ledger, self.backs, rate)
+        self.gateway = GatewayProcess(folder, file)
+        self._extra = extra_back(folder)
+        self._configuration = Configuration(file, self.backs, self._extra, self.gateway.url)
+        self.traffic = Traffic(self.gateway.url, self.gateway.port, self.ledger, list(self.backs), rate)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        self._write_file()
+        self._configuration.write()
+        everyone = [*self.backs, self._extra]
         try:
-            await asyncio.gather(*(back.start() for back in self.backs))
+            await self._configuration.keep_secrets()
+            await asyncio.gather(*(back.start() for back in everyone))
             await self.gateway.start()
             await self.traffic.open()
             yield
         finally:
             await self.traffic.close()
             await self.gateway.kill()
-            for back in self.backs:
+            send(self.gateway.children(), signal.SIGKILL)
+            for back in everyone:
                 await back.end()
-
-    def _write_file(self) -> None:
-        servers = {back.name: back.entry() for back in self.backs}
-        self._file.write_text(json.dumps({"mcpServers": servers, "gateway": {"name": "soak"}}, indent=1))
 
     # --- rounds ---
 
@@ -101,7 +104,8 @@ class Soak:
         self.traffic.begin()
         reading = asyncio.create_task(self._read_notes())
         # All are well again when the round has as long to go as they have to recover.
-        await asyncio.gather(*(self._shake(back, self._round_seconds * 0.4) for back in self.backs if back.shaky))
+        shaken = (self._shake(back, self._round_seconds * 0.4) for back in self.backs if back.shaky)
+        await asyncio.gather(*shaken, self._change_the_file())
         await asyncio.sleep(started + self._round_seconds - 4.0 - time.monotonic())
         await self.traffic.pause()
         reading.cancel()
@@ -123,6 +127,23 @@ class Soak:
             trouble.ended = time.monotonic()
             self._faults += 1
 
+    async def _change_the_file(self) -> None:
+        """Change the file while calls run, and see that the change is in force, or that nothing happens."""
+        await asyncio.sleep(self._chance.uniform(1.0, self._round_seconds * 0.2))
+        long_calls = self.traffic.begin_long_calls()
+        await asyncio.sleep(0.5)
+        change = next(self._configuration.changes)()
+        trouble = self.ledger.begin_trouble(self._extra.name)
+        if change.removed is not None:
+            self.traffic.backs.remove(change.removed)
+        self._configuration.write(change.text)
+        self._changes += 1
+        if change.added is not None:
+            self.traffic.backs.append(change.added)
+        await self.traffic.until_applied()
+        trouble.ended = time.monotonic()
+        await asyncio.gather(*long_calls)
+
     async def _read_notes(self) -> None:
         while True:
             await asyncio.sleep(2.0)
@@ -141,7 +162,8 @@ class Soak:
         half, most, longest = (1000 * each for each in self.ledger.round_of_seconds())
         print(
             f"{minute:5.1f} min  {self.ledger.calls} calls, {rate:.0f}/s, {half:.0f}/{most:.0f}/{longest:.0f} ms · "
-            f"{self.ledger.errors} errors, {self.ledger.left} left, {self._faults} faults · "
+            f"{self.ledger.errors} errors, {self.ledger.left} left, {self._faults} faults, "
+            f"{self._changes} changes · "
             f"{figures.kilobytes / 1024:.1f} MB, {figures.objects} objects, {figures.tasks} tasks, "
             f"{figures.descriptors} descriptors, {figures.threads} threads, {figures.children} children · "
             f"{self.ledger.problems.total()} problems",
@@ -191,7 +213,9 @@ async def main(minutes: float, rate: float) -> int:
     assert work is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, work.cancel)
-    soak = Soak(ROOT / ".soak-gateway", minutes, rate)
+    folder = ROOT / ".soak-gateway"
+    soak = Soak(folder, minutes, rate)
+    logging.basicConfig(filename=folder / "clients.log", format="%(asctime)s %(name)s: %(message)s")
     await soak.run()
     growth = soak.judge_growth()
     ledger = soak.ledger

@@ -22,7 +22,7 @@ NAME = os.environ["SOAK_BACK"]
 STEPS = 3
 
 # All requests come from one address, that of the gateway. What is over goes soon, so that a short run sees it go.
-server = Server(NAME, limits=Limits(share=1.0, session_idle=60.0, task_ttl=10.0, task_poll=0.2))
+server = Server(NAME, limits=Limits(share=1.0, session_idle=60.0, task_ttl=60.0, task_poll=0.2))
 notes = os.open(FOLDER / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
@@ -39,12 +39,12 @@ async def echo(number: int, token: str) -> str:
 
 
 @server.tool
-async def steps(number: int, token: str, ctx: Context) -> str:
+async def steps(number: int, token: str, ctx: Context, pause: float = 0.05) -> str:
     """Report progress, so that the answer is a stream."""
     note("begin", number)
     for step in range(1, STEPS + 1):
         await ctx.progress(step, total=STEPS)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pause)
     note("end", number)
     return token
 
@@ -77,6 +77,14 @@ async def hold(number: int, ctx: Context) -> str:
     finally:
         note("cancelled", number)
     return "never"
+
+
+@server.tool
+async def account(number: int) -> str:
+    """Return the secret of the user whose account this process has."""
+    note("begin", number)
+    note("end", number)
+    return os.environ.get("SOAK_ACCOUNT", "nobody")
 
 
 @server.tool

@@ -7,12 +7,13 @@ repeats the token of its call, so that an answer for another caller is seen.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: Seconds in which a call to a server that is well has its result, on a busy machine too.
+#: Seconds in which a call to a server that is well has its result.
 BOUND = 10.0
 #: Seconds after which a server that is well again must be reached again.
 RECOVERY = 15.0
@@ -20,6 +21,11 @@ RECOVERY = 15.0
 CANCEL_SECONDS = 10.0
 #: How many problems of one kind are printed.
 MOST_EXAMPLES = 5
+
+
+def stretched(seconds: float) -> float:
+    """Return a time for this machine: longer if more processes want to run than it has processors."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @dataclass
@@ -33,6 +39,8 @@ class Call:
     """What is called: the name of the tool."""
     client: str
     began: float
+    strict: bool = False
+    """Whether nothing excuses a failure: the file changed while the call was in flight."""
     left: bool = False
     """Whether the client gave up or went away on purpose, so that there is no answer."""
 
@@ -92,7 +100,8 @@ class Ledger:
 
     def may_fail(self, back: str, began: float, ended: float) -> bool:
         """Return whether a call may fail that lasted from `began` to `ended`."""
-        return any(each.began <= ended and began <= each.ended + RECOVERY for each in self._troubles[back])
+        recovery = stretched(RECOVERY)
+        return any(each.began <= ended and began <= each.ended + recovery for each in self._troubles[back])
 
     # --- calls ---
 
@@ -112,17 +121,19 @@ class Ledger:
         seconds = ended - call.began
         self.seconds.append(seconds)
         self.slowest = max(self.slowest, seconds)
-        if seconds > BOUND:
+        if seconds > stretched(BOUND):
             self.problem("slow", f"{call.name} took {seconds:.1f} s")
 
     def error(self, call: Call, text: str) -> None:
         self.errors += 1
         now = time.monotonic()
-        if not self.may_fail(call.back, call.began, now):
+        if call.strict:
+            self.problem("cut off", f"{call.name} after {now - call.began:.1f} s: {text}")
+        elif not self.may_fail(call.back, call.began, now):
             self.problem("failed", f"{call.name} after {now - call.began:.1f} s: {text}")
         elif call.kind == "work" and "no such task" in text:
             pass  # The server that ran the task was killed.
-        elif repr(call.back) not in text and f"{call.back}_{call.kind}" not in text:
+        elif repr(call.back) not in text and "Unknown tool" not in text:
             self.problem("unclear error", f"{call.name}: {text}")
 
     def broken(self, call: Call, text: str) -> None:
@@ -164,7 +175,7 @@ class Ledger:
         for number, cancelled in list(self._cancelling.items()):
             if self.may_fail(cancelled.call.back, cancelled.call.began, now):
                 del self._cancelling[number]
-            elif now > cancelled.at + CANCEL_SECONDS:
+            elif now > cancelled.at + stretched(CANCEL_SECONDS):
                 del self._cancelling[number]
                 self.problem("not cancelled", f"{cancelled.call.name} still runs {now - cancelled.at:.0f} s later")
 

@@ -113,8 +113,15 @@ class Back:
 
     def __init__(self, name: str, *, revision: str | None = None, shaky: bool = False) -> None:
         self.name = name
+        self.prefix = name
+        self.renamed: dict[str, str] = {}
+        """The tools that have another name at the gateway."""
         self.revision = revision
         self.shaky = shaky
+
+    def tool(self, name: str) -> str:
+        """Return the name of a tool or prompt at the gateway."""
+        return f"{self.prefix}_{self.renamed.get(name, name)}"
 
     async def start(self) -> None:
         """Start it, if it is a process of its own."""
@@ -204,6 +211,18 @@ def send(pids: list[int], number: signal.Signals) -> None:
             pass
 
 
+class AccountBack(StdioBack):
+    """A server over stdio with a process for each user, which has the secret of this user in its environment."""
+
+    def entry(self) -> dict[str, Any]:
+        return {
+            **super().entry(),
+            "credentials": {"kind": "user_secret"},
+            "list_credentials": {"kind": "static_secret", "secret": "nobody"},
+            "credential_variable": "SOAK_ACCOUNT",
+        }
+
+
 def backs_in(folder: Path) -> list[Back]:
     """Return the servers behind the gateway: some are always well, and some are not."""
     legacy = "2025-11-25"
@@ -212,10 +231,16 @@ def backs_in(folder: Path) -> list[Back]:
         HttpBack("legacy", folder, revision=legacy),
         StdioBack("child", folder),
         StdioBack("oldchild", folder, revision=legacy),
+        AccountBack("account", folder),
         HttpBack("shaky", folder, shaky=True),
         HttpBack("oldshaky", folder, revision=legacy, shaky=True),
         StdioBack("shakychild", folder, shaky=True),
     ]
+
+
+def extra_back(folder: Path) -> Back:
+    """Return the server that comes and goes in the file; its process is always there."""
+    return HttpBack("extra", folder)
 
 
 def some_fault(back: Back, chance: random.Random) -> str:

@@ -20,6 +20,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(judged, "time", clock)
+    monkeypatch.setattr(judged, "stretched", lambda seconds: seconds)
     return clock
 
 
@@ -66,6 +67,15 @@ def test_a_call_may_fail_while_its_server_is_in_trouble(clock: Clock, at: float,
     clock.now += at
     ledger.error(begun(ledger), "The server 'back' behind this one failed")
     assert dict(ledger.problems) == ({} if may_fail else {"failed": 1})
+
+
+def test_nothing_excuses_a_call_that_a_change_of_the_file_cut_off(clock: Clock) -> None:
+    ledger = Ledger()
+    ledger.begin_trouble("back")
+    call = begun(ledger)
+    call.strict = True
+    ledger.error(call, "The server 'back' behind this one failed")
+    assert ledger.problems == {"cut off": 1}
 
 
 def test_an_error_names_the_server(clock: Clock) -> None:

@@ -13,33 +13,47 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.http_process import Connection, connected, post
-from tests.soak_gateway.ledger import Call, Ledger
-from tests.soak_gateway.processes import Back, HttpBack, StdioBack
+from tests.soak_gateway.ledger import Call, Ledger, stretched
+from tests.soak_gateway.processes import AccountBack, Back, HttpBack, StdioBack
 from tests.wireclient import MODERN, Message, modern_meta
 
 from toolwire import Client, ToolResult
 from toolwire.protocol.errors import ToolwireError, TransportError
 
 LEGACY = "2025-11-25"
+#: Users with a client of each era. Each has a secret of its own for the server with accounts.
+USERS = ("ada", "ben")
+#: The keys with which users and programs are let in.
+KEYS = {name: f"{name}-has-a-key-of-32-characters-here" for name in (*USERS, "raw", "listener")}
+SECRETS = {name: f"the secret of {name}" for name in USERS}
 #: Seconds after which a client gives up: longer than the gateway waits for any server.
 PATIENCE = 90.0
-#: Seconds in which a listener is told of a change, on a busy machine too.
+#: Seconds in which a listener is told of a change.
 TOLD_SECONDS = 20.0
+#: Seconds in which a change of the file is in force.
+APPLY_SECONDS = 20.0
 #: How many times `steps` of back.py reports its progress.
 STEPS = 3
 _QUESTION = re.compile(r"The (first|second) half of (\d+)\?")
-_POST = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+_POST = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "Authorization": f"Bearer {KEYS['raw']}",
+}
 
 
 class Caller:
     """A client of ours with the calls that it has under way, which makes calls of every kind."""
 
-    def __init__(self, name: str, url: str, revision: str, ledger: Ledger, chance: random.Random) -> None:
-        self.name = name
+    def __init__(self, user: str, url: str, revision: str, ledger: Ledger, chance: random.Random) -> None:
+        self.name = f"{user} on {revision}"
+        self.user = user
         self._ledger = ledger
         self._chance = chance
         self._asking: dict[int, Call] = {}
-        self.client = Client(url, revision=revision, timeout=PATIENCE, cache=False, elicit=self._answer)
+        self.client = Client(
+            url, revision=revision, auth=KEYS[user], timeout=PATIENCE, cache=False, elicit=self._answer
+        )
 
     async def _answer(self, message: str, params: Any) -> dict[str, Any]:
         return {"value": answer_to(message, self._asking, self._ledger, self.name)}
@@ -68,15 +82,16 @@ class Caller:
         call = self._begin(back, "echo")
         async with self._judged(call):
             given = {"number": call.number, "token": call.token}
-            self._enter(call, await self.client.call_tool(f"{back.name}_echo", given))
+            self._enter(call, await self.client.call_tool(back.tool("echo"), given))
 
-    async def steps(self, back: Back) -> None:
+    async def steps(self, back: Back, pause: float = 0.05, *, strict: bool = False) -> None:
         call = self._begin(back, "steps")
+        call.strict = strict
         heard: list[float] = []
         async with self._judged(call):
-            given = {"number": call.number, "token": call.token}
+            given = {"number": call.number, "token": call.token, "pause": pause}
             found = await self.client.call_tool(
-                f"{back.name}_steps", given, on_progress=lambda params: heard.append(params.progress)
+                back.tool("steps"), given, on_progress=lambda params: heard.append(params.progress)
             )
             if self._enter(call, found) and heard != list(range(1, STEPS + 1)):
                 self._ledger.problem("progress", f"{call.name} heard {heard}")
@@ -85,7 +100,7 @@ class Caller:
         call = self._begin(back, "ask")
         self._asking[call.number] = call
         async with self._judged(call):
-            found = await self.client.call_tool(f"{back.name}_ask", {"number": call.number})
+            found = await self.client.call_tool(back.tool("ask"), {"number": call.number})
             self._enter(call, found)
         del self._asking[call.number]
 
@@ -94,7 +109,7 @@ class Caller:
         call = self._begin(back, "work")
         async with self._judged(call):
             given = {"number": call.number, "token": call.token, "seconds": self._chance.uniform(0.0, 1.0)}
-            handle = await self.client.call_tool_as_task(f"{back.name}_work", given, ttl=10.0)
+            handle = await self.client.call_tool_as_task(back.tool("work"), given, ttl=60.0)
             self._enter(call, await handle.wait())
 
     async def cancel(self, back: Back) -> None:
@@ -102,9 +117,7 @@ class Caller:
         runs = asyncio.Event()
         async with self._judged(call):
             made = asyncio.ensure_future(
-                self.client.call_tool(
-                    f"{back.name}_hold", {"number": call.number}, on_progress=lambda params: runs.set()
-                )
+                self.client.call_tool(back.tool("hold"), {"number": call.number}, on_progress=lambda params: runs.set())
             )
             running = asyncio.ensure_future(runs.wait())
             try:
@@ -118,6 +131,12 @@ class Caller:
                 running.cancel()
                 await asyncio.wait({made, running})
 
+    async def account(self, back: Back) -> None:
+        """Call with the account of the user."""
+        call = self._ledger.begin(SECRETS[self.user], back.name, "account", self.name)
+        async with self._judged(call):
+            self._enter(call, await self.client.call_tool(back.tool("account"), {"number": call.number}))
+
     async def lists(self, backs: list[Back]) -> None:
         """Read all lists: the components of every server that is well are in them."""
         began = time.monotonic()
@@ -129,7 +148,7 @@ class Caller:
             self._ledger.problem("lists", f"{self.name}: {error!r}")
             return
         for back in backs:
-            is_there = f"{back.name}_echo" in tools and f"{back.name}_greeting" in prompts
+            is_there = back.tool("echo") in tools and back.tool("greeting") in prompts
             if not is_there and not self._ledger.may_fail(back.name, began, time.monotonic()):
                 self._ledger.problem("lists", f"{back.name} is missing in the lists of {self.name}")
 
@@ -137,7 +156,7 @@ class Caller:
         call = self._begin(back, "read")
         try:
             found = await self.client.read_resource(f"{back.name}://{call.token}")
-            prompt = await self.client.get_prompt(f"{back.name}_greeting", {"token": call.token})
+            prompt = await self.client.get_prompt(back.tool("greeting"), {"token": call.token})
         except ToolwireError as error:
             if not self._ledger.may_fail(back.name, call.began, time.monotonic()):
                 self._ledger.problem("failed", f"{call.name}: {error!r}")
@@ -210,13 +229,13 @@ class RawCaller:
         with _breaks(self._ledger, call):
             async with connected(self._port) as connection:
                 given = {"number": call.number, "token": call.token}
-                connection.send(self._modern("tools/call", {"name": f"{back.name}_echo", "arguments": given}))
+                connection.send(self._modern("tools/call", {"name": back.tool("echo"), "arguments": given}))
                 self._enter(call, await self._answered(connection))
 
     async def ask(self, back: Back) -> None:
         call = self._begin(back, "ask", "modern")
         asking = {call.number: call}
-        params: Message = {"name": f"{back.name}_ask", "arguments": {"number": call.number}}
+        params: Message = {"name": back.tool("ask"), "arguments": {"number": call.number}}
         more: Message = {}
         with _breaks(self._ledger, call):
             async with connected(self._port) as connection:
@@ -238,7 +257,7 @@ class RawCaller:
         call = self._begin(back, "steps", "modern")
         self._ledger.leave(call)
         async with connected(self._port) as connection:
-            params = {"name": f"{back.name}_steps", "arguments": {"number": call.number, "token": call.token}}
+            params = {"name": back.tool("steps"), "arguments": {"number": call.number, "token": call.token}}
             connection.send(self._modern("tools/call", params, progressToken=call.number))
             if self._chance.random() < 0.7:
                 await connection.head()
@@ -248,13 +267,13 @@ class RawCaller:
         call = self._begin(back, "ask", "modern")
         self._ledger.leave(call)
         async with connected(self._port) as connection:
-            params = {"name": f"{back.name}_ask", "arguments": {"number": call.number}}
+            params = {"name": back.tool("ask"), "arguments": {"number": call.number}}
             connection.send(self._modern("tools/call", params, {"elicitation": {"form": {}}}))
             await connection.head()
 
     async def leave_an_upload(self, back: Back) -> None:
         async with connected(self._port) as connection:
-            params = {"name": f"{back.name}_echo", "arguments": {"number": 0, "token": "never whole"}}
+            params = {"name": back.tool("echo"), "arguments": {"number": 0, "token": "never whole"}}
             connection.send(self._modern("tools/call", params)[:-20])
             await asyncio.sleep(0.02)
 
@@ -283,7 +302,7 @@ class RawCaller:
         with _breaks(self._ledger, asked):
             async with connected(self._port) as connection, connected(self._port) as other:
                 session = await self._open(other)
-                params: Message = {"name": f"{back.name}_ask", "arguments": {"number": asked.number}}
+                params: Message = {"name": back.tool("ask"), "arguments": {"number": asked.number}}
                 connection.send(post(json.dumps(self._message("tools/call", params)).encode(), session))
                 self._enter(asked, await self._answering(connection, other, session, asked))
                 cancelled = self._begin(back, "hold", "legacy")
@@ -291,7 +310,7 @@ class RawCaller:
             return
         with _breaks(self._ledger, cancelled):
             async with connected(self._port) as connection, connected(self._port) as other:
-                params = {"name": f"{back.name}_hold", "arguments": {"number": cancelled.number}}
+                params = {"name": back.tool("hold"), "arguments": {"number": cancelled.number}}
                 message = self._message("tools/call", {**params, "_meta": {"progressToken": cancelled.number}})
                 connection.send(post(json.dumps(message).encode(), session))
                 await self._cancelling(connection, other, session, cancelled, message["id"])
@@ -339,7 +358,7 @@ class RawCaller:
             given: Message = {"number": call.number, "token": call.token}
             if call.kind == "ask":
                 del given["token"]
-            params = {"name": f"{back.name}_{call.kind}", "arguments": given}
+            params = {"name": back.tool(call.kind), "arguments": given}
             connection.send(post(json.dumps(self._message("tools/call", params)).encode(), session))
             if self._chance.random() < 0.7:
                 await connection.head()
@@ -382,11 +401,10 @@ class Traffic:
         self._rate = rate
         self._chance = random.Random(11)
         self._callers = [
-            Caller(f"client {number} of {revision}", url, revision, ledger, self._chance)
-            for number in (1, 2)
-            for revision in (MODERN, LEGACY)
+            Caller(user, url, revision, ledger, self._chance) for user in USERS for revision in (MODERN, LEGACY)
         ]
         self._raw = RawCaller(port, ledger, self._chance)
+        self._listened = list(backs)
         self._listeners = [Listener(revision, url, ledger) for revision in (MODERN, LEGACY)]
         self._pending: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
@@ -395,7 +413,7 @@ class Traffic:
         for caller in self._callers:
             await caller.client.connect()
         for listener in self._listeners:
-            await listener.open([back.name for back in self.backs])
+            await listener.open([back.name for back in self._listened])
 
     async def close(self) -> None:
         tasks = [*self._pending, *([self._ticking] if self._ticking else [])]
@@ -442,6 +460,8 @@ class Traffic:
         # A legacy server over stdio has a process for each conversation.
         weights = [1 if back.name == "oldchild" else 4 for back in self.backs]
         [back] = self._chance.choices(self.backs, weights)
+        if isinstance(back, AccountBack):
+            return caller.account(back)
         does: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (40, lambda: caller.echo(back)),
             (10, lambda: caller.steps(back)),
@@ -457,7 +477,7 @@ class Traffic:
             (1, lambda: raw.leave_an_upload(back)),
         ]
         if isinstance(back, HttpBack):
-            does += [(4, lambda: raw.session(back)), (0.1, lambda: raw.leave_a_session(back))]
+            does += [(4, lambda: raw.session(back)), (1, lambda: raw.leave_a_session(back))]
         [chosen] = self._chance.choices([do for _, do in does], [weight for weight, _ in does])
         return chosen()
 
@@ -467,12 +487,12 @@ class Traffic:
         wanted: set[str] = set()
         for listener in self._listeners:
             listener.forget()
-        for back in self.backs:
-            if isinstance(back, StdioBack) and back.revision is not None:
-                continue  # Each conversation has a process of its own, which knows nothing of the others.
+        for back in self._listened:
+            if isinstance(back, AccountBack) or (isinstance(back, StdioBack) and back.revision is not None):
+                continue  # Each user or conversation has a process of its own, which knows nothing of the others.
             began = time.monotonic()
             try:
-                await caller.call_tool(f"{back.name}_touch", {"item": ITEM})
+                await caller.call_tool(back.tool("touch"), {"item": ITEM})
                 wanted.add(f"{back.name}://{ITEM}")
             except ToolwireError as error:
                 if not self._ledger.may_fail(back.name, began, time.monotonic()):
@@ -480,8 +500,30 @@ class Traffic:
         for listener in self._listeners:
             await listener.told(wanted)
 
+    # --- changes of the file ---
+
+    def begin_long_calls(self) -> list[asyncio.Task[None]]:
+        """Make a call at each server that is well which takes some seconds, and which nothing may cut off."""
+        well = [back for back in self.backs if not back.shaky and not isinstance(back, AccountBack)]
+        return [
+            asyncio.create_task(caller.steps(back, 1.0, strict=True)) for caller in self._callers[:2] for back in well
+        ]
+
+    async def until_applied(self) -> None:
+        """Wait until the tools in the list are those of the servers in the file."""
+        wanted = {back.tool(name) for back in self.backs for name in TOOLS if not back.shaky}
+        shaky = {back.tool(name) for back in self.backs for name in TOOLS if back.shaky}
+        found: set[str] = set()
+        try:
+            async with asyncio.timeout(stretched(APPLY_SECONDS)):
+                while (found := {tool.name for tool in await self._callers[0].client.list_tools()} - shaky) != wanted:
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            self._ledger.problem("not applied", f"missing {sorted(wanted - found)}, too many {sorted(found - wanted)}")
+
 
 ITEM = "one"
+TOOLS = ("echo", "steps", "ask", "work", "hold", "account", "touch")
 
 
 class Listener:
@@ -507,7 +549,8 @@ class Listener:
             await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _listen(self, uris: list[str], ready: asyncio.Event) -> None:
-        async with Client(self._url, revision=self._revision, timeout=PATIENCE, cache=False) as client:
+        key = KEYS["listener"]
+        async with Client(self._url, revision=self._revision, auth=key, timeout=PATIENCE, cache=False) as client:
             while True:
                 try:
                     async with client.listen(resources=uris) as subscription:
@@ -526,7 +569,7 @@ class Listener:
     async def told(self, wanted: set[str]) -> None:
         """Wait until all of these changes were heard."""
         try:
-            async with asyncio.timeout(TOLD_SECONDS):
+            async with asyncio.timeout(stretched(TOLD_SECONDS)):
                 while not wanted <= self._heard:
                     self._changed.clear()
                     await self._changed.wait()
