@@ -132,6 +132,9 @@ ENTRY: dict[str, Row] = {
     "credential_variable": Row(
         "KEY", beside={**COMMAND, "credentials": {"kind": "static_secret", "secret": "s"}, "credential_variable": "OLD"}
     ),
+    "isolation": Row("principal", lambda gateway: entry(gateway).isolation == "principal", COMMAND),
+    "max_processes": Row(3, lambda gateway: entry(gateway).max_processes == 3, {**COMMAND, "isolation": "principal"}),
+    "idle_seconds": Row(3.0, lambda gateway: entry(gateway).idle_seconds == 3, {**COMMAND, "isolation": "principal"}),
     "policy": Row({"timeout": 7}, lambda gateway: remote(gateway).policy.timeout == 7),
     "policies": Row(
         {"wait": {"timeout": 7}}, lambda gateway: remote(gateway).catalog.tools["wait"].policy.timeout == 7
