@@ -16,7 +16,7 @@ from tests.auth.connecting import PUBLIC, SECRET, Accounts, Browser, World
 from tests.auth.stand_in import Reply, Request
 from tests.auth.test_proxy import Google
 
-from toolwire import Context, Gateway, Server
+from toolwire import Client, Context, Gateway, Server
 from toolwire.auth import (
     ClientCredentials,
     NoCredential,
@@ -424,6 +424,46 @@ async def test_a_server_that_is_added_while_the_gateway_runs_has_credentials_too
         gateway.add("c", place, credentials=LATE[kind](scene), **lists)  # type: ignore[arg-type]
         await asyncio.wait_for(appeared.wait(), 60)
         assert text(await client.call_tool("c_whoami")) == "alice"
+
+
+# --- headers of callers ---
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_headers_of_callers_stay_here_unless_they_are_allowed(scene: Scene, front: str, back: str) -> None:
+    given = {
+        "x-tenant": "acme",
+        "x-secret": "of the caller",
+        "cookie": "session=1",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "tracestate": "vendor=1",
+    }
+    for names, expected in (([], set()), (["X-Tenant"], {"x-tenant"})):
+        kind = StaticSecret(scene.login.token_of("the gateway"))
+        async with scene.gateway(kind, back, forward_headers=names):
+            pool = AsgiPool(scene.app)
+            target = HttpTarget(f"{PUBLIC}/mcp", auth=await scene.token("alice"), headers=given, pool=pool)
+            async with Client(target, revision=front) as client:
+                scene.sent.clear()
+                assert text(await client.call_tool("whoami")) == "the gateway"
+            await pool.close()
+        sent = [each for each in scene.sent if "traceparent" in each]
+        assert len(sent) == 1 and {name: sent[0][name] for name in ("traceparent", "tracestate")} == {
+            name: given[name] for name in ("traceparent", "tracestate")
+        }
+        assert {name for each in scene.sent for name in each if name.startswith("x-") or name == "cookie"} == expected
+        assert {each["authorization"] for each in scene.sent} == {f"Bearer {kind.secret}"}
+
+
+def test_some_headers_are_never_forwarded() -> None:
+    gateway = Gateway("front", secret=SECRET)
+    for name in ("Authorization", "cookie", "Proxy-Authorization", "DPoP", "Mcp-Session-Id", "host", "x-api-key"):
+        with pytest.raises(ServerError, match="it is for this server alone"):
+            gateway.add("a", "https://back.example/mcp", forward_headers=[name])
+    for wrong in ("a b", "", "x:y", 7):
+        with pytest.raises(ServerError, match="names of headers"):
+            gateway.add("a", "https://back.example/mcp", forward_headers=[wrong])  # type: ignore[list-item]
 
 
 # --- commands ---

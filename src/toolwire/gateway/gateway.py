@@ -23,6 +23,7 @@ from toolwire.gateway.back_health import (
 )
 from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.gateway.sent_request import allowed_headers
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
@@ -137,6 +138,7 @@ class Gateway(Server):
         credentials: Kind | None = None,
         list_credentials: Kind | None = None,
         credential_variable: str | None = None,
+        forward_headers: Iterable[str] = (),
         breaker: Breaker | bool = True,
         health: Health | None = None,
         max_calls: int | None = None,
@@ -159,9 +161,10 @@ class Gateway(Server):
         a `Client` are for a URL. `credentials` says whose account acts at the server. With an account of each
         caller, `list_credentials` is the account of the gateway that reads the lists for all callers. Without it, each
         caller gets the lists that the server shows to the caller's own account. A command finds the secret in the
-        environment variable `credential_variable`; each account has processes of its own. `policy` holds for all calls
-        of the server, `policies` for single tools, by the names that the server gives them. Without a target, `add`
-        adds a component of this server itself, as that of every server does.
+        environment variable `credential_variable`; each account has processes of its own. `forward_headers` names the
+        headers of a client's request that go on to the server; without it, none go on but those of a trace. `policy`
+        holds for all calls of the server, `policies` for single tools, by the names that the server gives them. Without
+        a target, `add` adds a component of this server itself, as that of every server does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
         often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
@@ -187,6 +190,7 @@ class Gateway(Server):
         shown = f"{name}_" if prefix is None else prefix
         if len(shown) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
+        allowed = allowed_headers(name, forward_headers)
         for seconds in (timeout, list_timeout):
             if seconds is not None and not seconds > 0:
                 raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
@@ -228,6 +232,8 @@ class Gateway(Server):
             policies=policies,
             bounds=bounds,
         )
+        if allowed:
+            back.relay.forward(allowed)
         self.put(back, shown)
         return self
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -45,10 +45,12 @@ from toolwire.gateway.held_calls import LOST, AnsweredRound, HeldCalls, TakeUp, 
 from toolwire.gateway.sent_request import (
     HOPS_KEY,
     OF_ONE_CONNECTION,
+    TRACE_HEADERS,
     AboutTask,
     Headers,
     Sent,
     carried,
+    forwarded_headers,
     hops_of,
     meta_for,
     parameter_headers,
@@ -173,6 +175,8 @@ class Relay:
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
         self._earlier: list[Relay] = []
+        self._headers: Callable[[Call, Headers], dict[str, str] | None] = parameter_headers
+        self._forwarded: tuple[str, ...] = TRACE_HEADERS
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
         self.sending: Send = self._send
@@ -408,7 +412,7 @@ class Relay:
                 extending(call),
             ),
             self.timeout,
-            parameter_headers(call, headers) if connection.repeats_arguments else None,
+            self._headers(call, headers) if connection.repeats_arguments else None,
         )
 
     async def _once(
@@ -455,8 +459,22 @@ class Relay:
             {**members, "_meta": meta},
             relayed,
             timeout,
-            parameter_headers(call, headers) if connection.repeats_arguments else None,
+            self._headers(call, headers) if connection.repeats_arguments else self._legacy_headers(call, connection),
         )
+
+    def forward(self, names: Iterable[str]) -> None:
+        """Hand on the headers with these names that a client's request has, beside those of a trace."""
+        self._forwarded = (*TRACE_HEADERS, *names)
+        # Most servers get no such header, and their calls do not look for them.
+        self._headers = self._all_headers
+
+    def _all_headers(self, call: Call, headers: Headers) -> dict[str, str] | None:
+        found = forwarded_headers(call, self._forwarded)
+        repeated = parameter_headers(call, headers)
+        return repeated if found is None else {**found, **(repeated or {})}
+
+    def _legacy_headers(self, call: Call, connection: RelayConnection) -> dict[str, str] | None:
+        return forwarded_headers(call, self._forwarded) if connection.link.carries_headers else None
 
     def withhold(self, extensions: frozenset[str]) -> None:
         """Do not tell the server that a client declares these extensions, because clients are not offered them."""

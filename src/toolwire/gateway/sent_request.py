@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     ProtocolError,
+    ServerError,
 )
 from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
@@ -34,6 +36,36 @@ CLIENT_KEY: Final = "io.toolwire/client"
 MAX_DESCRIBED: Final = 64
 # These members of `_meta` describe one connection.
 OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
+#: The headers of a trace, which go on to every server (W3C Trace Context). The second means nothing without the first.
+TRACE_HEADERS: Final = ("traceparent", "tracestate")
+# Headers that are for this server, or for one connection, and never go on.
+_NEVER_FORWARDED: Final = frozenset(
+    (
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "dpop",
+        "expect",
+        "host",
+        "keep-alive",
+        "last-event-id",
+        "origin",
+        "proxy-authorization",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-api-key",
+    )
+)
+_NEVER_BEGINNINGS: Final = ("mcp-", "proxy-", "sec-")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 # Members of params that the gateway writes itself.
 _WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
 #: Returns the headers that repeat arguments, as the server's list has them now; None where there are none.
@@ -195,14 +227,36 @@ def _describe(
 
 
 def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
-    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent."""
+    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent.
+
+    The headers of a trace come along. All others stay here, unless the operator allows them (`allowed_headers`).
+    """
     sent: Mapping[str, str] | None = call.request.headers
     known = headers() if headers is not None else {}
     # One look at all names together, because nearly no request has such a header.
-    if not known and (not sent or PARAMETER not in " ".join(sent)):
+    if not known and (not sent or (PARAMETER not in " ".join(sent) and TRACE_HEADERS[0] not in sent)):
         return None
-    unknown = {name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER)}
+    unknown = {
+        name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER) or name in TRACE_HEADERS
+    }
     return {**unknown, **{name.lower(): value for name, value in known.items()}}
+
+
+def forwarded_headers(call: Call, names: Iterable[str]) -> dict[str, str] | None:
+    """Return the headers of a client's request that have one of these names; None where there are none."""
+    sent: Mapping[str, str] | None = call.request.headers
+    return {name: sent[name] for name in names if name in sent} or None if sent else None
+
+
+def allowed_headers(back: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of headers that an operator allows to go on to a server; raise `ServerError` for others."""
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str) or _HEADER_NAME.fullmatch(name) is None:
+            raise ServerError(f"forward_headers= of {back!r} has names of headers, not {name!r}")
+        if name.lower() in _NEVER_FORWARDED or name.lower().startswith(_NEVER_BEGINNINGS):
+            raise ServerError(f"forward_headers= of {back!r} cannot have {name!r}: it is for this server alone")
+    return tuple(dict.fromkeys(name.lower() for name in found))
 
 
 def level_of(call: Call) -> Any:

@@ -191,6 +191,7 @@ BACK_ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("credentials", {"kind": "none"}, {"kind": "user_secret"}, lambda kind: kind.is_per_user, False, True),
     ("list_credentials", {"kind": "none"}, {"kind": "static_secret", "secret": "x"}, repr, None, "StaticSecret(...)"),
     ("credential_variable", "A", "B", None, "A", "B"),
+    ("forward_headers", ["x-a"], ["x-b"], None, ["x-a"], ["x-b"]),
     ("policy", {"timeout": 1}, {"timeout": 2}, lambda policy: policy.timeout, 1, 2),
     ("policies", {"add": {"timeout": 1}}, {"book": {"timeout": 1}}, list, ["add"], ["book"]),
 ]

@@ -88,9 +88,11 @@ class BackEntry(ServerEntry, kw_only=True):
     credentials: CredentialTable | None = None
     """Whose account acts at the server."""
     list_credentials: CredentialTable | None = None
-    """The account with which lists are read, where calls have an account of the caller."""
+    """The account of the gateway that reads lists for all callers; without it, each caller's own account does."""
     credential_variable: str | None = None
     """The environment variable in which a program finds the secret of `credentials`."""
+    forward_headers: list[str] = []
+    """The HTTP headers of a client's request that go on to the server, beside those of a trace."""
     policy: PolicyTable | None = None
     """The policy for all calls of the server."""
     policies: dict[str, PolicyTable] = {}
