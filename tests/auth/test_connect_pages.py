@@ -50,6 +50,7 @@ def link_in(told: str) -> str:
     return found[0]
 
 
+@pytest.mark.covers("GW-5.5")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("front", FRONTS)
 async def test_users_connect_their_own_accounts(front: str, revision: str) -> None:
@@ -70,6 +71,7 @@ async def test_users_connect_their_own_accounts(front: str, revision: str) -> No
         assert len(scene.login.asked("/authorize")) == 2
 
 
+@pytest.mark.covers("GW-5.5")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_client_that_cannot_be_asked_gets_the_address(revision: str) -> None:
     async with world() as scene, scene.client("alice", revision) as client:
@@ -84,6 +86,7 @@ async def test_a_client_that_cannot_be_asked_gets_the_address(revision: str) -> 
         assert text(await client.call_tool("account")) == "alice"
 
 
+@pytest.mark.covers("GW-5.20")
 @pytest.mark.parametrize("front", FRONTS)
 async def test_a_link_that_is_sent_to_somebody_else_connects_nothing(front: str) -> None:
     async with world(front) as scene, scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
@@ -577,6 +580,7 @@ async def test_strangers_cannot_fill_the_store_with_sign_ins() -> None:
 # --- the token of the caller ---
 
 
+@pytest.mark.covers("GW-5.15")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("front", FRONTS)
 async def test_the_token_of_the_caller_is_exchanged_and_shown_to_nobody(front: str, revision: str) -> None:

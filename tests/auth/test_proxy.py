@@ -377,6 +377,7 @@ async def test_a_cookie_that_is_none_of_ours_is_not_kept(value: str) -> None:
         assert value not in w.cookies.values()
 
 
+@pytest.mark.covers("GW-5.20")
 async def test_consent_cannot_be_skipped() -> None:
     async with world() as w:
         client = await w.register()

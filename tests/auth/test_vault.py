@@ -105,6 +105,7 @@ def of_user(login: AuthorizationServer, **options: Any) -> UserOAuth:
 # --- every kind, in every store ---
 
 
+@pytest.mark.covers("GW-5.2")
 async def test_kinds_that_ask_nobody(kv: KV) -> None:
     vault = Replicas(
         kv,
@@ -120,6 +121,7 @@ async def test_kinds_that_ask_nobody(kv: KV) -> None:
     assert (await vault.obtain("supplied", nobody)).headers("GET", "/") == {"authorization": "Bearer key-2"}
 
 
+@pytest.mark.covers("GW-5.3")
 async def test_a_secret_of_a_user_is_that_of_nobody_else(kv: KV) -> None:
     replicas = Replicas(kv, {"notes": UserSecret()})
     vault = replicas.vault()
@@ -162,6 +164,7 @@ async def test_the_account_of_a_user_is_connected_renewed_once_and_revoked(kv: K
     assert not await second.revoke("github", Owner.of(ALICE))
 
 
+@pytest.mark.covers("GW-5.4")
 async def test_the_account_of_the_server_is_obtained_once_for_all(kv: KV, login: AuthorizationServer) -> None:
     grant = ClientCredentials("machine", "machine-secret", token_endpoint_auth_method="client_secret_post")
     kind = ServerOAuth(login.url, grant=grant, scopes=["read"])
@@ -175,6 +178,7 @@ async def test_the_account_of_the_server_is_obtained_once_for_all(kv: KV, login:
     assert (await vaults[0].obtain("api", Asker(None))).token != found[0].token
 
 
+@pytest.mark.covers("GW-5.11")
 async def test_a_token_is_exchanged_once_for_each_subject_token_and_scopes(kv: KV, login: AuthorizationServer) -> None:
     kind = TokenExchange(
         login.url,
@@ -218,6 +222,7 @@ async def test_tokens_of_other_issuers_are_shown_to_no_exchange(login: Authoriza
     assert (await vault.obtain("api", asker(ALICE, "token of alice"))).token in login.valid
 
 
+@pytest.mark.covers("GW-5.8")
 async def test_an_identity_provider_vouches_for_the_caller(kv: KV, login: AuthorizationServer) -> None:
     def exchange(request: Request) -> Reply:
         asked = request.form
@@ -240,6 +245,7 @@ async def test_an_identity_provider_vouches_for_the_caller(kv: KV, login: Author
     assert login.grants[-1]["assertion"] == "assertion"
 
 
+@pytest.mark.covers("GW-5.10")
 async def test_the_token_of_the_caller_is_handed_on_for_the_same_audience_only(
     kv: KV, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,6 +277,7 @@ async def connected(login: AuthorizationServer, **options: Any) -> AsyncIterator
     yield replicas, vault
 
 
+@pytest.mark.covers("GW-5.6")
 async def test_the_store_holds_no_token_in_clear(login: AuthorizationServer) -> None:
     async with connected(login) as (replicas, vault):
         token = (await vault.obtain("github", asker(ALICE))).token
@@ -279,6 +286,7 @@ async def test_the_store_holds_no_token_in_clear(login: AuthorizationServer) -> 
         assert stored and not [each for each in stored if token.encode() in each or b"refresh-" in each]
 
 
+@pytest.mark.covers("GW-5.6")
 async def test_a_record_opens_for_its_owner_its_credential_and_its_settings_only(login: AuthorizationServer) -> None:
     async with connected(login) as (replicas, vault):
         [key] = await replicas.kv.keys("toolwire:vault:record:")
@@ -343,6 +351,7 @@ def test_without_encryption_there_is_no_vault(monkeypatch: pytest.MonkeyPatch) -
         Vault(MemoryKV(), [SECRET])
 
 
+@pytest.mark.covers("GW-5.14")
 async def test_nothing_shows_a_token(login: AuthorizationServer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         async with connected(login, dpop=False) as (replicas, vault):
@@ -453,6 +462,7 @@ async def test_fewer_scopes_than_needed_connect_nothing(login: AuthorizationServ
     assert missing.value.scopes == ("gist",)
 
 
+@pytest.mark.covers("GW-5.13")
 async def test_exchanges_that_are_refused_are_not_tried_again_at_once(login: AuthorizationServer) -> None:
     kind = TokenExchange(login.url, client_id="gateway", client_secret="secret")
     vault = Replicas(MemoryKV(), {"api": kind}).vault()
@@ -484,6 +494,7 @@ async def test_a_caller_that_gives_up_does_not_lose_the_refresh_token(login: Aut
         assert [each["grant_type"] for each in login.grants].count("refresh_token") == 1
 
 
+@pytest.mark.covers("GW-5.9")
 async def test_tokens_are_bound_to_a_key_of_their_owner(login: AuthorizationServer) -> None:
     issue = login.issue
     login.issue = lambda scope: {**issue(scope), "token_type": "DPoP"}  # type: ignore[method-assign]
@@ -503,6 +514,7 @@ async def test_tokens_are_bound_to_a_key_of_their_owner(login: AuthorizationServ
         assert renewed.learn_nonce("https://api.example/x", "nonce-1")
 
 
+@pytest.mark.covers("GW-5.9")
 async def test_a_bearer_token_is_no_bound_token(login: AuthorizationServer) -> None:
     replicas = Replicas(MemoryKV(), {"github": of_user(login, dpop=True)})
     with pytest.raises(SignInFailed, match="instead of dpop"):

@@ -66,6 +66,7 @@ async def names(client: Client) -> list[str]:
 COMMON = ["ask", "count", "later", "meet", "whoami"]
 
 
+@pytest.mark.covers("GW-7.9")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("front", ERAS)
 async def test_each_caller_gets_the_lists_of_the_own_account(scene: Private, front: str, back: str) -> None:
@@ -89,6 +90,7 @@ async def test_each_caller_gets_the_lists_of_the_own_account(scene: Private, fro
     assert not [each for each in scene.sent if "authorization" not in each], "no request came without an account"
 
 
+@pytest.mark.covers("GW-7.9")
 @pytest.mark.parametrize("back", ERAS)
 async def test_a_call_needs_no_list_before_it(scene: Private, back: str) -> None:
     """Another process, or a restarted one, does not know the lists of a caller whose account is connected."""
@@ -110,6 +112,7 @@ async def test_a_call_needs_no_list_before_it(scene: Private, back: str) -> None
         assert "not administer" in text(await alice.call_tool("administer"))
 
 
+@pytest.mark.covers("GW-7.10")
 @pytest.mark.parametrize("back", ERAS)
 async def test_changes_of_the_lists_reach_the_caller(scene: Private, back: str) -> None:
     async with scene.gateway(scene.per_user(), back) as gateway:
@@ -124,6 +127,7 @@ async def test_changes_of_the_lists_reach_the_caller(scene: Private, back: str) 
                             break
 
 
+@pytest.mark.covers("GW-7.10")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("front", ERAS)
 async def test_a_caller_hears_of_the_own_resources_and_no_others(scene: Private, front: str, back: str) -> None:

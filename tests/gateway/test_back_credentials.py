@@ -58,7 +58,9 @@ class Scene(World):
         """The headers of all requests that reached the server."""
         self.meeting = asyncio.Barrier(2)
         self.refusing = 0
-        """How many requests are refused with 401, whatever their token."""
+        """How many requests are refused, whatever their token."""
+        self.refusal = 401
+        """The status of a refusal."""
         self.broken_for: str | None = None
         """The user whose requests are answered with 503."""
 
@@ -116,7 +118,7 @@ class Scene(World):
             if self.refusing > 0 and b"tools/call" in headers.get("mcp-method", "tools/call").encode():
                 self.refusing -= 1
                 challenge = [(b"www-authenticate", b'Bearer error="invalid_token"')]
-                await send({"type": "http.response.start", "status": 401, "headers": challenge})
+                await send({"type": "http.response.start", "status": self.refusal, "headers": challenge})
                 await send({"type": "http.response.body", "body": b""})
                 return
             await app(scope, receive, send)
@@ -173,6 +175,7 @@ OWN: dict[str, Callable[[Scene], Kind]] = {
 }
 
 
+@pytest.mark.covers("GW-5.2")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("kind", OWN)
 async def test_the_gateway_acts_with_its_own_account(scene: Scene, kind: str, back: str) -> None:
@@ -184,6 +187,7 @@ async def test_the_gateway_acts_with_its_own_account(scene: Scene, kind: str, ba
     assert not {*scene.tokens.values()} & {each["authorization"].split(" ")[1] for each in scene.sent}
 
 
+@pytest.mark.covers("GW-5.1")
 @pytest.mark.parametrize("kind", [None, NoCredential()])
 async def test_without_a_credential_nothing_of_the_caller_is_sent(scene: Scene, kind: Kind | None) -> None:
     scene.login.verify = _everybody  # type: ignore[method-assign]
@@ -200,6 +204,7 @@ async def _everybody(token: str) -> Principal | None:
 # --- the accounts of callers ---
 
 
+@pytest.mark.covers("GW-5.1", "GW-5.5")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("front", ERAS)
 async def test_each_caller_acts_with_the_own_account(scene: Scene, front: str, back: str) -> None:
@@ -225,6 +230,7 @@ async def test_each_caller_acts_with_the_own_account(scene: Scene, front: str, b
     assert not sent & {*scene.tokens.values()}, "no token of a caller reached the server"
 
 
+@pytest.mark.covers("GW-5.17")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("front", ERAS)
 async def test_a_refusal_of_the_server_is_none_of_the_gateway(scene: Scene, front: str, back: str) -> None:
@@ -289,7 +295,10 @@ async def test_tasks_run_with_the_account_of_their_caller(scene: Scene, front: s
             assert [text(await each.wait()) for each in handles] == ["alice, later", "bob, later"] * 2
 
 
-async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(scene: Scene) -> None:
+@pytest.mark.covers("GW-5.17")
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(scene: Scene, status: int) -> None:
+    scene.refusal = status
     async with scene.gateway(scene.per_user(), MODERN, list_credentials=scene.lister()):
         async with scene.client("alice", MODERN, Browser(scene, "alice")) as client:
             assert text(await client.call_tool("whoami")) == "alice"
@@ -300,6 +309,7 @@ async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(scene: Sc
             assert len(scene.sent) - before <= 4
 
 
+@pytest.mark.covers("GW-5.7")
 @pytest.mark.parametrize("back", ERAS)
 async def test_tokens_of_callers_are_exchanged(scene: Scene, back: str) -> None:
     def token(request: Request) -> Reply:
@@ -317,6 +327,7 @@ async def test_tokens_of_callers_are_exchanged(scene: Scene, back: str) -> None:
     assert len(scene.login.grants) == 2
 
 
+@pytest.mark.covers("GW-5.12")
 @pytest.mark.parametrize("lists", [True, False])
 @pytest.mark.parametrize("back", ERAS)
 async def test_two_tokens_of_one_user_are_two_credentials(scene: Scene, back: str, lists: bool) -> None:
@@ -344,6 +355,7 @@ async def test_two_tokens_of_one_user_are_two_credentials(scene: Scene, back: st
     assert len(scene.login.grants) == 2
 
 
+@pytest.mark.covers("GW-5.10")
 async def test_a_token_is_handed_on_where_that_is_configured(scene: Scene) -> None:
     both = scene.entrance.token_of("alice")
     scene.tokens["alice"] = both
@@ -362,6 +374,7 @@ async def test_a_token_is_handed_on_where_that_is_configured(scene: Scene) -> No
     assert {each.get("mcp-method") for each in sent} <= {"tools/call", "server/discover"}
 
 
+@pytest.mark.covers("GW-5.4")
 async def test_an_operator_connects_the_account_of_the_gateway(scene: Scene) -> None:
     kind = ServerOAuth(
         token_endpoint=f"{scene.login.url}/token",
@@ -429,6 +442,7 @@ async def test_a_server_that_is_added_while_the_gateway_runs_has_credentials_too
 # --- headers of callers ---
 
 
+@pytest.mark.covers("GW-5.16")
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("front", ERAS)
 async def test_headers_of_callers_stay_here_unless_they_are_allowed(scene: Scene, front: str, back: str) -> None:
@@ -456,6 +470,7 @@ async def test_headers_of_callers_stay_here_unless_they_are_allowed(scene: Scene
         assert {each["authorization"] for each in scene.sent} == {f"Bearer {kind.secret}"}
 
 
+@pytest.mark.covers("GW-5.16")
 def test_some_headers_are_never_forwarded() -> None:
     gateway = Gateway("front", secret=SECRET)
     for name in ("Authorization", "cookie", "Proxy-Authorization", "DPoP", "Mcp-Session-Id", "host", "x-api-key"):
@@ -483,6 +498,7 @@ server.run()
 """
 
 
+@pytest.mark.covers("GW-5.3", "GW-5.18")
 async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(COMMAND)

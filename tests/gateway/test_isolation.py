@@ -125,6 +125,7 @@ async def test_a_crash_in_the_process_of_one_caller_does_not_touch_others(back: 
 
 @pytest.mark.covers("GW-9.10")
 @ERAS
+@pytest.mark.covers("GW-5.19")
 async def test_the_process_that_was_used_longest_ago_makes_room(back: str) -> None:
     command = Processes()
     gateway = Gateway("front").add("b", command, revision=back, isolation="principal", max_processes=2)
@@ -202,6 +203,7 @@ async def test_many_callers_take_turns_with_few_processes() -> None:
 
 @pytest.mark.covers("GW-9.10")
 @ERAS
+@pytest.mark.covers("GW-5.19")
 async def test_a_process_that_nobody_uses_ends(back: str) -> None:
     command = Processes()
     gateway = Gateway("front").add("b", command, revision=back, isolation="principal", idle_seconds=0.02)
