@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sys
@@ -14,6 +15,9 @@ from tests.gateway.backs import Away, everything, one
 from tests.http_process import started
 
 from toolwire import Client, Gateway, testing
+from toolwire.auth import Principal
+from toolwire.auth.vault.records import Owner
+from toolwire.gateway import gateway_of
 from toolwire.protocol.revisions import MODERN
 
 COMMAND = (sys.executable, "-m", "toolwire", "gateway")
@@ -178,3 +182,92 @@ def test_the_schema_is_printed(toolwire: Command) -> None:
     done = toolwire("gateway", "schema")
     assert done.status == 0
     assert json.loads(done.out)["properties"].keys() >= {"mcpServers", "gateway", "http"}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "out", "err"),
+    [
+        (("--offline",), 0, "{file}:3: warning: gateway.secret: a secret stands here in clear", "0 errors, 1 warning"),
+        (("--offline", "--strict"), 1, "{file}:3: warning", "0 errors, 1 warning"),
+        ((), 1, "{file}:1: error: mcpServers.check: not reached: http://127.0.0.1:1 cannot be reached", "1 error"),
+    ],
+)
+def test_a_file_is_checked(
+    toolwire: Command, words: tuple[str, ...], status: int, out: str, err: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('mcpServers.check.url = "http://127.0.0.1:1/mcp"\n[gateway]\nsecret = "0123456789abcdef"\n')
+    done = toolwire("gateway", "check", str(file), *words)
+    assert done.status == status
+    assert out.format(file=file) in done.out
+    assert err in done.err
+    assert "0123456789abcdef" not in done.out + done.err
+
+
+def test_a_check_for_programs(toolwire: Command, tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('mcpServers.a.url = "http://127.0.0.1:1/mcp"\nmcpServers.a.prefx = ""\n')
+    done = toolwire("gateway", "check", str(file), "--json")
+    assert done.status == 1
+    (problem,) = json.loads(done.out)["problems"]
+    assert problem == {
+        "level": "error",
+        "line": 2,
+        "key": "mcpServers.a.prefx",
+        "text": "there is no such key: did you mean 'prefix'?",
+    }
+
+
+def test_words_are_no_file_names(toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` is a word, also where there is a file of that name; `./check` is the file."""
+    monkeypatch.chdir(tmp_path)
+    for word in ("check", "credentials", "schema"):
+        (tmp_path / word).write_text("no JSON")
+        assert "cannot be read as a JSON file" in toolwire("gateway", f"./{word}").err
+    assert toolwire("gateway", "schema").status == 0
+    assert "the following arguments are required: FILE" in toolwire("gateway", "check").err
+
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def test_accounts_are_listed_and_revoked(toolwire: Command, tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f'[gateway]\nstores = "state.db"\nsecret = "{SECRET}"\n'
+        '[mcpServers.a]\nurl = "http://127.0.0.1:1/mcp"\ncredentials.kind = "user_secret"\n'
+        '[mcpServers.b]\nurl = "http://127.0.0.1:2/mcp"\ncredentials.kind = "user_secret"\n'
+    )
+    done = toolwire("gateway", "credentials", "list", str(file))
+    assert (done.status, "there are no accounts" in done.err) == (2, True)
+
+    async def connect() -> None:
+        gateway = gateway_of(file)
+        for name, subject in (("a", "ann"), ("a", "bob"), ("b", "ann")):
+            await gateway.vault.store(
+                name, Owner.of(Principal(subject, "https://login.example")), f"s3cret of {subject}"
+            )
+        gateway.stores.close()
+
+    asyncio.run(connect())
+    done = toolwire("gateway", "credentials", "list", str(file))
+    assert done.status == 0
+    assert "3 accounts" in done.err
+    assert sum("ann" in line and "https://login.example" in line for line in done.out.splitlines()) == 2
+    assert "s3cret" not in done.out
+    only = json.loads(toolwire("gateway", "credentials", "list", str(file), "--server", "b", "--json").out)
+    assert [(each["name"], each["subject"]) for each in only] == [("b", "ann")]
+    assert "name a user" in toolwire("gateway", "credentials", "revoke", str(file)).err
+    assert "has no credentials" in toolwire("gateway", "credentials", "list", str(file), "--server", "c").err
+    done = toolwire("gateway", "credentials", "revoke", str(file), "--user", "ann")
+    assert (done.status, "2 accounts revoked" in done.err) == (0, True)
+    left = json.loads(toolwire("gateway", "credentials", "list", str(file), "--json").out)
+    assert [(each["name"], each["subject"]) for each in left] == [("a", "bob")]
+    # An account that this secret does not open is shown, and can be forgotten.
+    file.write_text(file.read_text().replace(SECRET, SECRET[::-1]))
+    done = toolwire("gateway", "credentials", "list", str(file))
+    assert "cannot be opened" in done.out
+    done = toolwire("gateway", "credentials", "revoke", str(file), "--all", "--server", "a")
+    assert "1 account revoked" in done.err
+    done = toolwire("gateway", "credentials", "revoke", str(file), "--all")
+    assert (done.status, "0 accounts revoked" in done.err) == (1, True)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Words in the place of a file, their modules and purposes. A file of such a name is `./check`.
 WORDS: Final = {
+    "check": ("gateway_check", "find mistakes in the file of a gateway, and servers that cannot be reached"),
+    "credentials": ("gateway_credentials", "list and revoke the accounts that a gateway keeps"),
     "schema": ("gateway_schema", "print the JSON schema of the file of a gateway"),
 }
 

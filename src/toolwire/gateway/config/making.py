@@ -57,11 +57,13 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
 
 def gateway_options(file: GatewayFile, *, without: Container[str] = ()) -> dict[str, Any]:
     """Return the options of `Gateway` that the table `gateway` gives, as objects; `without` are those not to make."""
-    return {
-        name: _made(file, ("gateway", name), _MAKERS.get(name), value)
-        for name, value in given(file.gateway).items()
-        if name not in without
-    } | {"name": file.gateway.name}
+    options = {name: gateway_option(file, name) for name in given(file.gateway) if name not in without}
+    return {**options, "name": file.gateway.name}
+
+
+def gateway_option(file: GatewayFile, name: str) -> Any:
+    """Return one option of `Gateway`, as an object."""
+    return _made(file, ("gateway", name), _MAKERS.get(name), getattr(file.gateway, name))
 
 
 def add_back(gateway: Gateway, file: GatewayFile, name: str) -> None:

@@ -1,0 +1,267 @@
+"""The check of a file: mistakes, secrets in clear, colliding names, servers that are not reached.
+
+The state of the check is kept in memory, and no audit log is opened. The servers behind the gateway are reached as the
+gateway would reach them, all at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from toolwire.client.client import Client
+from toolwire.gateway.config.file_content import Source, read_content
+from toolwire.gateway.config.making import back_options, gateway_option, target_of
+from toolwire.gateway.config.positions import KeyPath
+from toolwire.gateway.config.reading import GatewayFile, GatewayFileError, Problem, examine
+from toolwire.gateway.config.table import given
+from toolwire.gateway.gateway import Back, Gateway
+from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
+from toolwire.redaction import Redaction
+from toolwire.stores import StoreFailed, Stores
+
+#: How many seconds servers have to answer.
+SECONDS: Final = 15.0
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
+_PORTS: Final = {"http": 80, "https": 443}
+_CLEAR: Final = 'a secret stands here in clear: use {"env": "NAME"} or {"file": "path"} in its place'
+
+
+class Checked(Struct, frozen=True):
+    """The result of a check."""
+
+    problems: list[Problem]
+    backs: dict[str, Back] = {}
+    """The servers as they were found; empty for a check that reaches none."""
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether the file can be served. A warning is no hindrance."""
+        return all(each.level != "error" for each in self.problems)
+
+
+async def check_file(source: Source, *, offline: bool = False, seconds: float = SECONDS) -> Checked:
+    """Check a file. With `offline`, no server is reached."""
+    try:
+        file, problems = examine(read_content(source))
+    except ServerError as error:
+        return Checked([Problem(str(error))])
+    if file is None:
+        return Checked(problems)
+    backs: dict[str, Back] = {}
+    gateway, mistakes = _made(file, seconds)
+    problems = [*mistakes, *_clear(file), *_exposed(file), *_circles(file), *_without_front(file)]
+    if gateway is not None:
+        problems += _unservable(file, gateway)
+    if offline or gateway is None:
+        problems += _same_prefixes(file)
+    else:
+        backs, found = await _reached(file, gateway, seconds)
+        problems += [*found, *await _stores(file, seconds)]
+    return Checked(sorted(problems, key=lambda each: each.line or 0), backs)
+
+
+# --- the gateway ---------------------------------------------------------------------------------------------------
+
+
+def _made(file: GatewayFile, seconds: float) -> tuple[Gateway | None, list[Problem]]:
+    """Make the gateway part by part, so that all mistakes are found; None where it cannot be made."""
+    problems: list[Problem] = []
+    options: dict[str, Any] = {"name": file.gateway.name}
+    for name in given(file.gateway):
+        try:
+            options[name] = gateway_option(file, name)
+        except GatewayFileError as error:
+            problems.extend(error.problems)
+    entries: dict[str, dict[str, Any]] = {}
+    for name in file.backs:
+        try:
+            entries[name] = {**back_options(file, name), "list_timeout": seconds}
+        except GatewayFileError as error:
+            problems.extend(error.problems)
+    if not file.backs:
+        problems.append(file.problem("it names no server: a gateway needs mcpServers", ()))
+    if problems:
+        return None, problems
+    try:
+        gateway = Gateway(**{**options, "stores": Stores.memory(), "audit": None, "strict": False})
+    except (ServerError, ValueError) as error:
+        return None, [file.problem(str(error), ("gateway",))]
+    for name, entry in entries.items():
+        try:
+            gateway.add(name, entry.pop("target"), **entry)
+        except (ServerError, ValueError) as error:
+            problems.append(file.problem(str(error), file.back_key(name)))
+    return gateway, problems
+
+
+def _unservable(file: GatewayFile, gateway: Gateway) -> Iterator[Problem]:
+    """Find options with which no application can be made, such as a proxy without a public address."""
+    http = file.http
+    try:
+        gateway.http_app(
+            path=http.path,
+            allowed_hosts=http.allowed_hosts,
+            allowed_origins=http.allowed_origins,
+            public_url=http.public_url,
+            stateless=http.stateless,
+            sse=http.sse,
+            trusted_proxies=http.trusted_proxies,
+        )
+    except (ServerError, ValueError) as error:
+        yield file.problem(str(error), ("http",))
+
+
+def _without_front(file: GatewayFile) -> Iterator[Problem]:
+    """Find accounts of callers where nobody says who the caller is."""
+    if file.gateway.auth is not None:
+        return
+    for name, entry in file.backs.items():
+        if entry.credentials is not None and _is_per_user(file, name):
+            text = "an account of each caller needs gateway.auth, which says who the caller is"
+            yield file.problem(text, (*file.back_key(name), "credentials"))
+
+
+def _is_per_user(file: GatewayFile, name: str) -> bool:
+    try:
+        kind = back_options(file, name).get("credentials")
+    except GatewayFileError:
+        return False
+    return kind is not None and kind.is_per_user
+
+
+# --- secrets -------------------------------------------------------------------------------------------------------
+
+
+def _clear(file: GatewayFile) -> Iterator[Problem]:
+    for key in file.clear:
+        value: Any = file.content.values
+        for step in key:
+            value = value[step]
+        if _shows(key, value):
+            yield file.problem(_CLEAR, key, "warning")
+
+
+def _shows(key: KeyPath, value: str) -> bool:
+    """Return whether a text in the place of a secret is, or contains, a secret that everybody can use."""
+    if not value or value.startswith("sha256:"):
+        return False
+    if len(key) > 1 and key[-2] in ("env", "headers"):
+        return Redaction().hides(str(key[-1]), value)
+    if "://" not in value:
+        return key[-1] != "stores"
+    parts = urlsplit(value)
+    return parts.password is not None or any(Redaction().hides(name, text) for name, text in parse_qsl(parts.query))
+
+
+def _exposed(file: GatewayFile) -> Iterator[Problem]:
+    for path in file.exposed:
+        yield Problem(f"others on this machine can read the secret in {path.name!r}: chmod 600", level="warning")
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+def _same_prefixes(file: GatewayFile) -> Iterator[Problem]:
+    """Find servers whose names can collide, where nobody looks at their names."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for name, entry in file.backs.items():
+        users[f"{name}_" if entry.prefix is None else entry.prefix].append(name)
+    for prefix, names in users.items():
+        for name in names[1:]:
+            text = f"{names[0]!r} has the prefix {prefix!r}, too: tools of the same name collide"
+            yield file.problem(text, (*file.back_key(name), "prefix"), "warning")
+
+
+def _circles(file: GatewayFile) -> Iterator[Problem]:
+    """Find servers that are this gateway itself."""
+    http = file.http
+    own = {_place(f"http://{http.host}:{http.port}{http.path}")}
+    if http.public_url is not None:
+        base = http.public_url.rstrip("/").removesuffix(http.path)
+        own.add(_place(f"{base}{http.path}"))
+    for name, entry in file.backs.items():
+        if entry.url is not None and _place(entry.url) in own:
+            text = "this is the address of the gateway itself"
+            yield file.problem(text, (*file.back_key(name), "url"))
+        elif file.content.path is not None and _starts(entry.args, file.content.path, entry.cwd):
+            yield file.problem("this command is the gateway itself", (*file.back_key(name), "args"))
+
+
+def _place(url: str) -> tuple[str, int | None, str]:
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    try:
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        port = None
+    return "localhost" if host in _LOOPBACK else host, port, parts.path.rstrip("/")
+
+
+def _starts(words: list[str], path: Path, cwd: str | None) -> bool:
+    """Return whether the words of a command serve a file as a gateway."""
+    if "gateway" not in words:
+        return False
+    own = path.resolve()
+    return any((Path(cwd or ".") / word).resolve() == own for word in words if word.endswith(path.suffix))
+
+
+# --- reaching ------------------------------------------------------------------------------------------------------
+
+
+async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple[dict[str, Back], list[Problem]]:
+    """Reach all servers at the same time, and look at the names of their components."""
+    changed = asyncio.Event()
+    gateway.watchers.append(changed.set)
+    async with Client(gateway):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(back.state == "connecting" for back in gateway.backs.values()):
+                    await changed.wait()
+                    changed.clear()
+        backs = dict(gateway.backs)
+    problems: list[Problem] = []
+    for name, back in backs.items():
+        key = file.back_key(name)
+        is_unknown = back.revision is None and file.backs[name].url is not None
+        why = await _silence(file, name, seconds) if is_unknown and _is_per_user(file, name) else back.error
+        if why is not None or back.state == "connecting":
+            problems.append(file.problem(f"not reached: {why or f'no answer within {seconds:g} seconds'}", key))
+        for each in back.hidden:
+            text = f"a server before it has {each!r}, too, so that nobody can use this one: give one another prefix"
+            problems.append(file.problem(text, (*key, "prefix")))
+    return backs, problems
+
+
+async def _silence(file: GatewayFile, name: str, seconds: float) -> str | None:
+    """Say why a server that wants the account of a user does not answer; None for one that does, also with 401."""
+    try:
+        async with asyncio.timeout(seconds), Client(target_of(name, file.backs[name])):
+            return None
+    except Unauthorized:
+        return None
+    except (ToolwireError, TimeoutError) as error:
+        return str(error) or f"no answer within {seconds:g} seconds"
+
+
+async def _stores(file: GatewayFile, seconds: float) -> list[Problem]:
+    """Find stores in the network that are not reached. A file of SQLite would be made by looking."""
+    address = file.gateway.stores
+    if address is None or "://" not in address:
+        return []
+    stores: Stores = gateway_option(file, "stores")
+    try:
+        async with asyncio.timeout(seconds):
+            await stores.check()
+    except (StoreFailed, TimeoutError) as error:
+        return [file.problem(f"not reached: {error or 'no answer in time'}", ("gateway", "stores"))]
+    finally:
+        stores.close()
+    return []

@@ -1,0 +1,147 @@
+"""What the check of a file finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.backs import everything
+
+from toolwire import testing
+from toolwire.gateway.config.checking import Checked, check_file
+from toolwire.gateway.config.reading import Problem
+
+AWAY = {"url": "http://127.0.0.1:1/mcp"}
+KEYS = {"api_keys": {"keys": {"ann": {"key": {"env": "KEY_OF_ANN"}}}}}
+UPSTREAM = {
+    "authorize_url": "https://login.example/authorize",
+    "token_url": "https://login.example/token",
+    "client_id": "gateway",
+    "client_secret": {"env": "KEY_OF_ANN"},
+}
+SIGNED = {"issuer": "https://login.example", "audience": "x"}
+
+
+def found(checked: Checked) -> list[tuple[str, str]]:
+    return [(each.level, each.place) for each in checked.problems]
+
+
+@pytest.mark.covers("GW-9.1")
+@pytest.mark.parametrize(
+    ("content", "expected", "text"),
+    [
+        ({"mcpServers": {"a": {**AWAY, "prefx": ""}}}, [("error", "mcpServers.a.prefx")], "did you mean 'prefix'"),
+        ({"mcpServers": {"a": AWAY}, "gateway": {"nam": "x"}}, [("error", "gateway.nam")], "did you mean 'name'"),
+        ({"mcpServers": {}}, [("error", "")], "names no server"),
+        (
+            {"mcpServers": {"a": {"url": "ftp://a"}, "b": {}}, "gateway": {"secret": {"env": "KEY_OF_ANN"}}},
+            [("error", "gateway.secret"), ("error", "mcpServers.a"), ("error", "mcpServers.b")],
+            "at least 16 bytes",
+        ),
+        (
+            {"mcpServers": {"a": {**AWAY, "headers": {"X-Key": "${NOT_SET_ANYWHERE}"}}}},
+            [("error", "mcpServers.a.headers.X-Key")],
+            "NOT_SET_ANYWHERE is not set",
+        ),
+        (
+            {"mcpServers": {"a": {**AWAY, "headers": {"Authorization": "s3cret", "X-Tenant": "acme"}}}},
+            [("warning", "mcpServers.a.headers.Authorization")],
+            "in clear",
+        ),
+        ({"mcpServers": {"a": {"command": "x", "env": {"API_KEY": "s3cret", "A": "b"}}}},
+         [("warning", "mcpServers.a.env.API_KEY")], "in clear"),
+        ({"mcpServers": {"a": {"url": "http://127.0.0.1:1/mcp?token=s3cret"}}},
+         [("warning", "mcpServers.a.url")], "in clear"),
+        ({"mcpServers": {"a": AWAY}, "gateway": {"secret": "0123456789abcdef"}},
+         [("warning", "gateway.secret")], "in clear"),
+        ({"mcpServers": {"a": AWAY}, "gateway": {"stores": "redis://:s3cret@localhost:1/0"}},
+         [("warning", "gateway.stores")], "in clear"),
+        ({"mcpServers": {"a": AWAY}, "gateway": {"stores": "state.db"}}, [], ""),
+        ({"mcpServers": {"a": AWAY}, "gateway": {"auth": KEYS}}, [], ""),
+        (
+            {"mcpServers": {"a": {**AWAY, "prefix": ""}, "b": {**AWAY, "prefix": ""}}},
+            [("warning", "mcpServers.b.prefix")],
+            "'a' has the prefix '', too",
+        ),
+        (
+            {"mcpServers": {"a": {**AWAY, "credentials": {"kind": "user_secret"}}}},
+            [("error", "mcpServers.a.credentials")],
+            "needs gateway.auth",
+        ),
+        ({"mcpServers": {"a": {**AWAY, "credentials": {"kind": "user_secret"}}}, "gateway": {"auth": KEYS}}, [], ""),
+        ({"mcpServers": {"a": {"url": "http://localhost:8000/mcp"}}}, [("error", "mcpServers.a.url")], "itself"),
+        (
+            {"mcpServers": {"a": {"url": "https://g.example/mcp"}}, "http": {"public_url": "https://g.example/mcp"}},
+            [("error", "mcpServers.a.url")],
+            "itself",
+        ),
+        ({"mcpServers": {"a": AWAY}, "gateway": {"auth": {"proxy": UPSTREAM, "jwt": SIGNED}}}, [("error", "http")], ""),
+        ({"mcpServers": {"a": AWAY}, "http": {"trusted_proxies": ["x"]}}, [("error", "http")], ""),
+    ],
+)  # fmt: skip
+async def test_mistakes_are_found_without_reaching_a_server(
+    content: dict[str, Any], expected: list[tuple[str, str]], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_ANN", "key-of-ann")
+    checked = await check_file(content, offline=True)
+    assert found(checked) == expected
+    assert text in str(checked.problems)
+    assert "s3cret" not in str(checked.problems)
+    assert checked.is_good is all(level == "warning" for level, _ in expected)
+
+
+async def test_a_gateway_that_starts_itself_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.json"
+    entry = {"command": "toolwire", "args": ["gateway", "gateway.json", "--transport", "stdio"], "cwd": str(tmp_path)}
+    file.write_text(json.dumps({"mcpServers": {"a": entry}}))
+    assert found(await check_file(file, offline=True)) == [("error", "mcpServers.a.args")]
+
+
+async def test_secrets_that_others_can_read(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("0123456789abcdef")
+    (tmp_path / "key").chmod(0o644)
+    file = tmp_path / "gateway.toml"
+    file.write_text('mcpServers.a.url = "http://127.0.0.1:1/mcp"\ngateway.secret = { file = "key" }\n')
+    checked = await check_file(file, offline=True)
+    assert [(each.level, "'key'" in each.text) for each in checked.problems] == [("warning", True)]
+
+
+async def test_a_file_that_is_not_there() -> None:
+    checked = await check_file("nowhere.toml")
+    assert checked.problems == [Problem("'nowhere.toml' cannot be read: No such file or directory")]
+    assert not checked.is_good
+
+
+@pytest.mark.covers("GW-9.1")
+async def test_servers_are_reached_and_their_names_compared() -> None:
+    async with testing.connect(everything(), over="port") as (direct, _):
+        url = repr(direct).removeprefix("<Client of ").partition(",")[0]
+        content = {
+            "mcpServers": {
+                "first": {"url": url, "prefix": ""},
+                "second": {"url": url, "prefix": ""},
+                "gone": AWAY,
+                "users": {**AWAY, "credentials": {"kind": "user_secret"}},
+                "there": {"url": url, "credentials": {"kind": "user_secret"}},
+            },
+            "gateway": {"auth": {"anonymous": {}}, "strict": True},
+        }
+        checked = await check_file(content)
+    assert checked.backs["first"].state == "ready"
+    assert checked.backs["first"].tools > 3
+    errors = {each.place: each.text for each in checked.problems}
+    assert errors.keys() == {
+        "mcpServers.second.prefix",
+        "mcpServers.gone",
+        "mcpServers.users",
+    }
+    assert "not reached" in errors["mcpServers.gone"]
+    assert {each.level for each in checked.problems} == {"error"}
+
+
+async def test_a_store_that_is_not_reached_is_found() -> None:
+    content = {"mcpServers": {"a": AWAY}, "gateway": {"stores": "redis://127.0.0.1:1/0"}}
+    checked = await check_file(content, seconds=0.1)
+    assert ("error", "gateway.stores") in found(checked)
