@@ -231,6 +231,7 @@ def test_words_are_no_file_names(toolwire: Command, tmp_path: Path, monkeypatch:
 SECRET = "0123456789abcdef0123456789abcdef"
 
 
+@pytest.mark.covers("GW-9.21")
 def test_accounts_are_listed_and_revoked(toolwire: Command, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(

@@ -28,7 +28,7 @@ def found(checked: Checked) -> list[tuple[str, str]]:
     return [(each.level, each.place) for each in checked.problems]
 
 
-@pytest.mark.covers("GW-9.1")
+@pytest.mark.covers("GW-9.20")
 @pytest.mark.parametrize(
     ("content", "expected", "text"),
     [
@@ -114,7 +114,7 @@ async def test_a_file_that_is_not_there() -> None:
     assert not checked.is_good
 
 
-@pytest.mark.covers("GW-9.1")
+@pytest.mark.covers("GW-9.20")
 async def test_servers_are_reached_and_their_names_compared() -> None:
     async with testing.connect(everything(), over="port") as (direct, _):
         url = repr(direct).removeprefix("<Client of ").partition(",")[0]
