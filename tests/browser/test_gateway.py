@@ -33,11 +33,21 @@ def write(folder: Path) -> Path:
 def test_the_servers_behind_a_gateway(
     words: tuple[str, ...], scheme: str, inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path
 ) -> None:
-    opened = tab(inspect(*words, write(tmp_path)), color_scheme=scheme)
+    file = write(tmp_path)
+    opened = tab(inspect(*words, file), color_scheme=scheme)
     page = opened.page
     page.get_by_role("tab", name="Servers").click()
     servers, side = page.get_by_role("listbox", name="Servers behind the gateway"), page.locator("#drawer .side")
     expect(servers.get_by_role("option")).to_have_count(3)
+    expect(side).to_contain_text("In force since")
+    if words[0] == "gateway":
+        # The file is followed. One that is wrong changes nothing, and its mistake is shown.
+        right = file.read_text()
+        file.write_text(right.replace('"url"', '"urll"'))
+        expect(side.locator(".problem")).to_contain_text("line 1, mcpServers.gone.urll")
+        opened.shot(f"gateway-wrong-{scheme}")
+        file.write_text(right)
+        expect(side.locator(".problem")).to_have_count(0)
     servers.get_by_role("option", name="gone").click()
     expect(side).to_contain_text("cannot be reached")
     expect(side.locator(".state")).to_have_text("away")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.gateway.backs import Away, everything, one, until
 
 from toolwire import Gateway, Server
+from toolwire.gateway import Back
+from toolwire.gateway.config import gateway_of
 from toolwire.inspector import Inspector
+from toolwire.inspector.gateway_view import FURTHER
+from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
 
 ERAS = (MODERN, "2025-11-25")
@@ -41,6 +47,7 @@ async def test_the_servers_and_the_hops_of_a_call_are_shown(front: str, back: st
             "failures": 0,
             "inFlight": 0,
             "took": None,
+            "further": [["Breaker", "closed"], ["Connections", shown["b"]["further"][1][1]]],
         }
         assert shown["b"]["lastChange"] is not None
         assert (shown["gone"]["state"], shown["gone"]["revision"]) == ("away", None)
@@ -93,3 +100,29 @@ async def test_another_gateway_takes_over_and_other_servers_have_none() -> None:
     current[0] = plain
     assert inspector.backs() is None
     assert Inspector(plain, label="plain").snapshot()["backs"] is None
+
+
+async def test_the_configuration_and_every_member_of_a_server_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.json"
+    entry = {"url": "http://127.0.0.1:9/mcp", "credentials": {"kind": "static_secret", "secret": "s"}}
+    file.write_text(json.dumps({"mcpServers": {"x": entry}}))
+    gateway = gateway_of(file)
+    inspector = Inspector(gateway, label="front", gateway=lambda: gateway)
+    (shown,) = inspector.backs() or []
+    assert ["Credentials", "StaticSecret"] in shown["further"]
+    # A member that is new is shown without a change of the page.
+    assert set(FURTHER) | {"name", "state", "error", "revision", "transport", "last_change", "hidden"} | {
+        "tools",
+        "prompts",
+        "resources",
+    } == set(Back.__struct_fields__)
+    told = inspector.snapshot()["configuration"]
+    assert (told["file"], told["error"], told["restart"], told["reloads"]) == (str(file), None, [], 0)
+    file.write_text(json.dumps({"mcpServers": {"x": entry}, "gateway": {"title": "T"}, "http": {"port": 1}}))
+    await gateway.reload()
+    told = inspector.configuration() or {}
+    assert (told["error"], told["restart"], told["reloads"]) == (None, ["http.port"], 1)
+    file.write_text('{"mcpServers": {"x": {"urll": 1}}}')
+    with pytest.raises(ServerError):
+        await gateway.reload()
+    assert "line 1, mcpServers.x.urll" in (inspector.configuration() or {})["error"]

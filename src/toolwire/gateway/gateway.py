@@ -76,6 +76,8 @@ class Back(Struct, frozen=True):
     """The connections to it; if it is a command, its processes."""
     waiting: int = 0
     """The calls that wait until others have ended (`max_calls=`)."""
+    credentials: tuple[str, ...] = ()
+    """The kinds of its credentials: that of calls, and that of lists."""
 
 
 class _Leaving:
@@ -404,7 +406,17 @@ class Gateway(Server):
     def backs(self) -> Mapping[str, Back]:
         """The servers behind this one, in the order in which they were added."""
         hidden = self._hidden()
-        return {name: _back(remote, hidden[name]) for name, (remote, _) in self._backs.items()}
+        return {name: _back(remote, hidden[name], self._kinds(name)) for name, (remote, _) in self._backs.items()}
+
+    def _kinds(self, name: str) -> tuple[str, ...]:
+        """Return the kinds of the credentials of a server."""
+        held = credential_names(name) if name in self._signed else ()
+        return tuple(type(self.vault.kind(each)).__name__ for each in held if each in self.vault)
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """The servers that were taken away or replaced, and have calls, questions or tasks left."""
+        return tuple(each.back.name for each in self._leaving)
 
     def _hidden(self) -> dict[str, tuple[str, ...]]:
         """Return, for each server, the public names that lead to another server."""
@@ -468,7 +480,7 @@ class Gateway(Server):
         self._withheld = frozenset(withheld)
 
 
-def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
+def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str, ...]) -> Back:
     connection = remote.back_connections.shared.connection
     catalog = remote.catalog
     return Back(
@@ -486,6 +498,7 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...]) -> Back:
         remote.guard.state,
         remote.back_connections.count,
         remote.guard.waiting + remote.back_connections.waiting,
+        credentials,
     )
 
 

@@ -20,6 +20,15 @@ MAX_BACKS: Final = 1_000
 MAX_NAMES: Final = 100
 
 
+#: The members of a server that the page shows as they are, because it knows nothing more about them.
+FURTHER: Final = tuple(
+    name
+    for name in Back.__struct_fields__
+    if name
+    not in ("name", "state", "error", "revision", "transport", "last_change", "tools", "prompts", "resources", "hidden")
+)
+
+
 class _Traffic:
     """The requests to one server while the page is there."""
 
@@ -47,6 +56,21 @@ class GatewayView:
         if gateway is None:
             return None
         return [self._back(back) for back in list(gateway.backs.values())[:MAX_BACKS]]
+
+    def configuration(self) -> dict[str, Any] | None:
+        """Return the state of the file of the gateway; None for one without a file."""
+        gateway = self._watch()
+        if gateway is None or gateway.configuration is None:
+            return None
+        status = gateway.configuration.status
+        return {
+            "file": status.file,
+            "loaded": status.loaded,
+            "reloads": status.reloads,
+            "error": None if status.error is None else status.error[:2_000],
+            "restart": list(status.restart[:MAX_NAMES]),
+            "leaving": list(gateway.leaving),
+        }
 
     def _watch(self) -> Gateway | None:
         """Watch the gateway. A file that is loaded again makes another one."""
@@ -79,6 +103,7 @@ class GatewayView:
             "failures": traffic.failures,
             "inFlight": traffic.in_flight,
             "took": traffic.seconds / ended if ended > 0 else None,
+            "further": [[_label(name), _text(getattr(back, name))] for name in FURTHER if getattr(back, name)],
         }
 
     def _hop(self, call: Call, hop: Hop) -> Callable[[], None]:
@@ -106,4 +131,12 @@ class GatewayView:
 
     def _tell(self) -> None:
         self._timer = None
-        self._events.tell("backs", backs=self.shown())
+        self._events.tell("backs", backs=self.shown(), configuration=self.configuration())
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _text(value: Any) -> str:
+    return (", ".join(map(str, value[:MAX_NAMES])) if isinstance(value, tuple) else str(value))[:2_000]

@@ -254,6 +254,10 @@ class Inspector:
         """Return the servers behind the gateway; None where the server is no gateway in this process."""
         return None if self._backs is None else self._backs.shown()
 
+    def configuration(self) -> dict[str, Any] | None:
+        """Return the state of the file of the gateway; None for one without a file."""
+        return None if self._backs is None else self._backs.configuration()
+
     def snapshot(self) -> dict[str, Any]:
         """Return all that a page needs when it opens, or after it missed events."""
         return {
@@ -265,6 +269,7 @@ class Inspector:
             "reload": self.reload,
             "signIn": self.steps.shown(),
             "backs": self.backs(),
+            "configuration": self.configuration(),
             "messages": [entry.summary() for entry in islice(self.log, max(0, len(self.log) - MAX_FIRST), None)],
         }
 
@@ -335,7 +340,7 @@ class Inspector:
         """Tell the pages that the file of the server was loaded again, or with `error` why and where that failed."""
         self.reload = {"at": time.time(), "error": error}
         self.events.tell("reload", reload=self.reload)
-        self.events.tell("backs", backs=self.backs())
+        self.events.tell("backs", backs=self.backs(), configuration=self.configuration())
 
     # --- changes at the server ---
 

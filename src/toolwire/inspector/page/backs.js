@@ -16,7 +16,8 @@ export function backsPanel() {
     keyOf: (back) => back.name,
     draw: row,
     onchoose: (back) => {
-      chosen = back.name;
+      // A second click shows the configuration again.
+      chosen = chosen === back.name ? null : back.name;
       describe();
     },
   });
@@ -36,7 +37,7 @@ export function backsPanel() {
 
   function describe() {
     const back = state.backs?.find((each) => each.name === chosen);
-    if (!back) return replace(side);
+    if (!back) return describeFile();
     const facts = [
       ["Revision", back.revision ?? "not reached yet"],
       ["Era", back.revision ? era(back) : "unknown"],
@@ -46,11 +47,39 @@ export function backsPanel() {
       ["Requests", `${back.requests}, ${back.failures} failed, ${back.inFlight} in flight`],
       ["Time to answer", duration(back.took) || "none yet"],
     ];
+    facts.push(...back.further);
     if (back.hidden.length) facts.push(["Hidden names", back.hidden.join(", ").slice(0, 2000)]);
     refresh(
       side,
       h("div", { class: "side-head" }, h("strong", {}, back.name), h("span", { class: `state ${back.state}` }, back.state)),
       back.error ? h("p", { class: "problem" }, icon("alert"), back.error) : null,
+      h(
+        "dl",
+        { class: "facts-list" },
+        facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+      ),
+    );
+  }
+
+  function describeFile() {
+    const file = state.configuration;
+    if (!file) return replace(side);
+    const facts = [
+      ["File", file.file ?? "none: a program made it"],
+      ["In force since", clock(file.loaded)],
+      ["Changes since the start", String(file.reloads)],
+      ["Needs a restart", file.restart.join(", ") || "nothing"],
+    ];
+    if (file.leaving.length) facts.push(["Leaving when their calls end", file.leaving.join(", ")]);
+    refresh(
+      side,
+      h(
+        "div",
+        { class: "side-head" },
+        h("strong", {}, "Configuration"),
+        h("span", { class: `state ${file.error ? "away" : "ready"}` }, file.error ? "wrong" : "in force"),
+      ),
+      file.error ? h("p", { class: "problem" }, icon("alert"), file.error) : null,
       h(
         "dl",
         { class: "facts-list" },

@@ -13,6 +13,8 @@ export const state = {
   fleet: { tasks: [], tools: [], queued: 0, running: 0, letters: 0, replicas: 0, isCut: false },
   // The servers behind a gateway; null where the server is none, or runs in another process.
   backs: null,
+  // The state of the file of the gateway; null for one without a file.
+  configuration: null,
   lost: null,
   selected: null,
 };
@@ -61,6 +63,7 @@ const ACTIONS = {
     state.reload = event.reload;
     state.signIn = event.signIn;
     state.backs = event.backs;
+    state.configuration = event.configuration;
     state.lost = null;
     for (const part of [
       "connection",
@@ -130,6 +133,7 @@ const ACTIONS = {
   },
   backs(event) {
     state.backs = event.backs;
+    state.configuration = event.configuration;
     changed("backs");
   },
   saved(event) {
