@@ -24,6 +24,10 @@ class FaultyPool(Pool):
         self.faults: dict[str, str] = {}
         self.retry_after = ""
         self.sent: list[tuple[str, bytes]] = []
+        self.headers: dict[str, Mapping[str, str]] = {}
+        """The headers of the last request to a host."""
+        self.once: set[str] = set()
+        """The hosts whose fault ends with the first call that it meets."""
         self._apps = {host: server.http_app(allowed_hosts=[host]) for host, server in servers.items()}
         self._pools = {host: AsgiPool(app) for host, app in self._apps.items()}
         self._refusing = AsgiPool(self._refuse)
@@ -35,6 +39,10 @@ class FaultyPool(Pool):
         if fault == "refuses":
             raise Unreachable("nobody listens there")
         self.sent.append((host, body or b""))
+        self.headers[host] = headers
+        if host in self.once and b'"tools/call"' in (body or b""):
+            self.once.discard(host)
+            del self.faults[host]
         if fault == "closes":
             raise OutcomeUnknown("the connection was closed")
         if fault == "hangs":

@@ -69,6 +69,11 @@ class HttpTarget(Target):
     def url(self) -> str:
         return self._url
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses that requests are sent to: one, unless the server has several."""
+        return (self._url,)
+
     def signed_by(self, auth: Auth) -> HttpTarget:
         """Return the same place, with requests that another object signs."""
         signed = copy(self)

@@ -357,13 +357,14 @@ def relay_opener(
     timeout: float | None,
     probe_timeout: float,
     revision: str | None,
+    kind: type[RelayOpener] = RelayOpener,
 ) -> RelayOpener:
     """Return the opener of relaying connections to a target, on which these capabilities are declared."""
 
     async def take_up(connection: ClientConnection) -> None:
         """Set up nothing: every request brings along what it needs."""
 
-    return RelayOpener(
+    return kind(
         target,
         DeclaredCapabilities(capabilities),
         identity,

@@ -20,9 +20,11 @@ from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOpener, Resumption, relay_opener
 from toolwire.client.target import Target
+from toolwire.gateway.back_health import is_failure
+from toolwire.gateway.back_urls import FailoverOpener, Returning, SeveralUrls, UrlStates
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import CallRefused, Unreachable
+from toolwire.protocol.errors import CallRefused, ToolwireError, Unreachable
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -152,6 +154,10 @@ class BackConnections:
         self._waiting = 0
         self._turns = asyncio.Lock()
         self.target = target
+        self.urls: UrlStates | None = target.states if isinstance(target, SeveralUrls) else None
+        """The addresses of a server that has several."""
+        self.moved: Callable[[], None] | None = None
+        """Is called when the shared connection is to be opened at another address."""
         self._identity = identity
         self._changed = changed
         self._timeout = timeout
@@ -169,15 +175,63 @@ class BackConnections:
         changed: Callable[[str | None, str | None], None],
         target: Target | None = None,
     ) -> RelayOpener:
+        place = target or self.target
         return relay_opener(
-            target or self.target,
+            place,
             self._identity,
             capabilities,
             changed=changed,
             timeout=self._timeout,
             probe_timeout=PROBE_SECONDS,
             revision=self._revision,
+            kind=FailoverOpener if isinstance(place, SeveralUrls) else RelayOpener,
         )
+
+    # --- several addresses ---
+
+    def returning(self) -> Returning | None:
+        """Return what tries addresses again that did not work; None where the server has one address."""
+        opener = self._opener(EVERYTHING, _ignore)
+        return Returning(opener, self._prefer) if isinstance(opener, FailoverOpener) else None
+
+    def address_of(self, connection: RelayConnection) -> str:
+        """Return the address of a connection, where the server has several."""
+        return "" if self.urls is None else connection.link.label
+
+    def lost(self, error: ToolwireError, connection: RelayConnection, *, for_sure: bool = False) -> bool:
+        """Take note that a request failed on a connection; return whether the next one goes to another address.
+
+        `for_sure`: the request was one that every server answers.
+        """
+        if self.urls is None or not is_failure(error):
+            return False
+        address = self.address_of(connection)
+        self.urls.failed(address, error, for_sure=for_sure)
+        if self.urls.works(address) or not self.urls.works(self.urls.order()[0]):
+            return False
+        self._leave(connection)
+        return True
+
+    def _prefer(self) -> None:
+        """Leave connections to a modern server that are not at the preferred address. Sessions stay where they are."""
+        assert self.urls is not None
+        best = self.urls.order()[0]
+        connections = (self.shared.connection, *(lane.connector.connection for lane in self._lanes.values()))
+        for each in cast("tuple[RelayConnection | None, ...]", connections):
+            is_elsewhere = each is not None and not each.ended and self.address_of(each) != best
+            if is_elsewhere and each is not None and (each.modern or each is self.shared.connection):
+                self._leave(each)
+
+    def _leave(self, connection: RelayConnection) -> None:
+        """Open the next connection elsewhere. The requests in flight on this one end here."""
+        for connector in (self.shared, *(lane.connector for lane in self._lanes.values())):
+            if connector.connection is connection:
+                connector.connection = None
+                self._end(connection.retire())
+                if connector is self.shared and self.moved is not None:
+                    self.moved()
+
+    # --- connections ---
 
     async def shared_connection(self) -> RelayConnection:
         """Return the shared connection; open it if it is not open."""
@@ -252,6 +306,8 @@ class BackConnections:
             return
         lane.session_id = session.id
         lane.opener.known = (msgspec.structs.replace(shared.agreement, revision=session.revision), session.id)
+        if isinstance(lane.opener, FailoverOpener):
+            lane.opener.session_at = session.address
         before, lane.connector.connection = lane.connector.connection, None
         if before is not None:
             self._end(before.retire())

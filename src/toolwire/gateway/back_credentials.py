@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -48,10 +48,10 @@ class _Sent(Struct):
 class OwnerAuth:
     """Signs the requests of one owner to one server: an `Auth` of the HTTP client."""
 
-    def __init__(self, vault: Vault, name: str, url: str, asker: Asker) -> None:
+    def __init__(self, vault: Vault, name: str, urls: Sequence[str], asker: Asker) -> None:
         self._vault = vault
         self._name = name
-        self._url = url
+        self._urls = urls
         self._asker = asker
         self._obtained: tuple[float, Credential] | None = None
         self._sent: WeakKeyDictionary[asyncio.Task[Any], _Sent] = WeakKeyDictionary()
@@ -62,7 +62,7 @@ class OwnerAuth:
         self._obtained = (asyncio.get_running_loop().time() + FRESH_SECONDS, credential)
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        if not same_origin(url, self._url):
+        if not any(same_origin(url, own) for own in self._urls):
             return {}  # A server that redirects elsewhere takes no credential there.
         credential = await self._current()
         task = asyncio.current_task()
@@ -162,7 +162,7 @@ class SignedRequests(BackCredentials):
         place = self._places.get(text)
         if place is None:
             server = self._place_of_server
-            auth = OwnerAuth(self._vault, self._name, server.url, asker)
+            auth = OwnerAuth(self._vault, self._name, server.urls, asker)
             place = self._places[text] = server.signed_by(auth)
             self._signers[place] = auth
         self._signers[place].use(asker, credential)
@@ -223,7 +223,7 @@ def _own(vault: Vault, name: str, place: HttpTarget | CommandTarget, variable: s
     """Return the place of a server with a credential of the gateway itself."""
     nobody = Asker(None)
     if isinstance(place, HttpTarget):
-        return place.signed_by(OwnerAuth(vault, name, place.url, nobody))
+        return place.signed_by(OwnerAuth(vault, name, place.urls, nobody))
 
     async def secrets() -> Mapping[str, str]:
         try:

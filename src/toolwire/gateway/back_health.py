@@ -21,7 +21,6 @@ from toolwire.protocol.errors import (
     Timeout,
     ToolwireError,
     TransportError,
-    Unreachable,
 )
 from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
@@ -195,6 +194,8 @@ class BackGuard:
         if protection.breaker is not None:
             self.switch = BreakerSwitch(protection.breaker, clock or _loop_time)
             self._probes = protection.breaker.probes
+        self.on_success: Callable[[], None] | None = None
+        """Is called when a request ends well after others have failed."""
         self._trying = 0
         self._running = 0
         use(self._normal)
@@ -298,6 +299,8 @@ class BackGuard:
     def _succeeded(self, when: BreakerState) -> None:
         if self.switch is not None and self.switch.state == when:
             self._moved(self.switch.succeeded)
+        if self.on_success is not None:
+            self.on_success()
 
     def _refusal(self) -> CallRefused:
         assert self.switch is not None
@@ -334,7 +337,8 @@ class BackGuard:
 class SignsOfLife:
     """Asks a server for signs of life: when the pause of its breaker is over, and as often as is configured.
 
-    `ask` asks once, and raises what is wrong. `is_quiet` says whether nothing else tells soon whether the server works.
+    `ask` asks once, waits for so many seconds, and raises what is wrong. `is_quiet` says whether nothing else tells
+    soon whether the server works.
     """
 
     def __init__(
@@ -342,7 +346,7 @@ class SignsOfLife:
         guard: BackGuard,
         health: Health | None,
         is_quiet: Callable[[], bool],
-        ask: Callable[[], Awaitable[None]],
+        ask: Callable[[float], Awaitable[None]],
     ) -> None:
         self._guard = guard
         self._health = health
@@ -390,12 +394,11 @@ class SignsOfLife:
     async def _check(self) -> None:
         timeout = (self._health or _USUAL_HEALTH).timeout
         try:
-            async with asyncio.timeout(timeout):
-                await self._ask()
+            await self._ask(timeout)
         except ProtocolError:
             self._given()  # It answers.
-        except (ToolwireError, TimeoutError) as error:
-            self._missing(Unreachable(str(error) or f"it gave no sign of life within {timeout:g} seconds"))
+        except ToolwireError as error:
+            self._missing(error)
         else:
             self._given()
 
@@ -406,7 +409,7 @@ class SignsOfLife:
         else:
             self.plan()
 
-    def _missing(self, why: Unreachable) -> None:
+    def _missing(self, why: ToolwireError) -> None:
         self._missed += 1
         if self._guard.state == "open" or (self._health is not None and self._missed >= self._health.failures):
             self._guard.silent(why)

@@ -209,14 +209,6 @@ class _Back(RemoteServer):
             raise ServerError(f"{public[:200]!r} would be one of {other}")
         return name
 
-    def is_repeatable(self, tool: str) -> bool:
-        """Return whether a tool claims that a second call does no harm."""
-        listed = self.catalog.tools.get(tool)
-        annotations = None if listed is None else listed.annotations
-        return isinstance(annotations, t.ToolAnnotations) and (
-            annotations.read_only_hint is True or annotations.idempotent_hint is True
-        )
-
 
 class _MemberRelay(Relay):
     """The way to one of the servers. What fails on it is sent again, and raised, as a client of one server does."""

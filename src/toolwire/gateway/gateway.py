@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
 from msgspec import Struct
 
@@ -75,9 +75,11 @@ class Back(Struct, frozen=True):
     connections: int = 0
     """The connections to it; if it is a command, its processes."""
     waiting: int = 0
-    """The calls that wait until others have ended (`max_calls=`)."""
+    """The calls that wait until others have ended (`max_calls=`, `max_processes=`)."""
     credentials: tuple[str, ...] = ()
     """The kinds of its credentials: that of calls, and that of lists."""
+    urls: Mapping[str, str | None] = {}
+    """Its addresses, if it has several, each with the reason why it is not used; None for those that work."""
 
 
 class _Leaving:
@@ -152,6 +154,7 @@ class Gateway(Server):
         isolation: Literal["shared", "principal"] | None = None,
         max_processes: int | None = None,
         idle_seconds: float | None = None,
+        urls: Sequence[str] | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -173,9 +176,10 @@ class Gateway(Server):
         `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
         refused. `isolation="principal"`: a command has processes of its own for each principal. `max_processes` is how
         many connections to the server there are for callers, and each is a process if it is a command; the one that
-        was used longest ago ends. One that nobody has used for `idle_seconds` ends, too.
+        was used longest ago ends. One that nobody has used for `idle_seconds` ends, too. `urls` are the addresses of
+        the server, if it has several, in place of a target or behind it: the first one that works is used.
         """
-        if target is None:
+        if target is None and not urls:
             return super().add(name)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
             raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
@@ -186,7 +190,7 @@ class Gateway(Server):
             raise ServerError(f"The server {name!r} cannot have the revision {revision!r}; use one of {known}")
         try:
             options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env)
-            place = resolve(target, options)
+            place = _several(target, urls, options) if urls else resolve(cast("TargetLike", target), options)
         except (TypeError, ValueError) as error:
             raise ServerError(f"The server {name!r} cannot be added: {error}") from None
         shown = f"{name}_" if prefix is None else prefix
@@ -499,6 +503,24 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
         remote.back_connections.count,
         remote.guard.waiting + remote.back_connections.waiting,
         credentials,
+        {} if remote.back_connections.urls is None else remote.back_connections.urls.errors,
+    )
+
+
+def _several(target: TargetLike | None, urls: Sequence[str], options: TargetOptions) -> Target:
+    """Return the place of a server that has several addresses. Raise `ValueError` for anything but addresses."""
+    from toolwire.gateway.back_urls import SeveralUrls
+
+    first = [] if target is None else [target]
+    if isinstance(urls, str) or not all(isinstance(each, str) for each in (*first, *urls)):
+        raise ValueError("urls= are the addresses of one server, as a list of texts")
+    options.only("headers", "auth", "tls", "proxy", kind="a server that is reached by URL")
+    return SeveralUrls(
+        [*cast("list[str]", first), *urls],
+        headers=options.headers,
+        auth=options.auth,
+        tls=options.tls,
+        proxy=options.proxy,
     )
 
 

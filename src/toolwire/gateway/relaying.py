@@ -183,6 +183,10 @@ class Relay:
         """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
         self.on_failure: Callable[[ToolwireError], None] | None = None
         """Is told why a request failed, where the server may be the cause."""
+        self.on_lost: Callable[[ToolwireError, RelayConnection], bool] | None = None
+        """Is told on which connection a request failed. It returns whether the next one goes to another address."""
+        self.is_repeatable: Callable[[Any], bool] = lambda tool: False
+        """Says whether a tool claims that a second call does no harm."""
         self._suspect = suspect
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
@@ -240,7 +244,7 @@ class Relay:
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
             except TransportError as error:
-                if is_second or connection is None or not _may_repeat(error, connection, method):
+                if is_second or connection is None or not self._may_repeat(error, connection, method, sent):
                     self.doubt()
                     raise self.failed(error, call) from None
                 if connection.session.over:
@@ -251,6 +255,8 @@ class Relay:
             except NotConnected as error:
                 raise await self._not_connected(call, error) from None
             except ToolwireError as error:
+                if connection is not None and self.on_lost is not None:
+                    self.on_lost(error, connection)
                 raise self.failed(error, call) from None
             is_second = True
 
@@ -328,7 +334,7 @@ class Relay:
         if known is not None and known.id == own:
             return connection
         try:
-            opened = BackSession(own, connection.revision)
+            opened = BackSession(own, connection.revision, self.connections.address_of(connection))
             holds = await front.join(self.key, opened, known)
         except (ProtocolError, StoreFull, StoreFailed) as error:
             log.warning("%s: another process will open another session: %s", self.name, error)
@@ -665,6 +671,18 @@ class Relay:
         except ToolwireError as error:
             log.debug("%s: the lists could not be read again: %s", self.name, error)
 
+    def _may_repeat(self, error: TransportError, connection: RelayConnection, method: str, sent: Sent) -> bool:
+        """Return whether a request may be sent again, on a new connection, without a chance that it runs twice.
+
+        A call that may have run is repeated if its tool was listed as one whose second call does no more harm.
+        """
+        moved = self.on_lost is not None and self.on_lost(error, connection)
+        if isinstance(error, Unreachable):
+            return moved or connection.ended or connection.session.over
+        if not isinstance(error, OutcomeUnknown):
+            return False
+        return method in READING or (method == "tools/call" and self.is_repeatable(sent.members.get("name")))
+
     async def _is_mended(self, error: ProtocolError, connection: RelayConnection | None) -> bool:
         """Remove the cause of an error that is none of the client's; return whether the request may be sent again."""
         if error.code == HEADER_MISMATCH:
@@ -771,13 +789,6 @@ def _knows_more(call: Call) -> bool:
 def _may_be_held(call: Call) -> bool:
     """Return whether a call of a modern client may be held. A middleware that asks would lose its own answers."""
     return call.request.modern and call.request.row.rounds and call.asking is None and call.outer is None
-
-
-def _may_repeat(error: TransportError, connection: RelayConnection, method: str) -> bool:
-    """Return whether a request may be sent again, on a new connection, without a chance that it runs twice."""
-    if isinstance(error, Unreachable):
-        return connection.ended or connection.session.over
-    return isinstance(error, OutcomeUnknown) and method in READING
 
 
 def _url_required(error: ProtocolError) -> ToolwireError:

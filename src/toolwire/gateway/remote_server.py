@@ -22,12 +22,14 @@ from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
+from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import Read, reader
 from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
+from toolwire.gateway.back_urls import Returning
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -191,6 +193,13 @@ class RemoteServer(Server):
         if credentials is None or target.transport != "stdio":
             # The process of one caller says nothing about those of others.
             self.relay.on_failure = self.guard.failed
+        self._returning: Returning | None = None
+        self._has_moved = False
+        if self.back_connections.urls is not None:
+            self.relay.on_lost = self.back_connections.lost
+            self.back_connections.moved = self._begin_again
+            self.guard.on_success = self.back_connections.urls.forgive
+        self.relay.is_repeatable = self.is_repeatable
         self.signs: SignsOfLife = SignsOfLife(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
         self._lists_kept = 0
         self._lists_read = 0
@@ -288,6 +297,7 @@ class RemoteServer(Server):
             self._listened.append(catalog)
         self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
         self.signs.plan()
+        self._returning = self.back_connections.returning()
 
     async def end(self) -> None:
         """Close all connections to the other server."""
@@ -296,6 +306,8 @@ class RemoteServer(Server):
             return
         self._leave_hosts()
         await self.signs.stop()
+        if self._returning is not None:
+            await self._returning.stop()
         for task in (self._keeper, self._reading, self.leaving):
             if task is not None:
                 task.cancel()
@@ -386,7 +398,7 @@ class RemoteServer(Server):
         backoff = Backoff()
         loop = asyncio.get_running_loop()
         while True:
-            begun, self._trouble = loop.time(), None
+            begun, self._trouble, self._has_moved = loop.time(), None, False
             try:
                 connection = await self.back_connections.shared_connection()
                 await self._follow(connection)
@@ -518,6 +530,8 @@ class RemoteServer(Server):
             return False  # The server ended the stream. Everything is read again.
         if self._trouble is not None:
             raise self._trouble
+        if self._has_moved:
+            return False
         if not done:
             await self.refresh()
         return True
@@ -640,7 +654,7 @@ class RemoteServer(Server):
                 await asyncio.sleep(self._readings[0] + 1.0 - loop.time())
             self._readings.append(loop.time())
             self._is_outdated = False
-            lists = await self._listed(await self.back_connections.shared_connection(), self._lists)
+            lists = await self._listed_somewhere()
             self._lists_read += 1
             if not self._is_outdated:
                 break
@@ -663,6 +677,16 @@ class RemoteServer(Server):
     def _marks(self) -> list[str]:
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
         return [catalog.mark for catalog in self.catalog.hosts() or [self.catalog]]
+
+    async def _listed_somewhere(self) -> RemoteLists:
+        """Read the lists, at another address if the first one fails."""
+        while True:
+            connection = await self.back_connections.shared_connection()
+            try:
+                return await self._listed(connection, self._lists)
+            except ToolwireError as error:
+                if not self.back_connections.lost(error, connection, for_sure=True):
+                    raise
 
     async def _listed(self, connection: ClientConnection, before: RemoteLists | None) -> RemoteLists:
         """Read all lists. One that cannot be read is the one in `before`."""
@@ -876,6 +900,7 @@ class RemoteServer(Server):
             connections.count,
             self._lists_kept,
             self._lists_read,
+            {} if connections.urls is None else {url: why is None for url, why in connections.urls.errors.items()},
         )
 
     def _send_by(self, send: Send) -> None:
@@ -895,9 +920,32 @@ class RemoteServer(Server):
         """Return whether nothing else tells soon whether the server works: it is there, and no call is in flight."""
         return self.state == "ready" and not self.back_connections.is_busy
 
-    async def _ask_for_sign(self) -> None:
-        connection = await self.back_connections.shared_connection()
-        await connection.check()
+    async def _ask_for_sign(self, seconds: float) -> None:
+        connection: RelayConnection | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self.back_connections.shared_connection()
+                await connection.check()
+        except (ToolwireError, TimeoutError) as error:
+            failure = (
+                error
+                if isinstance(error, ToolwireError)
+                else Timeout(f"it gave no sign of life within {seconds:g} seconds")
+            )
+            if connection is None or not self.back_connections.lost(failure, connection, for_sure=True):
+                raise failure from None
+            # Another address is used from now on.
+
+    def _begin_again(self) -> None:
+        """Follow the lists of the server at another address."""
+        self._has_moved = True
+        self._wanted.set()
+
+    def is_repeatable(self, tool: Any) -> bool:
+        """Return whether a tool, by the name that the server gives it, claims that a second call does no harm."""
+        listed = next((each for each in self._lists.tools if each.name == tool), None) if self._lists else None
+        hints = None if listed is None else listed.annotations
+        return isinstance(hints, t.ToolAnnotations) and (hints.read_only_hint is True or hints.idempotent_hint is True)
 
     def _there(self) -> None:
         """Offer the components: the server lists them, and nothing says that it does not work."""

@@ -195,6 +195,7 @@ BACK_ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("policy", {"timeout": 1}, {"timeout": 2}, lambda policy: policy.timeout, 1, 2),
     ("policies", {"add": {"timeout": 1}}, {"book": {"timeout": 1}}, list, ["add"], ["book"]),
 ]
+HERE = "http://localhost:1/mcp"
 TARGET_ROWS: list[tuple[str, str, Any, Any, int | str, Any, Any]] = [
     ("command", "args", ["a"], ["b", "c"], 0, ["program", "a"], ["program", "b", "c"]),
     ("command", "env", {"A": "1"}, {"B": "2"}, 2, {"A": "1"}, {"B": "2"}),
@@ -202,6 +203,7 @@ TARGET_ROWS: list[tuple[str, str, Any, Any, int | str, Any, Any]] = [
     ("command", "inherit_env", True, False, 5, True, False),
     ("command", "command", "other", "third", 0, ["other"], ["third"]),
     ("url", "url", "http://a/mcp", "http://b/mcp", 0, "http://a/mcp", "http://b/mcp"),
+    ("url", "urls", ["http://a/mcp"], ["http://b/mcp"], 0, [HERE, "http://a/mcp"], [HERE, "http://b/mcp"]),
     ("url", "headers", {"A": "1"}, {"B": "2"}, "headers", {"A": "1"}, {"B": "2"}),
     ("url", "proxy", "http://a:1", "http://b:1", "proxy", "http://a:1", "http://b:1"),
     ("url", "type", "http", "sse", 0, "http://localhost:1/mcp", "http://localhost:1/mcp"),
@@ -238,6 +240,7 @@ def test_keys_of_a_target_take_effect(
         return {**dict(enumerate(words)), **named}
 
     monkeypatch.setattr(making, "CommandTarget", target)
+    monkeypatch.setattr(making, "SeveralUrls", target)
     monkeypatch.setattr(making, "HttpTarget", target)
     for value, expected in ((first, seen), (second, seen_then)):
         assert back_of(key, value, tmp_path, kind)["target"][place] == expected

@@ -16,6 +16,7 @@ from toolwire.client.config import check_transport
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import CommandTarget
+from toolwire.gateway.back_urls import SeveralUrls
 from toolwire.gateway.config.authorization import auth_of
 from toolwire.gateway.config.credentials import credential_of
 from toolwire.gateway.config.file_content import Source
@@ -142,7 +143,7 @@ _MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 def target_of(name: str, entry: BackEntry) -> Target:
     """Return the server that an entry describes. Raise `ServerError` or `ValueError` for an entry that is wrong."""
-    if (entry.command is None) == (entry.url is None):
+    if (entry.command is None) == (entry.url is None and not entry.urls):
         raise ServerError(f"The server {name!r} needs either a command or a url")
     if entry.command is not None:
         for member in ("headers", "tls", "proxy"):
@@ -150,9 +151,11 @@ def target_of(name: str, entry: BackEntry) -> Target:
                 raise ServerError(f"The server {name!r} is a command, which has no {member}")
         return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, bool(entry.inherit_env))
     check_transport(name, entry)
-    assert entry.url is not None
     tls = None if entry.tls is None else _tls(entry.tls)
-    return HttpTarget(entry.url, headers=entry.headers, tls=tls, proxy=entry.proxy)
+    urls = [*([] if entry.url is None else [entry.url]), *entry.urls]
+    if len(urls) > 1:
+        return SeveralUrls(urls, headers=entry.headers, tls=tls, proxy=entry.proxy)
+    return HttpTarget(urls[0], headers=entry.headers, tls=tls, proxy=entry.proxy)
 
 
 def _tls(table: TlsTable) -> ssl.SSLContext:
@@ -164,7 +167,21 @@ def _tls(table: TlsTable) -> ssl.SSLContext:
 
 # Members of an entry that say where the server is. The others are arguments of `Gateway.add`.
 _OF_TARGET: Final = frozenset(
-    {"command", "args", "env", "cwd", "inherit_env", "url", "headers", "type", "transport", "tls", "proxy", "disabled"}
+    {
+        "command",
+        "args",
+        "env",
+        "cwd",
+        "inherit_env",
+        "url",
+        "urls",
+        "headers",
+        "type",
+        "transport",
+        "tls",
+        "proxy",
+        "disabled",
+    }
 )
 _BACK_MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "credentials": credential_of,

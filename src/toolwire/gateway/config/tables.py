@@ -101,6 +101,8 @@ class BackEntry(ServerEntry, kw_only=True):
     """Whether a command has processes of its own for each principal; it has where each caller has an account."""
     max_processes: int | None = None
     """How many processes of a command, or other connections, there are for callers; 256 by default."""
+    urls: list[str] = []
+    """The addresses of the server, if it has several, in the order of preference; `url` is the first one of both."""
     idle_seconds: float | None = None
     """After how many seconds without a call a process, or another connection of a caller, ends; 600 by default."""
 

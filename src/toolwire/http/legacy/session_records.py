@@ -40,6 +40,8 @@ class BackSession(Struct, array_like=True, frozen=True):
 
     id: str
     revision: str
+    address: str = ""
+    """Where the session is, if the server has several addresses."""
 
 
 class SessionRecord(Struct, omit_defaults=True):
