@@ -306,11 +306,11 @@ class AccountServer(RemoteServer):
         if state != "open" and self.state == "away" and self.retired is None:
             self._is_there()
 
-    async def _ask_for_sign(self) -> None:
+    async def _ask_for_sign(self, seconds: float) -> None:
         if self.back_connections.target.transport != "http":
             return  # Each account has a process of its own, and none of them says anything of the next one.
         try:
-            await super()._ask_for_sign()
+            await super()._ask_for_sign(seconds)
         except Unauthorized:
             return  # It answers.
 

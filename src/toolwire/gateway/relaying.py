@@ -244,7 +244,7 @@ class Relay:
                 if is_second or not await self._is_mended(error, connection):
                     raise self._told(call, method, error) from None
             except TransportError as error:
-                if is_second or connection is None or not self._may_repeat(error, connection, method, sent):
+                if is_second or connection is None or not self._may_send_again(error, connection, method, sent):
                     self.doubt()
                     raise self.failed(error, call) from None
                 if connection.session.over:
@@ -671,7 +671,7 @@ class Relay:
         except ToolwireError as error:
             log.debug("%s: the lists could not be read again: %s", self.name, error)
 
-    def _may_repeat(self, error: TransportError, connection: RelayConnection, method: str, sent: Sent) -> bool:
+    def _may_send_again(self, error: TransportError, connection: RelayConnection, method: str, sent: Sent) -> bool:
         """Return whether a request may be sent again, on a new connection, without a chance that it runs twice.
 
         A call that may have run is repeated if its tool was listed as one whose second call does no more harm.
