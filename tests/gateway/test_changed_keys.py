@@ -108,6 +108,7 @@ ENTRY: dict[str, Row] = {
     "cwd": Row("/", lambda gateway: entry(gateway).cwd == "/", COMMAND),
     "inherit_env": Row(True, lambda gateway: entry(gateway).inherit_env, COMMAND),
     "url": Row("http://other/mcp", lambda gateway: entry(gateway).url == "http://other/mcp"),
+    "urls": Row(["http://other/mcp"], lambda gateway: entry(gateway).urls == ["http://other/mcp"]),
     "headers": Row({"X-A": "b"}, lambda gateway: entry(gateway).headers == {"X-A": "b"}),
     "type": Row("http", lambda gateway: entry(gateway).type == "http"),
     "transport": Row("sse", lambda gateway: entry(gateway).transport == "sse"),
