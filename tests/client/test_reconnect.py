@@ -305,7 +305,17 @@ async def test_a_time_that_is_over_or_none_is_a_short_one(later: str, slept: lis
 async def test_a_busy_server_is_asked_for_a_sign_of_life_by_one_for_all(quick: None) -> None:
     failing = Failing(*[Reply(503, {}) for _ in range(8)])
     failing.broken = True
-    script = Script(failing.answer)
+
+    async def answer(request: Request) -> Reply | None:
+        # The sign of life comes when all of them wait for it.
+        while request.rpc == "server/discover" and len(script.of("server/discover")) > 1 and waiting() < 8:
+            await asyncio.sleep(0)
+        return failing.answer(request)
+
+    def waiting() -> int:
+        return client._connector._recovering._waiting
+
+    script = Script(answer)
     async with script.client() as client:
         results = await asyncio.gather(*[client.call_tool("plain") for _ in range(8)])
     assert [result.text for result in results] == ["ok"] * 8
