@@ -60,6 +60,7 @@ LAYERS = {
     "errors": 5,
     "messages": 5,
     "transports": 5,
+    "shape": 5,
     "": 5,  # toolwire itself, and __main__
     "__main__": 5,
 }

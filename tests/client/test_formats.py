@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from tests import signatures
 
 from toolwire import Client, Server
+from toolwire import Tool as ServerTool
 from toolwire.client.formats import by_vendor_name, for_anthropic, for_google, for_openai, for_openai_responses
+from toolwire.gateway import Gateway
+from toolwire.shape import Shape, ToolShape
 from toolwire.types import Tool
 
 FOREIGN = {
@@ -147,3 +150,28 @@ def test_no_schema_of_a_server_breaks_the_client(schema: dict[str, Any]) -> None
 def test_our_own_schemas_stay_as_they_are(label: str) -> None:
     tool = signatures.tool(label).definition("2026-07-28")
     assert for_anthropic([tool])[0]["input_schema"] == tool.input_schema
+
+
+@pytest.mark.covers("GW-8.9")
+@pytest.mark.parametrize("over", ["alone", "mounted", "gateway"])
+async def test_tools_for_apps_alone_are_listed_and_not_converted(over: str) -> None:
+    inner = Server("inner")
+    for name, visibility in (("both", ["model", "app"]), ("app", ["app"]), ("model", ["model"]), ("plain", None)):
+        meta = None if visibility is None else {"ui": {"visibility": visibility}}
+        inner.add(ServerTool(lambda: "done", name=name, meta=meta))
+    server = inner
+    if over == "mounted":
+        server = Server("host").mount(inner, shape=Shape(tools={"app": ToolShape(title="App")}))
+    elif over == "gateway":
+        server = Gateway("front")
+        server.add("b", inner, prefix="", shape=Shape(tools={"app": ToolShape(title="App")}))
+    async with Client(server) as client:
+        tools = await client.list_tools()
+        assert {tool.name for tool in tools} == {"both", "app", "model", "plain"}
+        assert (await client.call_tool("app")).text == "done"
+    shown = {"both", "model", "plain"}
+    assert set(by_vendor_name(tools)) == shown
+    assert {each["function"]["name"] for each in for_openai(tools)} == shown
+    assert {each["name"] for each in for_openai_responses(tools)} == shown
+    assert {each["name"] for each in for_anthropic(tools)} == shown
+    assert {each["name"] for each in for_google(tools)[0]["function_declarations"]} == shown

@@ -66,8 +66,8 @@ def for_google(tools: Iterable[Tool]) -> list[dict[str, Any]]:
 
 
 def by_vendor_name(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """Return the tools by the names that models know them by."""
-    kept = list(tools)
+    """Return the tools by the names that models know them by. Those for apps alone are left out."""
+    kept = [tool for tool in tools if is_for_models(tool)]
     found: dict[str, Tool] = {tool.name: tool for tool in kept if _is_taken(tool.name)}
     for tool in kept:
         if _is_taken(tool.name):
@@ -79,6 +79,13 @@ def by_vendor_name(tools: Iterable[Tool]) -> dict[str, Tool]:
             free, number = name[: _LONGEST - len(ending)] + ending, number + 1
         found[free] = tool
     return found
+
+
+def is_for_models(tool: Tool) -> bool:
+    """Return whether models may call a tool: not one that is visible to the app of its server alone (SEP-1865)."""
+    ui = tool.meta.get("ui") if isinstance(tool.meta, dict) else None
+    visibility = ui.get("visibility") if isinstance(ui, dict) else None
+    return not isinstance(visibility, list) or "model" in visibility
 
 
 def _is_taken(name: str) -> bool:

@@ -17,24 +17,13 @@ from msgspec import Struct
 
 from toolwire.client.errors import ToolChanged
 from toolwire.protocol import types as t
+from toolwire.protocol.tool_changes import Change as Change
+from toolwire.protocol.tool_changes import Definition, changes, definition_of, shown
 
-Definitions = dict[str, dict[str, Any]]
+Definitions = dict[str, Definition]
 
-_SHOWN: Final = 200
 # The section of the file that holds approved skills. No server has this address.
 _SKILLS: Final = "#skills"
-
-
-class Change(Struct, frozen=True):
-    """A change of one member of a tool's definition. None stands for a member that does not exist."""
-
-    tool: str
-    member: str
-    before: Any
-    after: Any
-
-    def __str__(self) -> str:
-        return f"{_show(self.tool)}: {_show(self.member)[1:-1]} was {_show(self.before)} and is {_show(self.after)}"
 
 
 class Report(Struct, frozen=True):
@@ -49,8 +38,8 @@ class Report(Struct, frozen=True):
         return bool(self.added or self.removed or self.changed)
 
     def __str__(self) -> str:
-        lines = [f"{_show(name)} is new" for name in self.added]
-        lines += [f"{_show(name)} is gone" for name in self.removed]
+        lines = [f"{shown(name)} is new" for name in self.added]
+        lines += [f"{shown(name)} is gone" for name in self.removed]
         return "\n".join([*lines, *map(str, self.changed)])
 
 
@@ -110,7 +99,7 @@ class Pins:
             raise ToolChanged(f"The server lists two tools of this name: {ambiguous}", self.report(server))
         before = {name: pinned[name]} if name in pinned else {}
         # Not the last list, which another client of the same server may have fetched.
-        change = _compare(server, before, {} if tool is None else {name: _definition(tool)})
+        change = _compare(server, before, {} if tool is None else {name: definition_of(tool)})
         if change:  # What is neither pinned nor listed is the server's to refuse.
             told = str(change).replace("\n", "; ")
             raise ToolChanged(f"The tool is not what was agreed to: {told}", self.report(server))
@@ -205,19 +194,12 @@ class Pins:
             raise
 
 
-def _definition(tool: t.Tool) -> dict[str, Any]:
-    members: dict[str, Any] = msgspec.json.decode(t.encode(tool))
-    # Neither people nor models see `_meta`, and servers put values there that change with every answer.
-    members.pop("_meta", None)
-    return members
-
-
 def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, Change]]:
     """Return the definition of each name, and for a name with two definitions how they differ. The first one counts."""
     found: Definitions = {}
     ambiguous: dict[str, Change] = {}
     for tool in tools:
-        definition = _definition(tool)
+        definition = definition_of(tool)
         first = found.setdefault(tool.name, definition)
         if definition != first and tool.name not in ambiguous:
             member = min(key for key in first.keys() | definition.keys() if first.get(key) != definition.get(key))
@@ -227,18 +209,7 @@ def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, Change]]:
 
 def _compare(server: str, before: Definitions, after: Definitions) -> Report:
     changed = [
-        Change(name, member, before[name].get(member), after[name].get(member))
-        for name in sorted(before.keys() & after.keys())
-        for member in sorted(before[name].keys() | after[name].keys())
-        if before[name].get(member) != after[name].get(member)
+        change for name in sorted(before.keys() & after.keys()) for change in changes(name, before[name], after[name])
     ]
     added, removed = after.keys() - before.keys(), before.keys() - after.keys()
     return Report(server, tuple(sorted(added)), tuple(sorted(removed)), tuple(changed))
-
-
-def _show(value: Any) -> str:
-    """Write a value short and on one line, because the server that is doubted chose it."""
-    if value is None:
-        return "not there"
-    text = ascii(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -43,6 +43,7 @@ from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.rounds import digest
 from toolwire.server.call import CURRENT, Call
+from toolwire.server.catalog import Mount
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
 
@@ -362,7 +363,7 @@ class AccountServer(RemoteServer):
         lists = group.lists
         missing = [*([self.name] if lists.is_partial else []), *(f"{self.name}/{each}" for each in lists.missing)]
         group.catalog.notes = {GATEWAYS_KEY: lists.gateways, **({MISSING_KEY: missing} if missing else {})}
-        self.catalog.mount("", group.catalog)
+        self.catalog.mount(Mount("", group.catalog))
         self.last_change = time.time()
 
     def _units(self) -> Iterator[Unit]:

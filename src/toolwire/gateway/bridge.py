@@ -16,6 +16,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
+from toolwire.server.catalog import Mount
 from toolwire.server.server import Server
 
 #: How many seconds a client waits for the server at the start. A person may have to sign in meanwhile.
@@ -58,7 +59,7 @@ class Bridge(Server):
         self._remote.published.append(self._look)
         # A client asks once what there is, and the other server may not be there yet.
         self.kernel.offer.add_families(("tools", "resources", "prompts"))
-        self.catalog.mount("", self._remote.catalog)
+        self.catalog.mount(Mount("", self._remote.catalog))
 
     def _look(self) -> None:
         """Take note that the other server was reached, has changed, or is away."""

@@ -29,6 +29,7 @@ from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
 from toolwire.server.catalog import Found, Mount
 from toolwire.server.server import Server
+from toolwire.server.shaping import Quarantined, Shape, ShapedMount
 from toolwire.wire.threads import call_on
 
 if TYPE_CHECKING:
@@ -80,14 +81,21 @@ class Back(Struct, frozen=True):
     """The kinds of its credentials: that of calls, and that of lists."""
     urls: Mapping[str, str | None] = {}
     """Its addresses, if it has several, each with the reason why it is not used; None for those that work."""
+    faults: tuple[str, ...] = ()
+    """What does not fit in its shape, such as the name of a tool that it does not have."""
+    quarantined: tuple[Quarantined, ...] = ()
+    """Its tools that wait for the approval of a person, because they are new or have changed."""
 
 
 class _Leaving:
     """A server that was taken away, and has calls, questions or tasks left."""
 
-    def __init__(self, back: RemoteServer, prefix: str, successor: RemoteServer | None) -> None:
+    def __init__(
+        self, back: RemoteServer, offered: Mapping[str, Mapping[str, Found[Any]]], successor: RemoteServer | None
+    ) -> None:
+        """`offered` are its tools and prompts as clients knew them, by kind and name."""
         self.back = back
-        self.prefix = prefix
+        self.offered = offered
         self.successor = successor
 
 
@@ -155,6 +163,7 @@ class Gateway(Server):
         max_processes: int | None = None,
         idle_seconds: float | None = None,
         urls: Sequence[str] | None = None,
+        shape: Shape | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -168,8 +177,9 @@ class Gateway(Server):
         caller gets the lists that the server shows to the caller's own account. A command finds the secret in the
         environment variable `credential_variable`; each account has processes of its own. `forward_headers` names the
         headers of a client's request that go on to the server; without it, none go on but those of a trace. `policy`
-        holds for all calls of the server, `policies` for single tools, by the names that the server gives them. Without
-        a target, `add` adds a component of this server itself, as that of every server does.
+        holds for all calls of the server, `policies` for single tools, by the names that the server gives them. `shape`
+        says which of its components come through, and in which form. Without a target, `add` adds a component of this
+        server itself, as that of every server does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
         often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
@@ -197,6 +207,8 @@ class Gateway(Server):
         if len(shown) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
         allowed = allowed_headers(name, forward_headers)
+        if shape is not None:
+            _check_lengths(name, shown, shape)
         for seconds in (timeout, list_timeout):
             if seconds is not None and not seconds > 0:
                 raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
@@ -240,14 +252,17 @@ class Gateway(Server):
         )
         if allowed:
             back.relay.forward(allowed)
-        self.put(back, shown)
+        self.put(back, shown, shape)
         return self
 
-    def put(self, back: RemoteServer, prefix: str) -> None:
+    def put(self, back: RemoteServer, prefix: str, shape: Shape | None = None) -> None:
         """Put a server behind this one that is made already."""
         back.published.append(self._look_soon)
         self._backs[back.name] = (back, prefix)
-        self.catalog.mount(prefix, back.catalog)
+        self.mount_catalog(prefix, back.catalog, shape)
+
+    def _mount_of(self, back: RemoteServer) -> Mount:
+        return next(mount for mount in self.catalog.mounts if mount.catalog is back.catalog)
 
     def remove(self, name: Any) -> Self:
         """Take a server away, also while this one runs; its connections close when its calls have ended.
@@ -338,6 +353,8 @@ class Gateway(Server):
 
     def _retire(self, back: RemoteServer, prefix: str, successor: RemoteServer | None = None) -> None:
         """Offer the components of a server no longer. It goes when its calls, questions and tasks have ended."""
+        mount = self._mount_of(back)
+        offered = {kind: dict(mount.merged(kind, None, ())) for kind in ("tools", "prompts")}
         back.retire()
         self._look_soon()
         if self.loop is None:
@@ -349,7 +366,7 @@ class Gateway(Server):
             successor.relay.come_after(back.relay)
             if successor.relay.key == back.relay.key:
                 back.back_connections.leave_sessions()
-        leaving = _Leaving(back, prefix, successor)
+        leaving = _Leaving(back, offered, successor)
         self._leaving.append(leaving)
         self.catalog.find_unlisted = self._component_of_leaving
         self.arrange(())
@@ -374,10 +391,9 @@ class Gateway(Server):
         """Find a tool or prompt of a server that was taken away, for a request that answers its questions."""
         call = CURRENT.get()
         for leaving in self._leaving:
-            mount = Mount(leaving.prefix, leaving.back.catalog)
-            component = (leaving.back.retired or {}).get(kind, {}).get(mount.inner(name) or "")
-            if component is not None and leaving.back.relay.owns_state(call):
-                return Found(component, leaving.back, (mount,))
+            found = leaving.offered[kind].get(name)
+            if found is not None and leaving.back.relay.owns_state(call):
+                return found
         return None
 
     async def reload(self, source: Source | None = None) -> Reloaded:
@@ -410,7 +426,10 @@ class Gateway(Server):
     def backs(self) -> Mapping[str, Back]:
         """The servers behind this one, in the order in which they were added."""
         hidden = self._hidden()
-        return {name: _back(remote, hidden[name], self._kinds(name)) for name, (remote, _) in self._backs.items()}
+        return {
+            name: _back(remote, hidden[name], self._kinds(name), self._mount_of(remote))
+            for name, (remote, _) in self._backs.items()
+        }
 
     def _kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of the credentials of a server."""
@@ -425,13 +444,14 @@ class Gateway(Server):
     def _hidden(self) -> dict[str, tuple[str, ...]]:
         """Return, for each server, the public names that lead to another server."""
         found: dict[str, list[str]] = {name: [] for name in self._backs}
-        for name, (remote, prefix) in self._backs.items():
-            for kind, own in (("tools", remote.catalog.tools), ("prompts", remote.catalog.prompts)):
+        for name, (remote, _) in self._backs.items():
+            mount = self._mount_of(remote)
+            for kind in ("tools", "prompts"):
                 shown = self.catalog.all(kind)
                 found[name].extend(
-                    prefix + key
-                    for key in own
-                    if (listed := shown.get(prefix + key)) is not None and listed.owner is not remote
+                    public
+                    for public, _ in mount.merged(kind, None, ())
+                    if (listed := shown.get(public)) is not None and listed.owner is not remote
                 )
         return {name: tuple(names) for name, names in found.items()}
 
@@ -484,7 +504,17 @@ class Gateway(Server):
         self._withheld = frozenset(withheld)
 
 
-def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str, ...]) -> Back:
+def _check_lengths(name: str, prefix: str, shape: Shape) -> None:
+    """Refuse names that are too long for the vendors of models, together with the prefix."""
+    wished = [each.rename for each in shape.tools.values()] + [each.rename for each in shape.prompts.values()]
+    for long in (prefix + each for each in wished if each is not None):
+        if len(long) > MAX_NAME:
+            raise ServerError(
+                f"The shape of {name!r} makes the name {long!r}, which has more than {MAX_NAME} characters"
+            )
+
+
+def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str, ...], mount: Mount) -> Back:
     connection = remote.back_connections.shared.connection
     catalog = remote.catalog
     return Back(
@@ -504,6 +534,8 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
         remote.guard.waiting + remote.back_connections.waiting,
         credentials,
         {} if remote.back_connections.urls is None else remote.back_connections.urls.errors,
+        mount.faults if isinstance(mount, ShapedMount) else (),
+        tuple(mount.quarantined) if isinstance(mount, ShapedMount) else (),
     )
 
 

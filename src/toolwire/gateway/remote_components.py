@@ -295,7 +295,7 @@ class UnlistedResources(ResourceTemplate):
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
         """Read an address at the first server that has it. Nothing says which one that is, and reading does no harm."""
-        ways = cast("Kernel", call.host).catalog.unlisted_ways()
+        ways = cast("Kernel", call.host).catalog.unlisted_ways(uri)
         homes = [found.component.home for found in ways if isinstance(found.component, UnlistedResources)]
         scheme = uri.partition(":")[0]
         homes.sort(key=lambda home: scheme not in home.schemes)

@@ -288,6 +288,8 @@ class RemoteTasks:
 
     async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
         """Answer a request about a task, in the dialect of its client."""
+        while tool is not None and tool.original is not None:
+            tool = tool.original
         task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None, foreign.made)
         try:
             is_modern = await self._relay.is_modern(call)

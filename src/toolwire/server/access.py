@@ -21,7 +21,8 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.server.catalog import Catalog, Found, Way
+from toolwire.server.catalog import Catalog, Found, Mount, Way
+from toolwire.server.components import Component
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
 from toolwire.server.replay_state import principal_key
 from toolwire.wire.outlet import Outlet
@@ -146,16 +147,24 @@ class Access:
                 if component.is_hidden_without_scopes:
                     audiences.extend(AudienceOnWay(Audience(frozenset({each})), implied) for each in needed)
 
-        mounted = [(mount.catalog.owner.kernel.access, mount.catalog.audience) for mount in found.way]
-        for access, audience in ((self, None), *mounted):
+        ways: list[tuple[Mount | None, Any]] = [(None, self)]
+        ways += [(mount, mount.catalog.owner.kernel.access) for mount in found.way]
+        for mount, access in ways:
+            if mount is not None:
+                # The rules of a mount are those of the server that mounts.
+                ask(mount.visible_to, mount.scopes)
             if access.implies:
                 # The implied scopes of a server count for itself and for the servers behind it, not for servers before.
                 implied = (*implied, access.effective)
-            ask(audience, _NO_SCOPES)
+            if mount is not None:
+                ask(mount.catalog.audience, _NO_SCOPES)
             for tag in component.tags:
                 for rule in access.rules.get(tag, ()):
                     ask(rule.visible_to, rule.scopes)
-        ask(component.visible_to, component.scopes)
+        each: Component | None = component
+        while each is not None:
+            ask(each.visible_to, each.scopes)
+            each = each.original
         return Demand(frozenset(audiences), tuple(scopes))
 
     def scopes(self, found: Found[Any]) -> frozenset[str]:

@@ -46,18 +46,84 @@ _EXTENSIONS: Final = "extensions"
 MAX_ORDERS: Final = 1024
 
 
-class Mount(NamedTuple):
-    """Another server's catalogue, its names behind a prefix."""
+class Mount:
+    """Another server's catalogue, its names behind a prefix. A shape lets through less, and other names."""
 
-    prefix: str
-    catalog: Catalog
+    policy: Policy | None = None
+    """The policy of the mount itself, which holds for all components that come through it."""
+    scopes: frozenset[str] = frozenset()
+    visible_to: Audience | None = None
+    is_guarded: bool = False
+    """Whether it, or one of the forms that it gives to components, has a policy."""
+    approvals: Awaited | None = None
+    """The approvals that decide what the mount lets through; None where it lets tools through without any."""
+    is_shaped: bool = False
+    """Whether components come through it in another form than the mounted server has."""
+
+    def __init__(self, prefix: str, catalog: Catalog) -> None:
+        self.prefix = prefix
+        self.catalog = catalog
 
     def inner(self, name: str) -> str | None:
-        """Return the name as the mounted server knows it; None when it cannot be one of its names."""
+        """Return the name without the prefix; None when it cannot be a name of the mounted server."""
         return name[len(self.prefix) :] if name.startswith(self.prefix) else None
 
+    def inner_name(self, kind: str, name: str) -> str | None:
+        """Return the name that the mounted server has for a tool or a prompt; None where it can have none."""
+        return self.inner(name)
 
-Way: TypeAlias = tuple[Mount, ...]
+    def public_name(self, kind: str, name: str) -> str:
+        """Return the name that a tool or a prompt of the mounted server has here."""
+        return self.prefix + name
+
+    # The methods of a catalogue with the same names say what these do. `way` is the part that leads to this mount.
+
+    def tool(self, name: str, sees: Sees | None, way: Way) -> Found[ToolBase] | None:
+        inner = self.inner(name)
+        return None if inner is None else self.catalog.tool(inner, sees, (*way, self))
+
+    def prompt(self, name: str, sees: Sees | None, way: Way) -> Found[Prompt] | None:
+        inner = self.inner(name)
+        return None if inner is None else self.catalog.prompt(inner, sees, (*way, self))
+
+    def resource(self, uri: str, sees: Sees | None, way: Way) -> Found[Resource] | None:
+        return self.catalog.resource(uri, sees, (*way, self))
+
+    def template(self, uri: str, sees: Sees | None, way: Way) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
+        return self.catalog.template(uri, sees, (*way, self))
+
+    def unlisted_ways(self, uri: str, way: Way) -> list[Found[ResourceTemplate]]:
+        return self.catalog.unlisted_ways(uri, (*way, self))
+
+    def merged(self, kind: str, view: SeesComponents | None, way: Way) -> Iterator[tuple[str, Found[Any]]]:
+        """Yield the components of a kind with their names here."""
+        prefix = self.prefix if kind in ("tools", "prompts") else ""
+        for name, found in self.catalog.merged(kind, view, (*way, self)):
+            yield prefix + name, found
+
+    def each(self, way: Way) -> Iterator[Found[Any]]:
+        return self.catalog.each((*way, self))
+
+    def each_extension(self, way: Way) -> Iterator[tuple[Extension, Owner, Way]]:
+        return self.catalog.each_extension((*way, self))
+
+    def completion(self, reference: str, name: str, argument: str, way: Way) -> tuple[Completion, Any] | None:
+        """Find a completion behind this mount. `way` leads on from the mounted server."""
+        inner = self.inner(name) if reference == "ref/prompt" else name
+        return None if inner is None else self.catalog.completion(reference, inner, argument, way)
+
+    def has(self, kind: str) -> bool:
+        return self.catalog.has(kind)
+
+    def end(self) -> None:
+        """Let go of what the mount keeps, because the other server is mounted no longer."""
+
+    def tells_of(self, uri: str) -> bool:
+        """Return whether clients here may hear that a resource of the mounted server was updated."""
+        return True
+
+
+Way: TypeAlias = "tuple[Mount, ...]"
 
 
 class Restrictions(Protocol):
@@ -102,12 +168,8 @@ class Owner(OwnServer, Protocol):
     def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
 
 
-class Follower(Protocol):
-    """Keeps a catalogue up to date whose components live elsewhere."""
-
-    @property
-    def meet(self) -> Callable[[Call], Awaitable[None] | None] | None:
-        """Called before a request is looked at, where the components differ between callers; None where they do not."""
+class Awaited(Protocol):
+    """Knows something that lists wait for, for a short time."""
 
     @property
     def is_public(self) -> bool:
@@ -118,6 +180,14 @@ class Follower(Protocol):
 
     def freshen(self) -> Awaitable[None] | None:
         """Look again whether the components have changed; return None where nobody has to wait for that."""
+
+
+class Follower(Awaited, Protocol):
+    """Keeps a catalogue up to date whose components live elsewhere."""
+
+    @property
+    def meet(self) -> Callable[[Call], Awaitable[None] | None] | None:
+        """Called before a request is looked at, where the components differ between callers; None where they do not."""
 
     def figures(self) -> BackFigures:
         """Return the state of the server that has the components, for the metrics."""
@@ -137,7 +207,13 @@ class Found(Struct, Generic[C], frozen=True):
 Sees: TypeAlias = Callable[[Found[Any]], bool]
 
 
-class Seen(Protocol):
+class SeesComponents(Protocol):
+    """Says which components somebody sees."""
+
+    def sees(self, found: Found[Any]) -> bool: ...
+
+
+class Seen(SeesComponents, Protocol):
     """The view of the callers with one permission set."""
 
     @property
@@ -146,8 +222,6 @@ class Seen(Protocol):
 
     def enters(self, audience: Audience) -> bool:
         """Return whether the callers belong to the audience of a catalogue."""
-
-    def sees(self, found: Found[Any]) -> bool: ...
 
 
 class Claim(NamedTuple):
@@ -227,6 +301,7 @@ class Catalog:
         self.follower: Follower | None = None
         """Keeps the components up to date; None where they do not live elsewhere."""
         self._followers: list[Follower] | None = None
+        self._awaited: list[Awaited] | None = None
         self.announce: Callable[[str, bool], None] | None = None
         """Tells the clients of the server that a list changed, for sure or perhaps."""
         self.is_unlisted: bool = False
@@ -297,19 +372,23 @@ class Catalog:
         self.completions[reference, name, argument] = completion
         self.version += 1
 
-    def mount(self, prefix: str, catalog: Catalog) -> None:
+    def mount(self, mount: Mount) -> None:
+        catalog = mount.catalog
         if catalog is self or self in catalog.family():
             raise ServerError("A server cannot be mounted inside itself")
         for host in (self, *self.hosts()):
             for claim in catalog.claims():
                 host.check_claim(claim)
-        self.mounts.append(Mount(prefix, catalog))
+        self.mounts.append(mount)
         catalog._hosts.append(self)
-        self.guarded = self.guarded or catalog.guarded
+        self.guarded = self.guarded or catalog.guarded or mount.is_guarded
         self._mounts_changed(catalog)
 
     def unmount(self, catalog: Catalog) -> None:
         """Offer the components of another catalogue no longer."""
+        for mount in self.mounts:
+            if mount.catalog is catalog:
+                mount.end()
         self.mounts = [mount for mount in self.mounts if mount.catalog is not catalog]
         catalog._hosts = [host for host in catalog._hosts if host is not self]
         self._mounts_changed(catalog)
@@ -321,7 +400,7 @@ class Catalog:
         if arranged != self.mounts:
             self.mounts = arranged
             for host in (self, *self.hosts()):
-                host._family = host._local = host._followers = None
+                host._family = host._local = host._followers = host._awaited = None
             for kind in ("tools", "resources", "prompts", _EXTENSIONS):
                 self.changed(kind, for_sure=False)
 
@@ -329,7 +408,7 @@ class Catalog:
         """Take note that a catalogue was mounted or removed here."""
         hosts = (self, *self.hosts())
         for host in hosts:
-            host._family = host._local = host._followers = None
+            host._family = host._local = host._followers = host._awaited = None
         meets = any(each.meet is not None for each in catalog.followers)
         if meets or any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
             for host in hosts:
@@ -394,12 +473,46 @@ class Catalog:
             known = self._followers = list(dict.fromkeys(each for each in following if each is not None))
         return known
 
+    @property
+    def awaited(self) -> Sequence[Awaited]:
+        """The followers, and the approvals of mounts: lists wait for them."""
+        known = self._awaited
+        if known is None:
+            approvals = (mount.approvals for each in (self, *self.family()) for mount in each.mounts)
+            known = self._awaited = [*self.followers, *(each for each in approvals if each is not None)]
+        return known
+
     def hosts(self) -> list[Catalog]:
         """Return the catalogues in which this one is mounted, at any depth; each once."""
         found: dict[Catalog, None] = {}
         for host in self._hosts:
             found.update(dict.fromkeys((host, *host.hosts())))
         return list(found)
+
+    def hosts_told_of(self, uri: str) -> list[Catalog]:
+        """Return the catalogues in which this one is mounted, and whose clients may hear of a resource here."""
+        found: dict[Catalog, None] = {}
+        for host in self._hosts:
+            if any(mount.catalog is self and mount.tells_of(uri) for mount in host.mounts):
+                found.update(dict.fromkeys((host, *host.hosts_told_of(uri))))
+        return list(found)
+
+    def _hosts_changed(self, for_sure: bool) -> dict[Catalog, bool]:
+        """Return the catalogues in which this one is mounted, and whether their lists changed for sure.
+
+        A shape may leave out whatever changed.
+        """
+        found: dict[Catalog, bool] = {}
+        for host in self._hosts:
+            is_sure = for_sure and any(mount.catalog is self and not mount.is_shaped for mount in host.mounts)
+            for each, sure in ((host, is_sure), *host._hosts_changed(is_sure).items()):
+                found[each] = found.get(each, False) or sure
+        return found
+
+    @property
+    def is_shaped(self) -> bool:
+        """Return whether components come through a shape, here or in a catalogue that is mounted here."""
+        return any(mount.is_shaped for each in (self, *self.family()) for mount in each.mounts)
 
     def local(self) -> Sequence[Catalog]:
         """Return this catalogue and the mounted ones whose components live in this process."""
@@ -422,18 +535,18 @@ class Catalog:
 
     def changed(self, kind: str, *, for_sure: bool = True) -> None:
         """Take note that components changed. `for_sure`: clients are told, also where the lists look the same."""
-        touched = [self, *self.hosts()]
+        touched = {self: for_sure, **self._hosts_changed(for_sure)}
         for catalog in touched:
             catalog.version += 1
             # Lists of callers who never come back must not keep components that are gone.
             catalog._ordered = {}
             catalog.guarded = catalog.guarded or self.guarded
         family = FAMILY.get(kind, kind)
-        for catalog in touched:
+        for catalog, is_sure in touched.items():
             for listener in tuple(catalog.listeners):
                 listener(family)
             if catalog.announce is not None:
-                catalog.announce(family, for_sure)
+                catalog.announce(family, is_sure)
 
     # --- extensions ---
 
@@ -528,14 +641,15 @@ class Catalog:
     def _all_extended(self) -> _Extended:
         version, known = self.version, self._extended
         if known is None or known[0] != version:
-            known = self._extended = (version, _extended(self._each_extension(())))
+            known = self._extended = (version, _extended(self.each_extension(())))
         return known[1]
 
-    def _each_extension(self, way: Way) -> Iterator[tuple[Extension, Owner, Way]]:
+    def each_extension(self, way: Way) -> Iterator[tuple[Extension, Owner, Way]]:
+        """Yield the extensions of this server and of those mounted in it, each with its server and the way to it."""
         for extension in tuple(self.extensions.values()):
             yield extension, self.owner, way
         for mount in tuple(self.mounts):
-            yield from mount.catalog._each_extension((*way, mount))
+            yield from mount.each_extension(way)
 
     # --- finding ---
 
@@ -548,7 +662,9 @@ class Catalog:
             found = Found(own, self.owner, way)
             if sees is None or sees(found):
                 return found
-        return self._mounted("tools", name, Catalog.tool, sees, way)
+        if sees is None and not way:
+            return self._mounted("tools", name)
+        return next((held for mount in self.mounts if (held := mount.tool(name, sees, way)) is not None), None)
 
     def prompt(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Prompt] | None:
         own = self.prompts.get(name)
@@ -556,7 +672,9 @@ class Catalog:
             found = Found(own, self.owner, way)
             if sees is None or sees(found):
                 return found
-        return self._mounted("prompts", name, Catalog.prompt, sees, way)
+        if sees is None and not way:
+            return self._mounted("prompts", name)
+        return next((held for mount in self.mounts if (held := mount.prompt(name, sees, way)) is not None), None)
 
     def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them. The file of a skill comes before a resource
@@ -567,7 +685,7 @@ class Catalog:
                 found = Found(own, self.owner, way)
                 if sees is None or sees(found):
                     return found
-        mounted = (mount.catalog.resource(uri, sees, (*way, mount)) for mount in self.mounts)
+        mounted = (mount.resource(uri, sees, way) for mount in self.mounts)
         return next((found for found in mounted if found is not None), None)
 
     def unlisted_component(self, kind: str, name: str) -> Found[Any] | None:
@@ -602,7 +720,7 @@ class Catalog:
             variables = template.template.match(uri)
             if variables is not None:
                 return found, variables
-        mounted = [mount.catalog.template(uri, sees, (*way, mount)) for mount in self.mounts]
+        mounted = [mount.template(uri, sees, way) for mount in self.mounts]
         matched = [each for each in mounted if each is not None]
         # Of templates that are equally specific, that of the first mount is used.
         return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
@@ -612,18 +730,18 @@ class Catalog:
 
         An address that one caller sees is none of these for all callers.
         """
-        ways = self.unlisted_ways()
+        ways = self.unlisted_ways(uri)
         if not ways or self.resource(uri) is not None or self.template(uri) is not None:
             return None
         return ways[0], {"uri": uri}
 
-    def unlisted_ways(self, way: Way = ()) -> list[Found[ResourceTemplate]]:
-        """Return the ways to the servers elsewhere that may know addresses which they do not list.
+    def unlisted_ways(self, uri: str, way: Way = ()) -> list[Found[ResourceTemplate]]:
+        """Return the ways to the servers elsewhere that may know an address which they do not list.
 
         All of them have the same servers on the way, so that the same rules hold for each.
         """
         own = [] if self.elsewhere is None else [Found(self.elsewhere, self.owner, way)]
-        found = [*own, *(each for mount in self.mounts for each in mount.catalog.unlisted_ways((*way, mount)))]
+        found = [*own, *(each for mount in self.mounts for each in mount.unlisted_ways(uri, way))]
         return [each for each in found if each.way[:-1] == found[0].way[:-1]]
 
     def completion(self, reference: str, name: str, argument: str, way: Way) -> tuple[Completion, Any] | None:
@@ -637,8 +755,7 @@ class Catalog:
             return own, self.owner
         if not way:
             return None
-        inner = way[0].inner(name) if reference == "ref/prompt" else name
-        return None if inner is None else way[0].catalog.completion(reference, inner, argument, way[1:])
+        return way[0].completion(reference, name, argument, way[1:])
 
     def has_completions(self) -> bool:
         own: list[Prompt | ResourceTemplate] = [*self.prompts.values(), *self.templates.values()]
@@ -649,7 +766,7 @@ class Catalog:
         )
 
     def has(self, kind: str) -> bool:
-        return bool(self._kind(kind)) or any(mount.catalog.has(kind) for mount in self.mounts)
+        return bool(self._kind(kind)) or any(mount.has(kind) for mount in self.mounts)
 
     def each(self, way: Way = ()) -> Iterator[Found[Any]]:
         """Yield every component of this server and of those mounted in it, also those that a nearer one hides."""
@@ -662,7 +779,7 @@ class Catalog:
             if extension.any_method is not None:
                 yield Found(extension.any_method, self.owner, way)
         for mount in tuple(self.mounts):
-            yield from mount.catalog.each((*way, mount))
+            yield from mount.each(way)
 
     def all(self, kind: str, view: Seen | None = None) -> dict[str, Found[Any]]:
         """Return every component of a kind by its public name; the nearest one wins where names collide."""
@@ -695,19 +812,19 @@ class Catalog:
         version = self.version
         known = self._ordered.get(key)
         if known is None or known[0] != version:
-            items = dict(self._merged(kind, view))
+            items = dict(self.merged(kind, view))
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
             # TOL-1: the same order in every call and every process.
-            listed = sorted(name for name, found in items.items() if not found.owner.catalog.is_unlisted)
+            listed = sorted(name for name, found in items.items() if _is_listed(found))
             known = self._ordered[key] = (version, listed, items)
         return known
 
-    def _merged(self, kind: str, view: Seen | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:
+    def merged(self, kind: str, view: SeesComponents | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:
+        """Yield the components of a kind by their public names. The last one of a name wins."""
         # Mounted catalogues cache nothing here, because the way to them decides what a caller sees.
         for mount in reversed(self.mounts):
-            for name, found in mount.catalog._merged(kind, view, (*way, mount)):
-                yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
+            yield from mount.merged(kind, view, way)
         own = tuple(self._kind(kind).items())
         if kind == "resources" and self.skill_set.listed:
             own = (*own, *self.skill_set.listed.items())
@@ -723,25 +840,12 @@ class Catalog:
             known = self._by_specificity = (version, ordered)
         return known[1]
 
-    def _mounted(
-        self,
-        kind: str,
-        name: str,
-        find: Callable[[Catalog, str, Sees | None, Way], Found[C] | None],
-        sees: Sees | None,
-        way: Way,
-    ) -> Found[C] | None:
+    def _mounted(self, kind: str, name: str) -> Found[Any] | None:
+        """Find a tool or a prompt of the servers mounted here, for somebody who sees everything."""
         if not self.mounts:
             return None
-        if sees is None and not way:
-            known = self._ordered.get((kind, None))  # Every call looks here, and nearly always this is the newest.
-            return (self._order(kind) if known is None or known[0] != self.version else known)[2].get(name)
-        for mount in self.mounts:
-            inner = mount.inner(name)
-            found = None if inner is None else find(mount.catalog, inner, sees, (*way, mount))
-            if found is not None:
-                return found
-        return None
+        known = self._ordered.get((kind, None))  # Every call looks here, and nearly always this is the newest.
+        return (self._order(kind) if known is None or known[0] != self.version else known)[2].get(name)
 
     def _kind(self, kind: str) -> dict[str, Any]:
         return {
@@ -751,6 +855,10 @@ class Catalog:
             "skills": self.skill_set.skills,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+def _is_listed(found: Found[Any]) -> bool:
+    return not found.owner.catalog.is_unlisted and not found.component.is_unlisted
 
 
 def _first_of_each(ways: list[Found[AnyMethod]]) -> list[Found[AnyMethod]]:

@@ -150,7 +150,7 @@ class Life(Held):
             async with lifespans:
                 for server in self._servers():
                     await lifespans.enter(server)
-                for follower in self._server.catalog.followers:
+                for follower in self._server.catalog.awaited:
                     # All have begun, so that waiting for one is waiting for all.
                     await follower.settle()
                 await self._server.kernel.start()

@@ -36,8 +36,8 @@ class ListChanges:
         catalog.announce = self.announce
 
     def begin(self) -> None:
-        """Remember the lists with which the server starts, if components of it live elsewhere."""
-        if self._catalog.followers:
+        """Remember the lists with which the server starts, if a change elsewhere may leave them as they are."""
+        if self._catalog.followers or self._catalog.is_shaped:
             self._told = {family: self._listed(family) for family in LIST_CHANGED}
 
     def end(self) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -30,7 +30,7 @@ from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completion import matching
-from toolwire.server.components import Cache, Resource
+from toolwire.server.components import Cache, Component, Resource
 from toolwire.server.failures import Failures, as_revision_has_it
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.limits import Limits
@@ -144,7 +144,7 @@ class Methods:
                 return await self._failures.answer(call, error, "the list of tools")
             result = t.ListToolsResult(tools=tools)
             return self._cached(result, self._private(self.cache) if self._lowlevel.looks_at_caller else None)
-        if self._catalog.followers:
+        if self._catalog.awaited:
             await self.follow(call)
         return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
@@ -192,7 +192,12 @@ class Methods:
         """Return whether a component is not for everybody, or not the same for everybody."""
         demand = self._access.demand(found)
         servers = (self._catalog.owner, *(mount.catalog.owner for mount in found.way))
-        policies = (*(each.policy for each in servers), found.component.policy)
+        policies = (
+            *(each.policy for each in servers),
+            *(mount.policy for mount in found.way),
+            found.component.policy,
+            *(each.policy for each in _originals(found.component)),
+        )
         differ = any(each is not None and each.by_principal is not None for each in policies)
         return bool(demand.audiences or demand.scopes or differ)
 
@@ -333,7 +338,7 @@ class Methods:
         Raise an error where the server is strict, and components of another server are missing.
         """
         catalog = self._catalog
-        waits = [wait for each in catalog.followers if (wait := each.freshen()) is not None]
+        waits = [wait for each in catalog.awaited if (wait := each.freshen()) is not None]
         if waits:
             await asyncio.gather(*waits)
         if catalog.is_strict and (missing := catalog.missing(self.view(call))):
@@ -370,6 +375,13 @@ class Methods:
         hint = cache or self.cache
         result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
         return result
+
+
+def _originals(component: Component) -> Iterator[Component]:
+    """Yield the components that a component is a shape of."""
+    while component.original is not None:
+        component = component.original
+        yield component
 
 
 def _client_of(call: Call) -> LegacyClient:

@@ -26,7 +26,7 @@ from toolwire.protocol.sealing import HmacSealer, secret_bytes
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.components import (
     Cache,
     Icons,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
+    from toolwire.server.shaping import Shape
     from toolwire.server.tasks.host_tasks import HostTasks
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -198,11 +199,12 @@ class Server(Registering, Serving):
 
     # --- what belongs to it beside components ---
 
-    def mount(self, other: Server | Any, prefix: str | None = None) -> Server:
+    def mount(self, other: Server | Any, prefix: str | None = None, *, shape: Shape | None = None) -> Server:
         """Offer another server's components and extensions, with all changes.
 
         `other` is a `Server`, or anything else that a `Client` connects to: a URL, a command as a list, the path of a
-        server file. The names of tools and prompts start with `prefix_`.
+        server file. The names of tools and prompts start with `prefix_`. `shape` says which components come through,
+        and in which form.
         """
         if not isinstance(other, Server):
             other = cast("Server", load_part("server.mount")(other, prefix))
@@ -211,8 +213,23 @@ class Server(Registering, Serving):
         if other._vault is not None and other._vault.has_accounts:
             # The pages on which users connect accounts are those of the server that is called.
             raise other._unmountable("credentials= of callers")
-        self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
+        self.mount_catalog(f"{prefix}_" if prefix else "", other.catalog, shape)
         return self
+
+    def mount_catalog(self, prefix: str, catalog: Catalog, shape: Shape | None) -> Mount:
+        """Mount a catalogue, and return the mount."""
+        if shape is None:
+            mount = Mount(prefix, catalog)
+        else:
+            # Imported here because most servers shape nothing.
+            from toolwire.server.shaping import ShapedMount
+
+            mount = ShapedMount(prefix, catalog, shape, self, self.stores)
+            if not catalog.followers:
+                # All components are known. Those of a server elsewhere come later, and mistakes are logged then.
+                mount.check()
+        self.catalog.mount(mount)
+        return mount
 
     def unmount(self, other: Server) -> None:
         """Offer the components of a mounted server no longer. Calls in flight end where they began."""
@@ -385,7 +402,7 @@ class Server(Registering, Serving):
         know them ignore them.
         """
         change = Change("updated", uri, params=None if not params else _further(params))
-        for catalog in (self.catalog, *self.catalog.hosts()):
+        for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.hub.tell(change)
 
     def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:

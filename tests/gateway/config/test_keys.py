@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.gateway.backs import everything
 
-from toolwire import Gateway, Policy, Server
+from toolwire import Client, Gateway, Policy, Server
 from toolwire.audit import AuditLog
 from toolwire.auth import JWT, ApiKeys, Introspection, OAuthProxy, Principal, ResourceServer, Upstream, presets
 from toolwire.auth.client.grants import ClientCredentials, WorkloadIdentity
@@ -20,6 +21,7 @@ from toolwire.gateway.config import authorization as a
 from toolwire.gateway.config import credentials as c
 from toolwire.gateway.config import gateway_options, make_gateway, making, read_gateway_file
 from toolwire.gateway.config import policies as p
+from toolwire.gateway.config import shapes as s
 from toolwire.gateway.config import tables as t
 from toolwire.gateway.config.making import back_options
 from toolwire.protocol import types
@@ -27,6 +29,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.server.metrics import Metrics
 from toolwire.server.policy import rules
 from toolwire.server.run_http import Options
+from toolwire.shape import ArgumentShape, PromptShape, ResourceShape, ToolPins, ToolShape
 
 BACK = {"url": "http://localhost:1/mcp"}
 #: Options that are code. Programs give them to `gateway_of`.
@@ -40,9 +43,14 @@ DESCRIBED: list[tuple[type[Any], list[Any], set[str], set[str]]] = [
     (
         t.BackEntry,
         [Gateway.add],
-        {"target", "name", "auth"},
-        {"command", "args", "url", "type", "transport", "disabled"},
+        {"target", "name", "auth", "shape"},
+        {"command", "args", "url", "type", "transport", "disabled", *s.SHAPE_KEYS},
     ),
+    (s.ToolTable, [ToolShape], set(), set()),
+    (s.PromptTable, [PromptShape], set(), set()),
+    (s.ResourceTable, [ResourceShape], set(), set()),
+    (s.ArgumentTable, [ArgumentShape], set(), set()),
+    (s.PinsTable, [ToolPins.__init__], set(), set()),
     (t.AuditTable, [AuditLog.__init__], {"target"}, {"path", "logger"}),
     (t.MetricsTable, [Metrics.__init__], set(), set()),
     (t.PrincipalTable, [Principal], set(), set()),
@@ -222,6 +230,60 @@ def test_keys_of_a_server_take_effect(
         assert expected is None or (found if look is None or found is None else look(found)) == expected
 
 
+#: Keys of a server's shape: two values, and the names of the tools, prompts and resources that come through.
+SHAPE_ROWS: dict[str, tuple[Any, Any, Any, Any]] = {
+    "allow": (["add"], ["b*"], ["add"], ["book"]),
+    "deny": (["[!a]*"], ["[!w]*"], ["add"], ["words"]),
+    "allow_prompts": (["no"], ["*"], [], ["brief"]),
+    "deny_prompts": (["*"], ["no"], [], ["brief"]),
+    "allow_resources": (["no"], ["note://today"], [], ["note://today"]),
+    "deny_resources": (["*"], ["no"], [], ["note://today"]),
+    "allow_extensions": ([], ["*"], [], ["com.example/notes"]),
+    "deny_extensions": (["com.*"], ["no.*"], [], ["com.example/notes"]),
+    "tools": ({"add": {"rename": "plus"}}, {"add": {"rename": "sum"}}, "plus", "sum"),
+    "prompts": ({"brief": {"rename": "one"}}, {"brief": {"rename": "two"}}, ["one"], ["two"]),
+    "resources": ({"note://today": {"title": "One"}}, {"note://today": {"title": "Two"}}, "One", "Two"),
+    "scopes": ("a", ["b"], frozenset({"a"}), frozenset({"b"})),
+    "visible_to": (["a"], "b", frozenset({"a"}), frozenset({"b"})),
+    "result_budget": (2048, 4096, 2048, 4096),
+    "pins": (True, {"approve_first": False}, 0, 6),
+}
+
+
+@pytest.mark.covers("GW-8.1", "GW-8.2")
+@pytest.mark.parametrize("key", SHAPE_ROWS)
+async def test_keys_of_a_shape_take_effect(key: str, tmp_path: Path) -> None:
+    first, second, seen, seen_then = SHAPE_ROWS[key]
+    for value, expected in ((first, seen), (second, seen_then)):
+        shape = back_of(key, value, tmp_path)["shape"]
+        back = everything()
+        back.extension("com.example/notes")
+        gateway = Gateway("front")
+        gateway.add("back", back, prefix="", shape=shape)
+        async with Client(gateway):
+            mount = gateway.catalog.mounts[0]
+            tools = {tool.name: tool for tool in gateway.tools}
+            found: dict[str, Any] = {
+                "allow": list(tools),
+                "deny": list(tools),
+                "prompts": [each.name for each in gateway.prompts],
+                "resources": [each.title for each in gateway.resources],
+                "tools": "sum" if "sum" in tools else "plus" if "plus" in tools else None,
+                "scopes": mount.scopes,
+                "visible_to": None if mount.visible_to is None else mount.visible_to.scopes,
+                "result_budget": next(iter(tools.values())).result_budget if tools else None,
+                "pins": len(gateway.backs["back"].quarantined),
+            }
+            found["allow_prompts"] = found["deny_prompts"] = found["prompts"]
+            found["allow_resources"] = found["deny_resources"] = [each.uri for each in gateway.resources]
+            extensions = [each for each in gateway.catalog.all_extensions() if each.startswith("com.")]
+            found["allow_extensions"] = found["deny_extensions"] = extensions
+        if key == "resources":
+            assert expected in found[key]
+        else:
+            assert found[key] == expected
+
+
 @pytest.mark.parametrize(
     ("kind", "key", "first", "second", "place", "seen", "seen_then"), TARGET_ROWS, ids=[row[1] for row in TARGET_ROWS]
 )
@@ -258,7 +320,7 @@ def test_certificates(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_server_has_a_row() -> None:
-    rows = {row[0] for row in BACK_ROWS} | {row[1] for row in TARGET_ROWS} | {"tls", "disabled"}
+    rows = {row[0] for row in BACK_ROWS} | {row[1] for row in TARGET_ROWS} | {"tls", "disabled"} | SHAPE_ROWS.keys()
     assert rows == set(t.BackEntry.__struct_fields__)
 
 

@@ -23,6 +23,7 @@ from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.policies import policy_of
 from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
+from toolwire.gateway.config.shapes import SHAPE_KEYS, shape_of
 from toolwire.gateway.config.table import given
 from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
 from toolwire.gateway.configuration import Configuration
@@ -83,8 +84,11 @@ def back_options(file: GatewayFile, name: str) -> dict[str, Any]:
     options = {
         option: _made(file, (*key, option), _BACK_MAKERS.get(option), value)
         for option, value in given(entry).items()
-        if option not in _OF_TARGET
+        if option not in _OF_TARGET and option not in SHAPE_KEYS
     }
+    shaping = {option: value for option, value in given(entry).items() if option in SHAPE_KEYS}
+    if shaping:
+        options["shape"] = _made(file, key, shape_of, shaping)
     return {**options, "target": _made(file, key, partial(target_of, name), entry)}
 
 

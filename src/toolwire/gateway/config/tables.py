@@ -16,6 +16,7 @@ from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
 from toolwire.gateway.config.authorization import AuthTable
 from toolwire.gateway.config.credentials import CredentialTable
 from toolwire.gateway.config.policies import PolicyTable
+from toolwire.gateway.config.shapes import PinsTable, PromptTable, ResourceTable, ToolTable
 from toolwire.gateway.config.table import FilePath, Secret, StoreAddress, Table, given
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS
 from toolwire.protocol.types import LoggingLevel
@@ -97,6 +98,36 @@ class BackEntry(ServerEntry, kw_only=True):
     """The policy for all calls of the server."""
     policies: dict[str, PolicyTable] = {}
     """Policies for single tools, by the names that the server gives them."""
+    allow: list[str] | None = None
+    """The tools that come through: names with `*` and `?`, `tag:NAME`, `annotation:NAME`; all by default."""
+    deny: list[str] = []
+    """The tools that do not come through, written as those of `allow`. It wins over `allow`."""
+    allow_prompts: list[str] | None = None
+    """The prompts that come through, by name; all by default."""
+    deny_prompts: list[str] = []
+    """The prompts that do not come through."""
+    allow_resources: list[str] | None = None
+    """The resources and templates that come through, by address or name; all by default."""
+    deny_resources: list[str] = []
+    """The resources and templates that do not come through."""
+    allow_extensions: list[str] | None = None
+    """The extensions of the protocol that come through, by identifier; all by default."""
+    deny_extensions: list[str] = []
+    """The extensions that do not come through."""
+    tools: dict[str, ToolTable] = {}
+    """Other forms of tools, by the names that the server gives them."""
+    prompts: dict[str, PromptTable] = {}
+    """Other forms of prompts, by the names that the server gives them."""
+    resources: dict[str, ResourceTable] = {}
+    """Other forms of resources and templates, by address or name."""
+    scopes: str | list[str] = []
+    """The scopes that every use of the server needs."""
+    visible_to: str | list[str] | None = None
+    """The scopes of which a caller has to hold one to see anything of the server."""
+    result_budget: int | None = None
+    """How many bytes a result may have. All of a larger one is a resource that its caller can read for a while."""
+    pins: PinsTable | bool = False
+    """Whether a tool that is new or changed is withheld until somebody approves it."""
     isolation: Literal["shared", "principal"] | None = None
     """Whether a command has processes of its own for each principal; it has where each caller has an account."""
     max_processes: int | None = None

@@ -45,6 +45,7 @@ class Component(ABC):
     kind: str
     noun: str
     key: str
+    name: str
     title: str | None
     description: str | None
     icons: list[t.Icon] | UnsetType
@@ -58,6 +59,12 @@ class Component(ABC):
     is_hidden_without_scopes: bool = False
     """Whether a caller who lacks its scopes does not see it either, instead of being refused."""
     tags: frozenset[str]
+    original: Component | None = None
+    """The component that this one is a shape of; None for one that is no shape."""
+    is_unlisted: bool = False
+    """Whether it is in no list. It can still be called: the answer then says what is wrong."""
+    shaped_by: object = None
+    """The mount whose shape made this component of the original."""
     _invoke: Invoke | None
     _invoke_whole: InvokeWhole | None = None
     _wire: dict[str, Any]
@@ -121,6 +128,23 @@ class Component(ABC):
     @abstractmethod
     def definition(self, revision: str) -> Any:
         """Return the full metadata. `wire` leaves out the members that `revision` does not know."""
+
+    def to_original(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments of this component as the original takes them. Raise `ToolError` for those it refuses."""
+        return arguments
+
+    def from_original(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments of the original as a caller of this component gives them."""
+        return arguments
+
+    def to_original_name(self, name: str) -> str | None:
+        """Return the name that the original has for an argument; None for one that nobody can give."""
+        names = () if self.original is None else self.original.argument_names
+        return next((each for each in names if self.public_argument(each) == name), None)
+
+    def public_argument(self, name: str) -> str | None:
+        """Return the name that an argument of the original has here; None for one that nobody can give."""
+        return name
 
     def owns_state(self, call: Call) -> bool:
         """Return whether the component itself wrote the `requestState` of a request, and reads it again."""

@@ -61,6 +61,8 @@ class ToolBase(Component):
     """Whether structured content is wrapped before 2026-07-28, where it has to be an object."""
     headers: Mapping[str, tuple[str, ...]]
     """The arguments that travel in headers, too."""
+    result_budget: int | None = None
+    """How many bytes a result may have; None for any number."""
 
     @property
     def argument_names(self) -> Collection[str]:
@@ -81,6 +83,10 @@ class ToolBase(Component):
         A tool of this server has no other one, and is called here.
         """
         return await self.call(call, raw)
+
+    async def leaving(self, call: Call, result: Any) -> Any:
+        """Return the result of a call, or of a task, in the form in which it leaves."""
+        return result
 
 
 class Tool(ToolBase):

@@ -10,10 +10,11 @@ from toolwire.auth.principal import Principal
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
+from toolwire.server.components import Component
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
-from toolwire.server.policy.plan import Placement, Plan
+from toolwire.server.policy.plan import Placement, Plan, Through
 from toolwire.server.policy.policy import Policy
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters
@@ -93,7 +94,7 @@ class Enforcer:
         slot, either, because the call may hold the slot. All other rules apply as for any read.
         """
         outer = target_of(call)
-        passed = frozenset() if outer is None else frozenset(place for place, _ in self._places(outer))
+        passed = frozenset() if outer is None else frozenset(place for place, *_ in self._places(outer))
         plan = self._plan(call.principal, target, passed)
         return await (read(inner) if plan is None else plan.run_inside(inner, target, read))
 
@@ -114,7 +115,7 @@ class Enforcer:
         placements = self._placements(principal, target, passed)
         if not placements:
             return None
-        key = tuple((each.place, id(each.policy), each.counts, each.asks) for each in placements)
+        key = tuple((each.place, id(each.policy), each.counts, each.asks, each.through) for each in placements)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
@@ -129,29 +130,46 @@ class Enforcer:
         placements: list[Placement] = []
         # The policy of a component is about using it. Suggestions for its arguments do not count as use, and need no
         # approval.
-        suggested = None
+        suggested: set[int] = set()
         if target.method == "completion/complete" and target.found is not None:
-            suggested = target.found.component.policy
-        for place, policy in self._places(target):
-            counts, asks = place not in passed and policy is not suggested, policy is not suggested
-            placements.append(Placement(place, policy, counts, asks))
+            component: Component | None = target.found.component
+            while component is not None:
+                suggested.add(id(component.policy))
+                component = component.original
+        for place, policy, through in self._places(target):
+            asks = id(policy) not in suggested
+            counts = place not in passed and asks
+            placements.append(Placement(place, policy, counts, asks, through))
             added = policy.for_caller(principal)
             if added is not None:
                 # The added policy has its own place. If both policies have the same rate, a call counts once in each.
-                placements.append(Placement(f"{place}/by_principal", added, counts, asks))
+                placements.append(Placement(f"{place}/by_principal", added, counts, asks, through))
         return placements
 
-    def _places(self, target: CallTarget) -> list[tuple[str, Policy]]:
-        """Return the policies from the outside in: of this server, of the mounted ones on the way, of the component."""
+    def _places(self, target: CallTarget) -> list[tuple[str, Policy, Through]]:
+        """Return the policies from the outside in: of this server, of the mounted ones on the way, of the component.
+
+        Each comes with the shapes before it. A policy sees the arguments that come out of these.
+        """
         server, found = self._server, target.found
-        places = [] if server.policy is None else [(server.name, server.policy)]
+        places: list[tuple[str, Policy, Through]] = [] if server.policy is None else [(server.name, server.policy, ())]
         if found is None:
             return places
         component, owner = found.component, found.owner
-        mounted = (mount.catalog.owner for mount in found.way)
-        places.extend((f"{server.name}/{each.name}", each.policy) for each in mounted if each.policy is not None)
+        through: Through = ()
+        for mount in found.way:
+            mounted = mount.catalog.owner
+            if mount.policy is not None:
+                places.append((f"{server.name}/{mounted.name}/shape", mount.policy, through))
+            if component.shaped_by is mount:
+                if component.policy is not None:
+                    key = f"{server.name}/{owner.name}/{component.kind}/{component.key}/shape"
+                    places.append((key, component.policy, through))
+                through, component = (*through, component), component.original
+            if mounted.policy is not None:
+                places.append((f"{server.name}/{mounted.name}", mounted.policy, through))
         if component.policy is not None:
-            places.append((f"{server.name}/{owner.name}/{component.kind}/{component.key}", component.policy))
+            places.append((f"{server.name}/{owner.name}/{component.kind}/{component.key}", component.policy, through))
         return places
 
 

@@ -16,6 +16,7 @@ from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, coun
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
+from toolwire.server.components import Component
 from toolwire.server.context import context_of
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
@@ -31,6 +32,8 @@ from toolwire.server.replay_state import asked, principal_key
 
 _COMPLETE: Final = "completion/complete"
 Handler: TypeAlias = Coroutine[Any, Any, Any]
+#: The shapes before a policy, from the outside in: its arguments are those that come out of them.
+Through: TypeAlias = tuple[Component, ...]
 
 
 class Placement(NamedTuple):
@@ -42,6 +45,7 @@ class Placement(NamedTuple):
     """Whether rates, quotas, slots and time hold; the rest always does."""
     asks: bool = True
     """Whether somebody has to approve."""
+    through: Through = ()
 
 
 class Plan:
@@ -75,15 +79,20 @@ class Plan:
         self._slots: list[Placed] = [
             slots for place, policy in counting for slots in compile_slots(policy.concurrency, place)
         ]
-        self._rules: dict[str, list[Rule]] = {}
-        for policy in policies:
-            for argument, given in policy.rules.items():
-                self._rules.setdefault(argument, []).extend(rules_of(given))
-        self._approvers = [each.policy for each in placements if each.asks and each.policy.approve is not None]
+        self._rules: dict[Through, dict[str, list[Rule]]] = {}
+        for each in placements:
+            for argument, given in each.policy.rules.items():
+                self._rules.setdefault(each.through, {}).setdefault(argument, []).extend(rules_of(given))
+        self._approvers = [each for each in placements if each.asks and each.policy.approve is not None]
         self._timeout = min((policy.timeout for _, policy in counting if policy.timeout is not None), default=None)
         self._result = min((policy.result for policy in policies if policy.result is not None), default=None)
         self.redaction: Redaction = Redaction(
-            [name for policy in policies for name in policy.redact],
+            [
+                name
+                for each in placements
+                for secret in each.policy.redact
+                for name in _public_names(secret, each.through)
+            ],
             [pattern for policy in policies for pattern in policy.mask],
         )
         self._holds_while_running = bool(
@@ -134,14 +143,16 @@ class Plan:
         if judges:
             arguments = await self._judged(call, target)
             if target.method != _COMPLETE:  # A partial word is no value. The suggestions are checked instead.
-                check(self._rules, arguments, target.name)
+                for through, rules in self._rules.items():
+                    _check_through(through, rules, arguments, target.name)
             if self._approvers:
                 # Do not ask anybody to approve a call for which there is no slot.
                 for slots in self._slots:
                     self._gates.check(slots, caller, target.name)
-            for policy in self._approvers:
-                judged = JudgedCall(target.method, target.name, arguments, call.principal)
-                await _approval(policy, call, judged)
+            for placement in self._approvers:
+                seen = _arguments_after(placement.through, arguments, target.method)
+                judged = JudgedCall(target.method, target.name, seen, call.principal)
+                await _approval(placement.policy, call, judged)
         self._guard(call, target, caller)
 
     def hold(self, call: Call, target: CallTarget) -> None:
@@ -233,10 +244,43 @@ class Plan:
     def leaving(self, result: Any, target: CallTarget) -> Any:
         """Return what the client may see of a result. Raise `CallRefused` where it is too large."""
         if self._rules and isinstance(result, t.CompleteResult):
-            result = _allowed(result, self._rules.get(target.params.argument.name, ()))
+            for through, rules in self._rules.items():
+                (name,) = _arguments_after(through, {target.params.argument.name: ""}, _COMPLETE) or ("",)
+                result = _allowed(result, rules.get(name, ()))
         if self._result is not None:
             _check_size(result, self._result, target.name)
         return masked(self.redaction, result) if self.redaction.patterns else result
+
+
+def _arguments_after(through: Through, arguments: dict[str, Any], method: str) -> dict[str, Any]:
+    """Return the arguments of a call as a policy behind shapes sees them."""
+    for each in through:
+        if method == _COMPLETE:
+            named = {each.to_original_name(name): value for name, value in arguments.items()}
+            arguments = {name: value for name, value in named.items() if name is not None}
+        else:
+            arguments = each.to_original(arguments)
+    return arguments
+
+
+def _public_names(name: str, through: Through) -> set[str]:
+    """Return the names that a secret argument may have in a record: that at the policy, and that of callers."""
+    names: set[str] = {name}
+    public: str | None = name
+    for each in reversed(through):
+        public = None if public is None else each.public_argument(public)
+    return names if public is None else {*names, public}
+
+
+def _check_through(through: Through, rules: dict[str, list[Rule]], arguments: dict[str, Any], name: str) -> None:
+    """Check arguments by the rules of policies. One behind a shape must not name what the shape hides."""
+    if not through:
+        check(rules, arguments, name)
+        return
+    try:
+        check(rules, _arguments_after(through, arguments, ""), name)
+    except CallRefused as error:
+        raise CallRefused(f"A rule of the server behind {name} refuses these arguments", reason="rule") from error
 
 
 async def _in_time(read: Operation, call: Call, seconds: float | None, name: str) -> Any:

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
+from msgspec import Raw
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
@@ -24,6 +25,7 @@ from toolwire.protocol.tasks import Record
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
 from toolwire.server.catalog import Catalog
+from toolwire.server.components import ToolBase
 from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks
 from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import StorageBudget
@@ -140,7 +142,9 @@ class TasksElsewhere:
         found = self._kernel.catalog.tool(task.tool)
 
         async def asked(call: Call) -> Any:
-            return await owner.answer(call, task, None if found is None else found.component)
+            tool = None if found is None else found.component
+            answer = await owner.answer(call, task, tool)
+            return answer if tool is None or tool.original is None else await _leaving(call, tool, answer)
 
         return await self._within_policies(call, task.tool, asked)
 
@@ -159,7 +163,8 @@ class TasksElsewhere:
         limits, tasks, tool = self._tasks.limits, self._tasks, call.params.name
 
         async def leave(call: Call) -> Any:
-            return result
+            found = self._kernel.catalog.tool(tool)
+            return result if found is None else await found.component.leaving(call, result)
 
         outcome = await self._within_policies(call, tool, leave)
         ttl = rules.lifetime(rules.wanted_ttl(call.params.task), limits.task_ttl, limits.task_ttl_max)
@@ -242,6 +247,10 @@ class TasksElsewhere:
         enforcer = self._kernel.enforcer
 
         def tell(name: str, params: Mapping[str, Any]) -> None:
+            found = self._kernel.catalog.tool(tasks[name].tool)
+            budget = None if found is None else found.component.result_budget
+            if budget is not None and "result" in params and len(t.encode(params["result"])) > budget:
+                return  # The client gets the short form when it asks for the task.
             if enforcer is not None:
                 try:
                     params = enforcer.told_of_task(call, self._target(tasks[name].tool), dict(params))
@@ -254,3 +263,18 @@ class TasksElsewhere:
                     stream.tell(change)
 
         return tell
+
+
+async def _leaving(call: Call, tool: ToolBase, answer: Any) -> Any:
+    """Return an answer about a task in the form in which the tool lets results leave."""
+    if call.method == "tasks/result":
+        return await tool.leaving(call, answer)
+    if not call.request.modern or call.method != "tasks/get":
+        return answer
+    encoded = Raw(t.encode(answer)) if isinstance(answer, t.Wire) else answer
+    members: dict[str, Any] = msgspec.json.decode(encoded, type=dict[str, Raw]) if isinstance(encoded, Raw) else answer
+    result = members.get("result")
+    if result is None:
+        return answer
+    short = await tool.leaving(call, result)
+    return answer if short is result else Raw(msgspec.json.encode({**members, "result": Raw(t.encode(short))}))

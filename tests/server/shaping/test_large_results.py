@@ -1,0 +1,182 @@
+"""Results that are larger than their budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.http.modernclient import ModernClient
+
+from toolwire import Client, Server, ToolResult, testing, types
+from toolwire.auth import ApiKeys, Principal
+from toolwire.errors import ProtocolError
+from toolwire.gateway import Gateway
+from toolwire.server.policy import Policy
+from toolwire.server.shaping import large_results
+from toolwire.shape import Shape, ToolShape
+from toolwire.stores import Stores
+
+KEYS = {"a-key-of-alice": Principal("alice"), "a-key-of-bob": Principal("bob")}
+
+
+def writer() -> Server:
+    server = Server("writer")
+
+    @server.tool
+    async def text(count: int, ending: str = "") -> str:
+        return "x" * count + ending
+
+    @server.tool
+    async def rows(count: int) -> list[str]:
+        return ["row"] * count
+
+    @server.tool(task="required")
+    async def slowly(count: int) -> str:
+        return "x" * count
+
+    return server
+
+
+def front(remote: bool, shape: Shape, **options: Any) -> Server:
+    if not remote:
+        return Server("front", **options).mount(writer(), "b", shape=shape)
+    gateway = Gateway("front", **options)
+    gateway.add("b", writer(), shape=shape)
+    return gateway
+
+
+def link_in(result: ToolResult) -> types.ResourceLink:
+    (link,) = [each for each in result.content if isinstance(each, types.ResourceLink)]
+    return link
+
+
+@pytest.mark.covers("GW-8.6")
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+async def test_the_whole_of_a_large_result_is_a_resource(revision: str, remote: bool) -> None:
+    async with testing.connect(front(remote, Shape(result_budget=2048)), revision=revision) as (client, _):
+        assert (await client.call_tool("b_text", {"count": 100})).text == "x" * 100
+        result = await client.call_tool("b_text", {"count": 5000})
+        assert not result.is_error
+        assert result.content[0].text.startswith("xxx")
+        assert sum(len(str(each)) for each in result.content) < 4096
+        uri = result.content[1].text.partition("the resource ")[2].partition(",")[0]
+        assert "has 5000 bytes, and 2048 are allowed" in result.content[1].text
+        (whole,) = await client.read_resource(uri)
+        assert (whole.text, whole.mime_type) == ("x" * 5000, "text/plain")
+        rows = await client.call_tool("b_rows", {"count": 1000})
+        uri = rows.content[1].text.partition("the resource ")[2].partition(",")[0]
+        assert (await client.read_resource(uri))[0].text.count("row") >= 1000
+        # The resource is in no list.
+        assert await client.list_resources() == []
+
+
+@pytest.mark.covers("GW-8.6", "GW-8.7")
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_a_budget_drops_the_output_schema(keeps: bool) -> None:
+    entry = ToolShape(result_budget=1024, output_schema="keep" if keeps else None)
+    async with Client(front(False, Shape(tools={"rows": entry}))) as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+        assert bool(tools["b_rows"].output_schema) is keeps
+        assert (await client.call_tool("b_rows", {"count": 2})).structured == ["row", "row"]
+        # A result without structured content would not fit the schema, unless it is an error.
+        assert (await client.call_tool("b_rows", {"count": 1000})).is_error is keeps
+        # Another tool has no budget.
+        assert len((await client.call_tool("b_text", {"count": 5000})).text or "") == 5000
+
+
+@pytest.mark.covers("GW-8.6")
+@pytest.mark.parametrize("remote", [False, True])
+async def test_nobody_else_reads_it(remote: bool) -> None:
+    stores = Stores.memory()
+    shape = Shape(result_budget=1024)
+    # Two replicas with one store.
+    apps = [front(remote, shape, auth=ApiKeys(KEYS), stores=stores).http_app() for _ in range(2)]
+    alice, bob, elsewhere = (
+        ModernClient(app, headers={"authorization": f"Bearer {key}"})
+        for app, key in ((apps[0], "a-key-of-alice"), (apps[0], "a-key-of-bob"), (apps[1], "a-key-of-alice"))
+    )
+    called = (await alice.call("b_text", {"count": 5000})).json()["result"]
+    uri = called["content"][-1]["uri"]
+    for client, found in ((alice, True), (elsewhere, True), (bob, False)):
+        answer = (await client.request("resources/read", {"uri": uri})).json()
+        assert ("result" in answer) is found
+        unknown = (await client.request("resources/read", {"uri": uri[:-4] + "0000"})).json()
+        if not found:
+            assert answer["error"]["code"] == unknown["error"]["code"]
+            assert answer["error"]["message"] == unknown["error"]["message"]
+    for client in (alice, bob, elsewhere):
+        await client.close()
+    for app in apps:
+        await app.stop()
+
+
+@pytest.mark.covers("GW-8.6")
+async def test_results_of_one_caller_are_bounded_in_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_results, "MAX_KEPT", 3)
+    monkeypatch.setattr(large_results, "MAX_KEPT_BYTES", 9000)
+    stores = Stores.memory()
+    async with Client(front(False, Shape(result_budget=1024), stores=stores)) as client:
+
+        async def readable(links: list[types.ResourceLink]) -> list[bool]:
+            found = []
+            for link in links:
+                try:
+                    found.append(bool(await client.read_resource(link.uri)))
+                except ProtocolError:
+                    found.append(False)
+            return found
+
+        links = [link_in(await client.call_tool("b_text", {"count": 1500})) for _ in range(5)]
+        assert await readable(links) == [False, False, True, True, True]
+        links.append(link_in(await client.call_tool("b_text", {"count": 8000})))
+        assert await readable(links) == [False] * 5 + [True]
+        # One that is larger than all of them may be is cut, and nothing goes for it.
+        cut = await client.call_tool("b_text", {"count": 9001})
+        assert "The rest is left out" in cut.content[1].text
+        assert await readable(links) == [False] * 5 + [True]
+    assert len(await stores.kv.keys("large-results/")) == 2
+
+
+@pytest.mark.covers("GW-8.6")
+async def test_a_result_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_results, "KEPT_SECONDS", 0.001)
+    async with Client(front(False, Shape(result_budget=1024))) as client:
+        link = link_in(await client.call_tool("b_text", {"count": 1500}))
+        with pytest.raises(ProtocolError):
+            while True:
+                await client.read_resource(link.uri)
+
+
+@pytest.mark.covers("GW-8.6")
+async def test_what_a_policy_masks_is_masked_in_the_resource() -> None:
+    entry = ToolShape(result_budget=1024, policy=Policy(mask=["secret"]))
+    async with Client(front(False, Shape(tools={"text": entry}))) as client:
+        link = link_in(await client.call_tool("b_text", {"count": 3000, "ending": "secret"}))
+        (whole,) = await client.read_resource(link.uri)
+        assert "secret" not in str(whole.text)
+        assert str(whole.text).startswith("xxx")
+
+
+@pytest.mark.covers("GW-8.6")
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_the_result_of_a_task_has_the_budget(revision: str, remote: bool) -> None:
+    async with testing.connect(front(remote, Shape(result_budget=1024)), revision=revision) as (client, _):
+        task = await client.call_tool_as_task("b_slowly", {"count": 5000})
+        result = await task.wait()
+        assert len(result.content[0].text) < 1024
+        assert len((await client.read_resource(link_in(result).uri))[0].text or "") == 5000
+
+
+async def test_a_store_that_is_full_cuts_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = Stores.memory()
+
+    async def put(*args: Any, **options: Any) -> bool:
+        from toolwire.stores import StoreFull
+
+        raise StoreFull("full")
+
+    monkeypatch.setattr(stores.kv, "put", put)
+    async with Client(front(False, Shape(result_budget=1024), stores=stores)) as client:
+        assert "The rest is left out" in (await client.call_tool("b_text", {"count": 5000})).content[1].text
