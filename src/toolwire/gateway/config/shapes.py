@@ -101,7 +101,7 @@ SHAPE_KEYS: Final = frozenset(Shape.__struct_fields__) - {"policy"}
 def shape_of(members: dict[str, Any]) -> Shape:
     """Make the shape that members of an entry describe."""
     makers: dict[str, Any] = {"tools": _tool, "prompts": _prompt, "resources": _resource}
-    made = {
+    made: dict[str, Any] = {
         name: {each: makers[name](table) for each, table in value.items()} if name in makers else value
         for name, value in members.items()
     }
