@@ -1,4 +1,4 @@
-"""What a gate needs for a vault: the tokens of callers for exchanges, and the pages for accounts."""
+"""The part of a gate that a vault needs: tokens of callers for exchanges, and the pages for accounts."""
 
 from __future__ import annotations
 
