@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from tests.http.httpclient import HttpClient
 
 from toolwire import Client, Server, testing
 from toolwire.auth import Principal
+from toolwire.backoff import Backoff
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Breaker, Gateway, Health, gateway_of, remote_server
 from toolwire.gateway.back_health import BreakerSwitch, is_failure
@@ -329,6 +331,33 @@ async def test_a_server_in_this_process_that_dies_is_left_alone_and_comes_back(b
         await until(lambda: state_of(gateway) == ("half-open", "ready"))
         assert await client.call_tool("b_run", returns=str) == "b"
         assert state_of(gateway) == ("closed", "ready")
+
+
+@pytest.mark.covers("GW-9.4")
+@ERAS
+async def test_clients_hear_of_updates_as_soon_as_the_server_is_back(
+    back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing but the sign of life says that the server is back.
+    monkeypatch.setattr(remote_server, "Backoff", partial(Backoff, first=3600.0, longest=3600.0))
+    server = one("b", "run")
+
+    @server.resource("note://today")
+    def today() -> str:
+        return "sunny"
+
+    target = Away(server, is_there=True)
+    gateway = Gateway("front").add("b", target, breaker=SOON, revision=back)
+    async with testing.connect(gateway) as (client, _), client.listen(resources=["note://today"]) as changes:
+        await target.leave()
+        for _ in range(4):
+            assert (await client.call_tool("b_run")).is_error
+        await until(lambda: state_of(gateway) == ("open", "away"))
+        target.is_there = True
+        # What changed while it was away was told to nobody.
+        assert await told(changes) == "resource"
+        server.notify_updated("note://today")
+        assert await told(changes) == "resource"
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------

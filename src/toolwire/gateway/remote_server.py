@@ -253,7 +253,7 @@ class RemoteServer(Server):
         """Whether its lists lead back to the servers that mount this one."""
         self._is_held_back = False
         self._may_have_missed_updates = False
-        """Whether clients that are subscribed to resources heard another server of this name until now."""
+        """Whether clients that are subscribed to resources heard nothing of this server for a while."""
         self.retired: dict[str, Mapping[str, Component]] | None = None
         """The tools and prompts that a server had before it was taken away; None for one that is offered."""
         self.leaving: asyncio.Task[None] | None = None
@@ -952,6 +952,9 @@ class RemoteServer(Server):
         assert self._lists is not None
         if self.state == "away":
             log.warning("the server %r is there now", self.name)
+            # The stream of its changes ended, and what changed meanwhile was told to nobody.
+            self._may_have_missed_updates = True
+            self._asked_for.set()
         self.state, self.error = "ready", None
         if self._is_offered:
             self._publish(self._lists)
