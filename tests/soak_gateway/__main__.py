@@ -221,8 +221,6 @@ async def main(minutes: float, rate: float) -> int:
     ledger = soak.ledger
     print(", ".join(f"{count} {name}" for name, count in sorted(ledger.kinds.items())))
     print(f"figures: {', '.join(growth)}")
-    for example in ledger.examples:
-        print(f"soak-gateway: {example}")
     counts = f"{ledger.calls} calls, {ledger.results} results, {ledger.errors} errors, slowest {ledger.slowest:.1f} s"
     if ledger.problems:
         named = ", ".join(f"{count} × {name}" for name, count in ledger.problems.most_common())

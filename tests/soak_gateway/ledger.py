@@ -25,7 +25,7 @@ MOST_EXAMPLES = 5
 
 def stretched(seconds: float) -> float:
     """Return a time for this machine: longer if more processes want to run than it has processors."""
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return seconds * min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 4.0)
 
 
 @dataclass
@@ -75,7 +75,6 @@ class Ledger:
     left: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
-    examples: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     """How long the calls of the last round took, those to servers that are well."""
     slowest: float = 0.0
@@ -89,7 +88,7 @@ class Ledger:
     def problem(self, kind: str, example: str) -> None:
         self.problems[kind] += 1
         if self.problems[kind] <= MOST_EXAMPLES:
-            self.examples.append(f"{kind}: {example}")
+            print(f"soak-gateway: {kind}: {example}", flush=True)
 
     # --- troubles ---
 

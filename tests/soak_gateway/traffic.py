@@ -445,8 +445,8 @@ class Traffic:
             task = loop.create_task(self._something())
             self._pending.add(task)
             task.add_done_callback(self._done)
-            # A moment in which the machine was busy is not made up for.
-            at = max(at + 1 / self._rate, loop.time() - 1.0)
+            # A busy machine gets fewer calls, and a moment in which it was busy is not made up for.
+            at = max(at + stretched(1 / self._rate), loop.time() - 1.0)
             await asyncio.sleep(max(0.0, at - loop.time()))
 
     def _done(self, task: asyncio.Task[None]) -> None:
