@@ -515,6 +515,25 @@ async def test_tokens_are_bound_to_a_key_of_their_owner(login: AuthorizationServ
 
 
 @pytest.mark.covers("GW-5.9")
+async def test_tokens_that_need_no_person_are_bound_to_a_key_too(login: AuthorizationServer) -> None:
+    issue = login.issue
+    login.issue = lambda scope: {**issue(scope), "token_type": "DPoP"}  # type: ignore[method-assign]
+    grant = ClientCredentials("machine", "machine-secret", token_endpoint_auth_method="client_secret_post")
+    exchange = TokenExchange(
+        login.url, client_id="us", client_secret="our-secret", token_endpoint_auth_method="client_secret_post", dpop=True
+    )
+    kinds = {"own": ServerOAuth(login.url, grant=grant, dpop=True), "exchanged": exchange}
+    replicas = Replicas(MemoryKV(), kinds)
+    for name in kinds:
+        found = await replicas.vault().obtain(name, asker(ALICE, "token-of-alice"))
+        proof = found.headers("GET", "https://api.example/x")["dpop"]
+        assert found.is_bound and _key_of(login.asked("/token")[-1].headers["dpop"]) == _key_of(proof)
+        # Another process opens the key from the store.
+        again = await replicas.vault().obtain(name, asker(ALICE, "token-of-alice"))
+        assert _key_of(again.headers("GET", "https://api.example/x")["dpop"]) == _key_of(proof)
+
+
+@pytest.mark.covers("GW-5.9")
 async def test_a_bearer_token_is_no_bound_token(login: AuthorizationServer) -> None:
     replicas = Replicas(MemoryKV(), {"github": of_user(login, dpop=True)})
     with pytest.raises(SignInFailed, match="instead of dpop"):
