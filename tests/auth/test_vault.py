@@ -520,7 +520,11 @@ async def test_tokens_that_need_no_person_are_bound_to_a_key_too(login: Authoriz
     login.issue = lambda scope: {**issue(scope), "token_type": "DPoP"}  # type: ignore[method-assign]
     grant = ClientCredentials("machine", "machine-secret", token_endpoint_auth_method="client_secret_post")
     exchange = TokenExchange(
-        login.url, client_id="us", client_secret="our-secret", token_endpoint_auth_method="client_secret_post", dpop=True
+        login.url,
+        client_id="us",
+        client_secret="our-secret",
+        token_endpoint_auth_method="client_secret_post",
+        dpop=True,
     )
     kinds = {"own": ServerOAuth(login.url, grant=grant, dpop=True), "exchanged": exchange}
     replicas = Replicas(MemoryKV(), kinds)

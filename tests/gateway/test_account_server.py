@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.auth.connecting import Accounts, Browser
+from tests.auth.connecting import PUBLIC, SECRET, Accounts, Browser
 from tests.gateway.test_back_credentials import ERAS, Scene, text
 
 from toolwire import Client, Context, Gateway, Policy, Server
-from toolwire.auth import Principal
+from toolwire.auth import Principal, ResourceServer
 from toolwire.auth.vault.records import Owner
+from toolwire.client.handlers import Elicitation
+from toolwire.client.http_target import HttpTarget
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.replay_state import principal_key
 from toolwire.stores import Stores
+from toolwire.stores.sqlite import SqliteStores
 
 
 class Private(Scene):
@@ -125,6 +130,38 @@ async def test_changes_of_the_lists_reach_the_caller(scene: Private, back: str) 
                     async for _ in changes:
                         if "later" not in await names(alice):
                             break
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("back", ERAS)
+async def test_a_question_is_answered_at_another_replica(scene: Private, back: str, ends: bool, tmp_path: Path) -> None:
+    """The call goes on with the account of its caller, also where the replica that made it has ended."""
+    stores = SqliteStores(tmp_path / "gateway.db")
+    async with scene.gateway(scene.per_user(), back, of_gateway={"stores": stores}) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        auth = ResourceServer(scene.entrance_verify, authorization_servers=[scene.entrance.url])
+        other = Gateway("front", auth=auth, secret=SECRET, stores=stores)
+        place = gateway._backs["b"][0].back_connections.target
+        other.add("b", place, revision=back, credentials=scene.per_user(), prefix="")
+        replicas = [scene.app, other.http_app(public_url=PUBLIC)]
+
+        async def door(scope: Any, receive: Any, send: Any) -> None:
+            await replicas[0](scope, receive, send)
+
+        async def answered(message: str, params: Any) -> dict[str, str]:
+            gone = replicas.pop(0)
+            if ends:
+                await gone.stop()
+            return {"value": "alice"}
+
+        pool = AsgiPool(door)
+        target = HttpTarget(f"{PUBLIC}/mcp", auth=await scene.token("alice"), pool=pool)
+        async with Client(target, revision=MODERN, elicit=Elicitation(form=answered)) as client:
+            assert text(await client.call_tool("ask")) == "alice says alice"
+        await pool.close()
+        await replicas[0].stop()
+    stores.close()
+    assert not [each for each in scene.sent if "authorization" not in each], "no request came without an account"
 
 
 @pytest.mark.covers("GW-7.10")
