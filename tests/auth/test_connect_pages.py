@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
-from tests.auth.connecting import FRONTS, PUBLIC, Accounts, Browser, world
+from tests.auth.connecting import FRONTS, PUBLIC, SECRET, Accounts, Browser, world
 from tests.auth.stand_in import Reply
 from tests.http.httpclient import Answer
 
@@ -435,6 +435,45 @@ async def test_a_local_sign_in_that_fails_is_over() -> None:
             async with await pool.request("GET", location, redirects=0) as response:
                 assert response.status == 200
         assert (await client.call_tool("account")).is_error
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_local_user_enters_a_secret_in_the_browser_of_the_machine(revision: str) -> None:
+    server = Server("almanac", secret=SECRET, credentials={"github": UserSecret(hint="It begins with gh.")})
+
+    @server.tool
+    async def account(token: str = Depends(credential("github"))) -> str:
+        return token
+
+    async def fetched(method: str, url: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+        async with HttpPool() as pool, await pool.request(method, url, body=body, headers=headers) as response:
+            return response.status, await response.read(65_536)
+
+    async def person(url: str) -> None:
+        status, shown = await fetched("GET", url)
+        assert status == 200 and b"It begins with gh." in shown and b'type="password"' in shown
+        assert (await fetched("GET", f"{url}x"))[0] == 404, "another page cannot guess the address"
+        assert (await fetched("GET", url, host="evil.example"))[0] == 404, "nor lead a name of its own here"
+        assert (await fetched("POST", url, b"secret=+a"))[0] == 400
+        assert (await fetched("POST", url, b"secret=x&secret=y"))[0] == 400
+        assert b"is connected" in (await fetched("POST", url, b"secret=gh-1"))[1]
+        await server.vault.local_connections().settled()
+
+    async def asked(message: str, params: Any) -> bool:
+        await person(params.url)
+        return True
+
+    async with Client(server, revision=revision, elicit=Elicitation(url=asked)) as client:
+        result = await client.call_tool("account")
+        if revision == "2025-06-18":
+            found = re.search(r"http://\S+", text(result))
+            assert found is not None
+            # While one page is open, every call gets the same address.
+            assert found[0] in text(await client.call_tool("account"))
+            await person(found[0])
+            result = await client.call_tool("account")
+        assert text(result) == "gh-1"
+    assert [each.owner async for each in server.vault.entries()] == ["local"]
 
 
 def test_a_server_with_accounts_of_callers_is_not_mounted() -> None:

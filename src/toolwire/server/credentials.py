@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from toolwire.auth.errors import NotConnected, SignInFailed
 from toolwire.auth.principal import token_of
-from toolwire.auth.vault.kinds import ServerOAuth, UserOAuth
+from toolwire.auth.vault.kinds import ServerOAuth, UserOAuth, UserSecret
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
@@ -105,9 +105,12 @@ async def _link(call: Call, vault: Vault, owner: Owner, missing: NotConnected) -
     """Return the address at which the caller connects an account; None where there is none."""
     if not call.outlet.is_local:
         return await vault.connect_link(missing.name, owner, missing.scopes)
-    if not isinstance(vault.kind(missing.name), UserOAuth | ServerOAuth):
+    kind = vault.kind(missing.name)
+    if not isinstance(kind, UserOAuth | ServerOAuth | UserSecret):
         return None
     try:
+        if isinstance(kind, UserSecret):
+            return await vault.local_connections().secret_url(missing.name, owner, kind.hint)
         return await vault.local_connections().url(missing.name, owner, missing.scopes)
     except (SignInFailed, Unavailable) as error:
         log.warning("the credential %r cannot be obtained now: %s", missing.name, error)

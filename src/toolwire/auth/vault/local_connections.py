@@ -1,4 +1,4 @@
-"""Connecting an account of the user who started this process: on stdio there is no page, but a browser beside it.
+"""Connecting an account of the user who started this process: on stdio there is no server, but a browser beside it.
 
 The provider sends the browser back to a port of this machine. So an address that is sent to somebody on another machine
 connects nothing: their browser comes back to their own machine.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from toolwire.auth.client.callback import CallbackServer
@@ -16,6 +17,7 @@ from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.authorization import Attempt, query_parameters
 from toolwire.auth.flow.scopes import Scopes
 from toolwire.auth.vault.links import LINK_SECONDS
+from toolwire.auth.vault.local_secret_page import SecretPage
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.verify.verifier import Unavailable
 
@@ -30,6 +32,8 @@ class Connects(Protocol):
     async def finish(self, name: str, owner: Owner, attempt: Attempt, parameters: Mapping[str, str]) -> None: ...
 
     def holder(self, name: str, owner: Owner) -> Owner: ...
+
+    async def store(self, name: str, owner: Owner, secret: str) -> None: ...
 
 
 class LocalConnections:
@@ -59,6 +63,26 @@ class LocalConnections:
             self._pending[key] = (attempt.url, waiting)
             waiting.add_done_callback(lambda _: self._pending.pop(key, None))
             return attempt.url
+
+    async def secret_url(self, name: str, owner: Owner, hint: str) -> str:
+        """Return the address at which the user enters a secret. Raise `SignInFailed`."""
+        async with self._lock:
+            known = self._pending.get((name, ()))
+            if known is not None:
+                return known[0]
+            entering = SecretPage(name, hint, partial(self._vault.store, name, owner))
+            url = await entering.open()
+            waiting = asyncio.get_running_loop().create_task(self._wait_for_secret(entering, name))
+            self._pending[name, ()] = (url, waiting)
+            waiting.add_done_callback(lambda _: self._pending.pop((name, ()), None))
+            return url
+
+    async def _wait_for_secret(self, entering: SecretPage, name: str) -> None:
+        try:
+            if await entering.wait(LINK_SECONDS):
+                log.info("an account for %r was connected", name)
+        finally:
+            await entering.close()
 
     async def _wait(self, callback: CallbackServer, name: str, owner: Owner, attempt: Attempt) -> None:
         try:
