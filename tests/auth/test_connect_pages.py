@@ -382,8 +382,6 @@ async def test_without_an_address_nobody_is_sent_anywhere() -> None:
                 told = text(await client.call_tool("account"))
                 assert "this server has no page to connect one" in told
             await app.stop()
-        async with Client(scene.server(credentials={"github": UserSecret()})) as client:
-            assert "this server has no page to connect one" in text(await client.call_tool("account"))
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
