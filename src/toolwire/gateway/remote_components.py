@@ -29,6 +29,8 @@ from toolwire.protocol.tasks import Verdict
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
+from toolwire.server.call_target import CallTarget, target_of
+from toolwire.server.catalog import Found
 from toolwire.server.completion import Completion
 from toolwire.server.components import Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.base import checked_name
@@ -295,14 +297,14 @@ class UnlistedResources(ResourceTemplate):
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
         """Read an address at the first server that has it. Nothing says which one that is, and reading does no harm."""
-        ways = cast("Kernel", call.host).catalog.unlisted_ways(uri)
-        homes = [found.component.home for found in ways if isinstance(found.component, UnlistedResources)]
+        kernel = cast("Kernel", call.host)
+        ways = [each for each in kernel.catalog.unlisted_ways(uri) if isinstance(each.component, UnlistedResources)]
         scheme = uri.partition(":")[0]
-        homes.sort(key=lambda home: scheme not in home.schemes)
+        ways.sort(key=lambda each: scheme not in cast("UnlistedResources", each.component).home.schemes)
         failure: ToolwireError = ResourceNotFound()
-        for home in homes[:MAX_ASKED]:
+        for way in ways[:MAX_ASKED]:
             try:
-                return await read_elsewhere(home, call, home.uris.inner(uri))
+                return _contents(call, await _read_under_policy(kernel, call, way, uri))
             except ResourceNotFound:
                 continue
             except (ProtocolError, ToolError) as error:
@@ -312,12 +314,35 @@ class UnlistedResources(ResourceTemplate):
         raise failure
 
 
+async def _read_under_policy(kernel: Kernel, call: Call, way: Found[Any], uri: str) -> Any:
+    """Read an address that no server lists at one of them, under the policy of that server."""
+    home: Home = way.component.home
+
+    async def read(call: Call) -> Any:
+        return await _answer_elsewhere(home, call, home.uris.inner(uri))
+
+    judged = target_of(call)
+    was_judged = judged is not None and judged.found is not None and judged.found.owner is way.owner
+    if kernel.enforcer is None or way.owner.policy is None or was_judged:
+        return await read(call)
+    target = CallTarget("resources/read", uri, t.ReadResourceRequestParams(uri=uri), way, {"uri": uri})
+    return await kernel.enforcer.read_inside(call, call, target, read)
+
+
 async def read_elsewhere(home: Home, call: Call, uri: str) -> Any:
     """Read a resource of another server, under the address that it has there."""
+    return _contents(call, await _answer_elsewhere(home, call, uri))
+
+
+async def _answer_elsewhere(home: Home, call: Call, uri: str) -> Any:
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
     answer = await home.relay.send(call, "resources/read", sent)
-    result = handed_on(call, answer, t.ReadResourceResult, home)
+    return handed_on(call, answer, t.ReadResourceResult, home)
+
+
+def _contents(call: Call, result: Any) -> Any:
+    """Return a result in the form in which the kernel takes it; a handler that reads gets the contents alone."""
     if isinstance(result, t.ReadResourceResult) and call.outer is not None:
         return result.contents
     return result

@@ -738,11 +738,13 @@ class Catalog:
     def unlisted_ways(self, uri: str, way: Way = ()) -> list[Found[ResourceTemplate]]:
         """Return the ways to the servers elsewhere that may know an address which they do not list.
 
-        All of them have the same servers on the way, so that the same rules hold for each.
+        All of them have the same servers on the way. A server with a policy of its own comes behind those without one:
+        a call is judged as one of the first server, and by the policies of the others when they are asked.
         """
         own = [] if self.elsewhere is None else [Found(self.elsewhere, self.owner, way)]
         found = [*own, *(each for mount in self.mounts for each in mount.unlisted_ways(uri, way))]
-        return [each for each in found if each.way[:-1] == found[0].way[:-1]]
+        alike = [each for each in found if each.way[:-1] == found[0].way[:-1]]
+        return sorted(alike, key=lambda each: each.owner.policy is not None)
 
     def completion(self, reference: str, name: str, argument: str, way: Way) -> tuple[Completion, Any] | None:
         """Find the completion for an argument, and its server: this one, or the nearest one on the way.

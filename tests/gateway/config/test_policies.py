@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.backs import everything
+from tests.gateway.backs import everything, until
 
-from toolwire import Client, Gateway
+from toolwire import Client, Gateway, Policy, Server
 from toolwire.auth import Principal
 from toolwire.gateway.config import gateway_options, read_gateway_file
 from toolwire.gateway.config.making import back_options
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ProtocolError, ServerError
 
 POLICIES: dict[str, tuple[dict[str, Any], str]] = {
     "rate": ({"rate": "1/hour"}, "Too many calls"),
@@ -125,3 +125,43 @@ def test_mistakes(policy: dict[str, Any], text: str) -> None:
     file = {"mcpServers": {"a": {"url": "http://a/mcp"}}, "gateway": {"policy": policy}}
     with pytest.raises(ServerError, match=text):
         gateway_options(read_gateway_file(file))
+
+
+@pytest.mark.parametrize("order", [("open", "guarded"), ("guarded", "open")])
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+async def test_the_policy_of_a_server_holds_for_addresses_that_it_does_not_list(
+    order: tuple[str, str], revision: str
+) -> None:
+    """Nothing says which server has such an address, so that several are asked."""
+    gateway = Gateway("front")
+    for name in order:
+        server = Server(name)
+        server.resource(f"note://{name}")(lambda: "listed")
+        if name == "guarded":
+            server.use(_late)
+        gateway.add(name, server, policy=Policy(mask=["hidden"], quota="1/day") if name == "guarded" else None)
+    async with Client(gateway, revision=revision) as client:
+        (found,) = await client.read_resource("note://late")
+        assert found.text == "a [redacted] word"
+        with pytest.raises(ProtocolError, match="Too many calls"):
+            await client.read_resource("note://late")
+        (found,) = await client.read_resource("note://open")
+        assert found.text == "listed"
+
+
+async def _late(ctx: Any, call_next: Any) -> Any:
+    if ctx.method == "resources/read" and ctx.params.uri == "note://late":
+        return {"contents": [{"uri": "note://late", "text": "a hidden word"}]}
+    return await call_next(ctx)
+
+
+async def test_a_policy_for_no_tool_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = everything()
+    gateway = Gateway("front").add("back", server, policies={"ad": Policy(timeout=1), "add": Policy(timeout=1)})
+    async with Client(gateway) as client:
+        await client.list_tools()
+        server.remove("words")
+        await until(lambda: "back_words" not in {tool.name for tool in gateway.tools})
+    assert [each.getMessage() for each in caplog.records if "policy" in each.getMessage()] == [
+        "back: there is a policy for 'ad', which is no tool of the server"
+    ]
