@@ -20,7 +20,7 @@ from toolwire.auth import Principal
 from toolwire.backoff import Backoff
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Breaker, Gateway, Health, gateway_of, remote_server
-from toolwire.gateway.back_health import BreakerSwitch, is_failure
+from toolwire.gateway.back_health import BreakerSwitch, CallerUnready, is_failure
 from toolwire.protocol.errors import (
     InvalidResponse,
     OutcomeUnknown,
@@ -123,6 +123,7 @@ def status(number: int) -> TransportError:
         (ProtocolError(-32603, "x"), False),
         (ToolError("x"), False),
         (InvalidResponse("x"), False),
+        (CallerUnready("no credential now"), False),
     ],
 )
 def test_which_errors_say_that_a_server_does_not_work(error: Exception, counts: bool) -> None:

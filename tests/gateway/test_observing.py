@@ -13,11 +13,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.gateway.backs import Away, Recorded, everything, gateway_before, one, until
+from tests.gateway.faulty_backs import faulty
 from tests.http.httpclient import HttpClient
 
 from toolwire import Gateway, Server, testing
 from toolwire.audit import AuditLog
-from toolwire.auth import Principal
+from toolwire.auth import Principal, StaticSecret
+from toolwire.client.http_target import HttpTarget
+from toolwire.gateway import Breaker
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 
@@ -41,6 +44,7 @@ def numbers(gateway: Server, name: str) -> dict[tuple[str, ...], float]:
     return found
 
 
+@pytest.mark.covers("GW-9.8")
 @FRONT_AND_BACK
 async def test_requests_are_counted_by_server(front: str, back: str) -> None:
     server = everything()
@@ -105,6 +109,7 @@ async def test_a_server_with_nothing_behind_it_has_no_such_metrics() -> None:
         assert server.metrics is not None and "toolwire_back" not in server.metrics.render()
 
 
+@pytest.mark.covers("GW-9.8")
 @FRONT_AND_BACK
 async def test_each_hop_has_a_span_that_the_server_continues(front: str, back: str) -> None:
     exporter = InMemorySpanExporter()
@@ -146,6 +151,36 @@ async def test_the_audit_log_names_the_server(front: str, back: str) -> None:
     assert [each.get("back") for each in lines if "method" in each] == ["b", "b", None]
 
 
+@pytest.mark.covers("GW-9.8")
+@FRONT_AND_BACK
+async def test_the_audit_log_names_credential_and_decision(front: str, back: str) -> None:
+    lines: list[Any] = []
+    audit = AuditLog(lambda line: lines.append(msgspec.json.decode(line)), key="k" * 32)
+    secret = StaticSecret("never-in-a-line")
+    async with faulty(b=one("b", "run")) as pool:
+        gateway = Gateway("front", audit=audit, secret="s" * 32).add("plain", one("b", "run"), revision=back)
+        place = HttpTarget("http://b/mcp", pool=pool)
+        gateway.add("b", place, credentials=secret, revision=back, breaker=Breaker(failures=1, pause=600, longest=600))
+        async with testing.connect(gateway, revision=front) as (client, _):
+            await client.call_tool("plain_run")
+            await client.call_tool("b_run")
+            pool.faults["b"] = "refuses"
+            await client.call_tool("b_run")
+            await client.call_tool("b_run")
+    seen = [
+        tuple(each.get(key) for key in ("back", "credential", "decision", "outcome", "reason"))
+        for each in lines
+        if "method" in each
+    ]
+    assert seen == [
+        ("plain", None, "allowed", "ok", None),
+        ("b", "StaticSecret", "allowed", "ok", None),
+        ("b", "StaticSecret", "allowed", "error", None),
+        ("b", "StaticSecret", "refused", "refused", "breaker"),
+    ]
+    assert "never-in-a-line" not in repr(lines)
+
+
 @pytest.mark.covers("GW-7.8")
 @pytest.mark.parametrize(
     ("options", "status", "text"),
@@ -173,6 +208,7 @@ async def test_readiness_tells_of_servers_that_are_missing(options: Any, status:
     await app.stop()
 
 
+@pytest.mark.covers("GW-9.8")
 async def test_the_page_on_metrics_names_those_of_servers_behind_a_gateway() -> None:
     """The table names every metric with its labels, and no other one."""
     async with (

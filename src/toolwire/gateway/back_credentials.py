@@ -25,8 +25,9 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target, fingerprint
 from toolwire.client.targets import CommandTarget
+from toolwire.gateway.back_health import CallerUnready
 from toolwire.gateway.names import credential_names
-from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized, Unreachable
+from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.server.call import Call
 from toolwire.server.credentials import asker_of, connect_error, credential_for
 
@@ -81,7 +82,7 @@ class OwnerAuth:
         try:
             found = await self._vault.obtain(self._name, self._asker, refused=refused)
         except Unavailable as error:
-            raise Unreachable(str(error)) from None
+            raise CallerUnready(str(error)) from None
         self.use(self._asker, found)
         return found
 
@@ -229,14 +230,14 @@ def _own(vault: Vault, name: str, place: HttpTarget | CommandTarget, variable: s
         try:
             return _variables(variable or "", await vault.obtain(name, nobody))
         except Unavailable as error:
-            raise Unreachable(str(error)) from None
+            raise CallerUnready(str(error)) from None
 
     return place.with_secrets(secrets)
 
 
 def _variables(variable: str, credential: Credential) -> dict[str, str]:
     if credential.is_bound:
-        raise Unreachable("A token that is bound to a key is of no use in an environment variable")
+        raise CallerUnready("A token that is bound to a key is of no use in an environment variable")
     return {variable: credential.token} if credential.token else {}
 
 

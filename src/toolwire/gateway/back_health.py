@@ -21,6 +21,7 @@ from toolwire.protocol.errors import (
     Timeout,
     ToolwireError,
     TransportError,
+    Unreachable,
 )
 from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
@@ -107,11 +108,17 @@ def slots_of(
     return (*caller, *everyone)
 
 
+class CallerUnready(Unreachable):
+    """A request that was not sent for a reason of its caller: it has no credential now. The server may work."""
+
+
 def is_failure(error: BaseException) -> bool:
     """Return whether an error says that a server does not work.
 
     A server that answers, with whatever error, works. So does one that refuses a caller, or has too many requests.
     """
+    if isinstance(error, CallerUnready):
+        return False
     if isinstance(error, TransportError):
         return error.status is None or error.status >= 500
     return isinstance(error, Timeout)

@@ -250,6 +250,10 @@ class Gateway(Server):
             policies=policies,
             bounds=bounds,
         )
+        if credentials is not None:
+            back.credential = type(credentials).__name__
+        elif auth is not None:
+            back.credential = "auth"
         if allowed:
             back.relay.forward(allowed)
         self.put(back, shown, shape)

@@ -26,7 +26,7 @@ from toolwire.client.reconnect import READING, Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
-from toolwire.gateway.back_health import Send
+from toolwire.gateway.back_health import CallerUnready, Send
 from toolwire.gateway.back_messages import (
     WaitingHere,
     answered_round,
@@ -304,7 +304,7 @@ class Relay:
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
             if not self._is_same_account(cast("str", made.credential), owner):
-                raise Unreachable("the task belongs to another account")
+                raise CallerUnready("the task belongs to another account")
             made = made._replace(credential=owner)
             return await self.connections.of(made, msgspec.json.decode(made.capabilities), target=target)
         # Modern clients need not be one user, nor one conversation, even where they look the same.

@@ -194,6 +194,8 @@ class RemoteServer(Server):
         if credentials is None or target.transport != "stdio":
             # The process of one caller says nothing about those of others.
             self.relay.on_failure = self.guard.failed
+        self.credential: str | None = None
+        """The kind of the credential with which calls are made; None where there is none."""
         self._returning: Returning | None = None
         self._has_moved = False
         if self.back_connections.urls is not None:

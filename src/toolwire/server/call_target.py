@@ -35,8 +35,22 @@ class CallTarget:
     @property
     def back(self) -> str | None:
         """The name of the server behind this one that has the component; None for one of this server itself."""
-        owner = None if self.found is None else self.found.owner
-        return None if owner is None or owner.catalog.follower is None else owner.name
+        catalog = self._elsewhere
+        return None if catalog is None else catalog.owner.name
+
+    @property
+    def credential(self) -> str | None:
+        """The kind of the credential with which the server behind this one is called; None where there is none."""
+        catalog = self._elsewhere
+        return None if catalog is None or catalog.follower is None else catalog.follower.credential
+
+    @property
+    def _elsewhere(self) -> Catalog | None:
+        """The catalogue of the server behind this one. Those that it shows to some callers only are mounted there."""
+        if self.found is None:
+            return None
+        way = (self.found.owner.catalog, *(mount.catalog for mount in reversed(self.found.way)))
+        return next((each for each in way if each.follower is not None), None)
 
     @property
     def arguments(self) -> dict[str, Any]:

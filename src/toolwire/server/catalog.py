@@ -189,6 +189,10 @@ class Follower(Awaited, Protocol):
     def meet(self) -> Callable[[Call], Awaitable[None] | None] | None:
         """Called before a request is looked at, where the components differ between callers; None where they do not."""
 
+    @property
+    def credential(self) -> str | None:
+        """The kind of the credential with which calls are made there; None where there is none."""
+
     def figures(self) -> BackFigures:
         """Return the state of the server that has the components, for the metrics."""
 

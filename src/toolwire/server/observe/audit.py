@@ -107,6 +107,8 @@ class AuditObserver:
         entry["outcome"] = outcome.word
         if outcome.code is not None:
             entry["code"] = outcome.code
+        if "back" in entry:
+            entry["decision"] = "allowed" if call.refusal is None else "refused"
         if call.refusal is not None:
             entry["reason"] = call.refusal
         if call.error_id is not None:
@@ -134,6 +136,8 @@ class AuditObserver:
         }
         if (back := target.back) is not None:
             entry["back"] = back
+            if (credential := target.credential) is not None:
+                entry["credential"] = credential
         if request.client is not UNSET:
             entry["client"] = redaction.text(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
         if (session := call.session_id) is not None:
