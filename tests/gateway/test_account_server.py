@@ -22,6 +22,7 @@ from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.replay_state import principal_key
+from toolwire.server.shaping.shapes import Shape, ToolShape
 from toolwire.stores import Stores
 from toolwire.stores.sqlite import SqliteStores
 
@@ -195,6 +196,19 @@ async def test_a_caller_hears_of_the_own_resources_and_no_others(scene: Private,
             assert await heard(bobs) == 2, "the first one was not for bob"
             await update("alice", 3)
             assert await heard(alices) == 3, "the second one was not for alice"
+
+
+@pytest.mark.parametrize("front", ERAS)
+async def test_a_shape_holds_for_the_lists_of_each_account(scene: Private, front: str) -> None:
+    shape = Shape(deny=["administer"], tools={"whoami": ToolShape(rename="me")})
+    async with scene.gateway(scene.per_user(), MODERN, shape=shape) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
+            # The first request of each is a call: what comes through is known before it is looked up.
+            with pytest.raises(ProtocolError, match="Unknown tool"):
+                await alice.call_tool("administer")
+            assert [text(await each.call_tool("me")) for each in (bob, alice)] == ["bob", "alice"]
+            assert await names(alice) == await names(bob) == ["ask", "count", "later", "me", "meet"]
 
 
 async def test_an_account_that_was_revoked_lists_nothing(scene: Private) -> None:
