@@ -6,21 +6,28 @@ import asyncio
 import gc
 import json
 import os
+import pty
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.gateway.backs import one, until
 
-from toolwire import Server, testing
+from toolwire import Client, Server, testing
+from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, file_watch
 from toolwire.gateway.back_connections import BackConnections
 from toolwire.gateway.config import gateway_of, making
 from toolwire.gateway.configuration_status import Reloaded
-from toolwire.protocol.errors import ServerError
+from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.server.catalog import Catalog
+from toolwire.wire import hangup
 
 
 class Places:
@@ -255,3 +262,132 @@ async def test_calls_run_while_the_configuration_changes_200_times(places: Place
         assert opened() <= before[0]
         # The old servers are gone, and so are the gateways that were made to check the file. Some may be on their way.
         assert living() < before[2] + 20
+
+
+async def test_api_keys_change_while_calls_run(places: Places) -> None:
+    def keys(*names: str) -> dict[str, Any]:
+        table = {"keys": {name: {"key": name * 32} for name in names}}
+        return config(backs(x="a"), auth={"api_keys": table})
+
+    gateway = gateway_of(keys("a", "b"))
+    app = gateway.http_app()
+
+    async def status_of(key: str) -> int:
+        pool = AsgiPool(app)
+        target = HttpTarget("http://localhost/mcp", pool=pool, headers={"authorization": f"Bearer {key * 32}"})
+        try:
+            async with Client(target) as client:
+                assert await client.call_tool("x_who", returns=str) == "a"
+            return 200
+        except Unauthorized as error:
+            return error.status
+        finally:
+            await pool.close()
+
+    assert [await status_of(key) for key in "abc"] == [200, 200, 401]
+    assert (await gateway.reload(keys("b", "c"))).settings == ("gateway.auth",)
+    assert [await status_of(key) for key in "abc"] == [401, 200, 200]
+    # An address that was listened on because nobody gets in without a key stays closed until a restart.
+    assert (await gateway.reload(config(backs(x="a")))).restart == ("gateway.auth",)
+    assert [await status_of(key) for key in "abc"] == [401, 200, 200]
+    app.drain()
+    await app.stop()
+
+
+async def test_policies_and_audit_logs_change_while_calls_run(places: Places, tmp_path: Path) -> None:
+    def audited(name: str) -> dict[str, Any]:
+        return {"path": str(tmp_path / name), "key": "0123456789abcdef0123456789abcdef"}
+
+    def calls(name: str) -> int:
+        return (tmp_path / name).read_text().count('"x_who"') if (tmp_path / name).exists() else 0
+
+    gateway = gateway_of(config(backs(x="a")))
+    async with testing.connect(gateway) as (client, _):
+        await client.call_tool("x_who")
+        limited = {"rate": {"calls": "2/hour", "per": "everyone"}}
+        await gateway.reload(config(backs(x="a"), audit=audited("one.log"), policy=limited))
+        assert [(await client.call_tool("x_who")).is_error for _ in range(3)] == [False, False, True]
+        # What was counted stays counted.
+        await gateway.reload(config(backs(x="a"), audit=audited("two.log"), policy={**limited, "timeout": 9}))
+        assert (await client.call_tool("x_who")).is_error
+        await gateway.reload(config(backs(x="a")))
+        assert not (await client.call_tool("x_who")).is_error
+        await until(lambda: (calls("one.log"), calls("two.log")) == (3, 1))
+
+
+async def test_a_reload_swaps_all_of_its_own_state(places: Places) -> None:
+    """docker/mcp-gateway#383: a reload that kept the old configuration for the next comparison."""
+    gateway = gateway_of(config(backs(x="a")))
+    async with testing.connect(gateway) as (client, _):
+        for name in "bab":
+            assert (await gateway.reload(config(backs(x=name)))).changed == ("x",)
+            assert await client.call_tool("x_who", returns=str) == name
+        assert gateway.configuration is not None and gateway.configuration.file.backs["x"].url == "memory://b"
+        assert (await gateway.reload(config(backs(x="b")))) == Reloaded()
+
+
+async def test_readyz_stays_ready_and_says_that_the_file_is_wrong(places: Places) -> None:
+    gateway = gateway_of(config(backs(x="a")))
+    app = gateway.http_app()
+    pool = AsgiPool(app)
+
+    async def ready() -> tuple[int, bytes]:
+        response = await pool.send("GET", "http://localhost/readyz", {}, None)
+        return response.status, await response.read(1000)
+
+    assert await ready() == (200, b"ok")
+    with pytest.raises(ServerError):
+        await gateway.reload(config(backs(x="a"), stric=True))
+    assert await ready() == (200, b"ok, the file of its configuration is wrong")
+    await gateway.reload({**config(backs(x="a")), "http": {"port": 1}})
+    assert await ready() == (200, b"ok, a restart is needed for changes of its configuration")
+    await gateway.reload(config(backs(x="a")))
+    assert await ready() == (200, b"ok")
+    app.drain()
+    await pool.close()
+    await app.stop()
+
+
+def test_sighup_reads_the_file_again_unless_the_terminal_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+
+    async def signalled(*, is_gone: bool) -> None:
+        monkeypatch.setattr(hangup, "terminal_is_gone", lambda: is_gone)
+        before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append("end"))
+        try:
+            with hangup.hangups(lambda: heard.append("read")):
+                signal.raise_signal(signal.SIGHUP)
+                await until(lambda: heard)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    asyncio.run(signalled(is_gone=False))
+    assert heard == ["read"]
+    heard.clear()
+    asyncio.run(signalled(is_gone=True))
+    assert heard == ["end"]
+
+
+def test_a_terminal_that_was_closed_is_noticed() -> None:
+    # In a process of its own, whose standard input is the terminal.
+    ours, theirs = pty.openpty()
+    code = "import os, sys; from toolwire.wire.hangup import terminal_is_gone as gone; a = gone(); input(); "
+    code += "sys.stderr.write(f'{a}\\n'); sys.stderr.flush(); os.read(3, 1); sys.stderr.write(f'{gone()}\\n')"
+    wait, go_on = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.dup2({wait}, 3); {code}"],
+        stdin=theirs,
+        stderr=subprocess.PIPE,
+        pass_fds=[wait],
+        start_new_session=True,
+    )
+    os.close(theirs)
+    os.write(ours, b"\n")
+    assert child.stderr is not None and child.stderr.readline() == b"False\n"
+    os.close(ours)
+    os.write(go_on, b"1")
+    assert child.stderr.read() == b"True\n"
+    child.stderr.close()
+    child.wait()
+    os.close(wait)
+    os.close(go_on)
