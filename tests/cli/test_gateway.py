@@ -61,6 +61,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.covers("GW-9.30", "GW-9.35")
 @pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 async def test_a_file_that_changes_is_followed_and_no_process_is_left(
     workers: int, number: signal.Signals, tmp_path: Path

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
+import pytest
 from tests import redis_server
 from tests.gateway.test_sessions import Counting
 from tests.http_process import Served, started
@@ -45,6 +46,7 @@ class RoundRobin(Pool):
         await self._pool.close()
 
 
+@pytest.mark.covers("GW-6.7")
 async def test_replicas_serve_the_same_clients_while_their_file_changes(tmp_path: Path) -> None:
     counting, file = Counting(), tmp_path / "gateway.json"
     with redis_server.running() as redis:

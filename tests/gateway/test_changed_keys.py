@@ -181,6 +181,7 @@ class Waiting:
         await self.app.stop()
 
 
+@pytest.mark.covers("GW-9.34")
 @pytest.mark.parametrize(("table", "name"), [(table, name) for table, keys in TABLES.items() for name in sorted(keys)])
 async def test_a_key_changes_while_a_call_runs(
     table: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -228,6 +229,7 @@ async def test_a_key_changes_while_a_call_runs(
     await waiting.end()
 
 
+@pytest.mark.covers("GW-9.34")
 async def test_limits_and_options_of_http_change_while_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Waiting(monkeypatch)
     before: dict[str, Any] = {"mcpServers": {"x": {"url": "http://localhost/mcp"}}}
@@ -248,6 +250,7 @@ async def test_limits_and_options_of_http_change_while_a_call_runs(monkeypatch: 
     await waiting.end()
 
 
+@pytest.mark.covers("GW-9.34")
 def test_every_key_has_a_row() -> None:
     assert TABLES["gateway"] == GATEWAY.keys()
     assert set(HttpTable.__struct_fields__) == HTTP.keys()

@@ -80,6 +80,7 @@ def status(gateway: Gateway) -> Any:
     return gateway.configuration.status
 
 
+@pytest.mark.covers("GW-9.30")
 async def test_only_the_servers_that_changed_are_touched(places: Places) -> None:
     gateway = gateway_of(config(backs(x="a", y="b")))
     async with testing.connect(gateway) as (client, _):
@@ -98,6 +99,7 @@ async def test_only_the_servers_that_changed_are_touched(places: Places) -> None
         await until(lambda: len(gateway.catalog.family()) == 1)
 
 
+@pytest.mark.covers("GW-9.30")
 async def test_all_servers_of_a_change_come_at_the_same_time_and_are_told_once(places: Places) -> None:
     gateway = gateway_of(config(backs(x="a")))
     async with testing.connect(gateway) as (client, wire), client.listen(tools=True) as changes:
@@ -111,6 +113,7 @@ async def test_all_servers_of_a_change_come_at_the_same_time_and_are_told_once(p
     assert len(told) == 1
 
 
+@pytest.mark.covers("GW-9.32")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -166,6 +169,7 @@ class running:
         await asyncio.wait({self._task})
 
 
+@pytest.mark.covers("GW-9.32")
 async def test_a_file_that_vanished_changes_nothing(places: Places, tmp_path: Path) -> None:
     path = written(tmp_path / "gateway.json", config(backs(x="a")))
     gateway = gateway_of(path)
@@ -179,6 +183,7 @@ async def test_a_file_that_vanished_changes_nothing(places: Places, tmp_path: Pa
         assert await client.call_tool("x_who", returns=str) == "b"
 
 
+@pytest.mark.covers("GW-9.30")
 async def test_links_that_are_swapped_are_noticed(places: Places, tmp_path: Path) -> None:
     # The files of a ConfigMap: gateway.json -> ..data/gateway.json, and ..data -> ..1
     for number, name in enumerate("ab", 1):
@@ -195,6 +200,7 @@ async def test_links_that_are_swapped_are_noticed(places: Places, tmp_path: Path
         assert await client.call_tool("x_who", returns=str) == "b"
 
 
+@pytest.mark.covers("GW-9.30")
 async def test_a_secret_that_is_rotated_replaces_its_server(places: Places, tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("one")
@@ -221,6 +227,7 @@ async def test_many_writes_are_one_change(places: Places, tmp_path: Path, monkey
         assert status(gateway).reloads == 1 and status(gateway).error is None
 
 
+@pytest.mark.covers("GW-9.32")
 async def test_a_gateway_that_points_to_itself_is_refused(places: Places) -> None:
     gateway = gateway_of(config(backs(x="a")))
     places.servers["self"] = gateway
@@ -234,6 +241,7 @@ async def test_a_gateway_that_points_to_itself_is_refused(places: Places) -> Non
         await until(lambda: len(gateway.catalog.family()) == 1)
 
 
+@pytest.mark.covers("GW-9.33")
 async def test_calls_run_while_the_configuration_changes_200_times(places: Places) -> None:
     gateway = gateway_of(config(backs(x="a", y="b")))
 
@@ -264,6 +272,7 @@ async def test_calls_run_while_the_configuration_changes_200_times(places: Place
         assert living() < before[2] + 20
 
 
+@pytest.mark.covers("GW-9.34")
 async def test_api_keys_change_while_calls_run(places: Places) -> None:
     def keys(*names: str) -> dict[str, Any]:
         table = {"keys": {name: {"key": name * 32} for name in names}}
@@ -294,6 +303,7 @@ async def test_api_keys_change_while_calls_run(places: Places) -> None:
     await app.stop()
 
 
+@pytest.mark.covers("GW-9.34")
 async def test_policies_and_audit_logs_change_while_calls_run(places: Places, tmp_path: Path) -> None:
     def audited(name: str) -> dict[str, Any]:
         return {"path": str(tmp_path / name), "key": "0123456789abcdef0123456789abcdef"}
@@ -315,6 +325,7 @@ async def test_policies_and_audit_logs_change_while_calls_run(places: Places, tm
         await until(lambda: (calls("one.log"), calls("two.log")) == (3, 1))
 
 
+@pytest.mark.covers("GW-9.33")
 async def test_a_reload_swaps_all_of_its_own_state(places: Places) -> None:
     """docker/mcp-gateway#383: a reload that kept the old configuration for the next comparison."""
     gateway = gateway_of(config(backs(x="a")))
@@ -326,6 +337,7 @@ async def test_a_reload_swaps_all_of_its_own_state(places: Places) -> None:
         assert (await gateway.reload(config(backs(x="b")))) == Reloaded()
 
 
+@pytest.mark.covers("GW-9.32")
 async def test_readyz_stays_ready_and_says_that_the_file_is_wrong(places: Places) -> None:
     gateway = gateway_of(config(backs(x="a")))
     app = gateway.http_app()

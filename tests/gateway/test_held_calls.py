@@ -150,6 +150,7 @@ async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str, monkeypa
         assert late["isError"] and "may have been carried out" in late["content"][0]["text"]
 
 
+@pytest.mark.covers("GW-9.31")
 async def test_a_removed_server_keeps_the_calls_that_wait_for_answers_until_they_end() -> None:
     asking = Asking()
     gateway = Gateway("front")

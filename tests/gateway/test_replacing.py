@@ -23,6 +23,7 @@ def announced(wire: Any) -> int:
     return sum(each.get("method") == "notifications/tools/list_changed" for each in wire.received)
 
 
+@pytest.mark.covers("GW-9.31")
 @cells
 async def test_a_call_ends_at_the_server_where_it_began(front: str, back: str) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -99,6 +100,7 @@ async def test_the_old_server_is_offered_until_the_new_one_is_there() -> None:
         assert await client.call_tool("b_who", returns=str) == "new"
 
 
+@pytest.mark.covers("GW-9.31")
 @pytest.mark.parametrize("after", ["2025-11-25", MODERN])
 async def test_answers_reach_the_call_that_asked(after: str) -> None:
     asking, successor = Asking(), Asking()
@@ -115,6 +117,7 @@ async def test_answers_reach_the_call_that_asked(after: str) -> None:
         assert successor.begun >= 1
 
 
+@pytest.mark.covers("GW-9.31")
 @pytest.mark.parametrize(("front", "back"), [(front, back) for front in DIALECTS for back in DIALECTS])
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 async def test_a_task_ends_at_the_server_where_it_began(how: str, front: str, back: str) -> None:

@@ -82,6 +82,7 @@ def config(*, back: str, **urls: str) -> dict[str, Any]:
     return {"mcpServers": servers, "gateway": {"name": "front"}}
 
 
+@pytest.mark.covers("GW-6.7")
 @pytest.mark.parametrize(("front", "back"), [(front, back) for front in ERAS for back in ERAS])
 async def test_calls_go_on_while_one_replica_after_the_other_takes_the_change_over(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
@@ -106,6 +107,7 @@ async def test_calls_go_on_while_one_replica_after_the_other_takes_the_change_ov
         assert 404 not in running.balancer.statuses
 
 
+@pytest.mark.covers("GW-6.7")
 @pytest.mark.parametrize("front", ERAS)
 async def test_a_changed_server_never_gets_the_session_of_another(front: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = Counting(), Counting()
@@ -131,6 +133,7 @@ async def test_a_changed_server_never_gets_the_session_of_another(front: str, mo
         assert one.seen == before_last
 
 
+@pytest.mark.covers("GW-6.7")
 async def test_questions_are_answered_at_another_replica_after_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
     asking, other = Asking(), Counting()
     before = config(back="2025-11-25", a="one")
