@@ -153,9 +153,6 @@ ENTRY: dict[str, Row] = {
     "pins": Row(True, lambda gateway: entry(gateway).pins),
     "forward_headers": Row(["x-a"], lambda gateway: entry(gateway).forward_headers == ["x-a"]),
     "policy": Row({"timeout": 7}, lambda gateway: remote(gateway).policy.timeout == 7),
-    "policies": Row(
-        {"wait": {"timeout": 7}}, lambda gateway: remote(gateway).catalog.tools["wait"].policy.timeout == 7
-    ),
 }
 TABLES = {
     "gateway": {name for name in GatewayTable.__struct_fields__ if name != "limits"},

@@ -158,7 +158,6 @@ class Gateway(Server):
         queue: int = QUEUE,
         queue_seconds: float = QUEUE_SECONDS,
         policy: Policy | None = None,
-        policies: Mapping[str, Policy] | None = None,
         isolation: Literal["shared", "principal"] | None = None,
         max_processes: int | None = None,
         idle_seconds: float | None = None,
@@ -177,9 +176,8 @@ class Gateway(Server):
         caller gets the lists that the server shows to the caller's own account. A command finds the secret in the
         environment variable `credential_variable`; each account has processes of its own. `forward_headers` names the
         headers of a client's request that go on to the server; without it, none go on but those of a trace. `policy`
-        holds for all calls of the server, `policies` for single tools, by the names that the server gives them. `shape`
-        says which of its components come through, and in which form. Without a target, `add` adds a component of this
-        server itself, as that of every server does.
+        holds for all calls of the server. `shape` says which of its components come through, and in which form. Without
+        a target, `add` adds a component of this server itself, as that of every server does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
         often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
@@ -247,7 +245,6 @@ class Gateway(Server):
             credentials=signing,
             protection=protection,
             policy=policy,
-            policies=policies,
             bounds=bounds,
         )
         if credentials is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -37,9 +37,6 @@ from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import as_object, is_of_objects, output_schema_for
 from toolwire.server.foreign_tasks import TaskHost
 from toolwire.server.kernel import Kernel
-
-if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
 
 R = TypeVar("R", bound=t.Result)
 
@@ -82,8 +79,6 @@ class Home(Protocol):
     """The schemes of the addresses that the other server lists."""
     reads_directories: bool
     """Whether the other server declares that it reads directories of skills."""
-    policies: Mapping[str, Policy]
-    """The policies of tools, by the names that the other server gives them."""
 
     @property
     def uris(self) -> UriNames:
@@ -132,7 +127,6 @@ class RemoteTool(ToolBase):
             title=_given(definition.title),
             description=_given(definition.description),
             timeout=handler_seconds(home.relay),
-            policy=home.policies.get(definition.name),
         )
 
     def owns_state(self, call: Call) -> bool:

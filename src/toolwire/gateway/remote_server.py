@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -144,7 +144,7 @@ class RemoteServer(Server):
     `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be. `list_timeout` is
     how many seconds lists wait for the other server. `keeps_stale_lists`: the components stay in lists while the other
     server is away. `trusts`: what the other server calls public is public. `credentials` are those of the callers, with
-    which their calls are made. `policy` holds for all calls, `policies` for single tools.
+    which their calls are made. `policy` holds for all calls.
     """
 
     meet: Callable[[Call], Awaitable[None] | None] | None = None
@@ -164,16 +164,10 @@ class RemoteServer(Server):
         credentials: CallerPlaces | None = None,
         protection: Protection | None = None,
         policy: Policy | None = None,
-        policies: Mapping[str, Policy] | None = None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
         """`connections` are those to use, instead of new ones."""
         super().__init__(name, lifespan=_running, policy=policy)
-        self.policies: Mapping[str, Policy] = policies or {}
-        self._unused_policies: Set[str] = frozenset()
-        if policies:
-            # The tools come later, and policies have to hold for the first call already.
-            self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision, bounds=bounds
@@ -746,8 +740,6 @@ class RemoteServer(Server):
         self._cancel_unlisting()
         self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills))
         changed = self._fill(self.catalog, lists)
-        if self.policies and not lists.is_partial:
-            self._warn_of_policies(lists.tools)
         own = [self.name] if lists.is_partial else []
         self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
         if changed or self.last_change is None:
@@ -787,13 +779,6 @@ class RemoteServer(Server):
         catalog.resources, catalog.templates, catalog.skill_set = resources, templates, skill_set
         self._offer_completions(catalog)
         return list(dict.fromkeys(changed))
-
-    def _warn_of_policies(self, tools: Iterable[t.Tool]) -> None:
-        """Say once which policies hold for no tool, because somebody wrote a wrong name."""
-        unused = self.policies.keys() - {tool.name for tool in tools}
-        for name in sorted(unused - self._unused_policies):
-            log.warning("%s: there is a policy for %r, which is no tool of the server", self.name, name)
-        self._unused_policies = unused
 
     def _made(self, definitions: Iterable[Any], make: Callable[[Any], Any], before: dict[str, Any]) -> dict[str, Any]:
         """Make components by their keys. One whose definition is the one that stands in `before` stays that object."""

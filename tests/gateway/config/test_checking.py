@@ -125,6 +125,7 @@ async def test_servers_are_reached_and_their_names_compared() -> None:
                 "gone": AWAY,
                 "users": {**AWAY, "credentials": {"kind": "user_secret"}},
                 "there": {"url": url, "credentials": {"kind": "user_secret"}},
+                "shaped": {"url": url, "tools": {"ad": {"title": "Add"}}},
             },
             "gateway": {"auth": {"anonymous": {}}, "strict": True},
         }
@@ -136,7 +137,9 @@ async def test_servers_are_reached_and_their_names_compared() -> None:
         "mcpServers.second.prefix",
         "mcpServers.gone",
         "mcpServers.users",
+        "mcpServers.shaped.tools",
     }
+    assert "'ad'" in errors["mcpServers.shaped.tools"]
     assert "not reached" in errors["mcpServers.gone"]
     assert {each.level for each in checked.problems} == {"error"}
 

@@ -201,7 +201,6 @@ BACK_ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("credential_variable", "A", "B", None, "A", "B"),
     ("forward_headers", ["x-a"], ["x-b"], None, ["x-a"], ["x-b"]),
     ("policy", {"timeout": 1}, {"timeout": 2}, lambda policy: policy.timeout, 1, 2),
-    ("policies", {"add": {"timeout": 1}}, {"book": {"timeout": 1}}, list, ["add"], ["book"]),
 ]
 HERE = "http://localhost:1/mcp"
 TARGET_ROWS: list[tuple[str, str, Any, Any, int | str, Any, Any]] = [

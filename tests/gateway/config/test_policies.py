@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.backs import everything, until
+from tests.gateway.backs import everything
 
 from toolwire import Client, Gateway, Policy, Server
 from toolwire.auth import Principal
@@ -31,7 +31,7 @@ def gateway_with(where: str, policy: dict[str, Any]) -> Gateway:
     if where == "server":
         entry["policy"] = policy
     elif where == "tool":
-        entry["policies"] = {"add": policy}
+        entry["tools"] = {"add": {"policy": policy}}
     table = {"policy": policy} if where == "gateway" else {}
     file = read_gateway_file({"mcpServers": {"back": entry}, "gateway": table})
     options = {**back_options(file, "back"), "target": everything()}
@@ -153,15 +153,3 @@ async def _late(ctx: Any, call_next: Any) -> Any:
     if ctx.method == "resources/read" and ctx.params.uri == "note://late":
         return {"contents": [{"uri": "note://late", "text": "a hidden word"}]}
     return await call_next(ctx)
-
-
-async def test_a_policy_for_no_tool_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    server = everything()
-    gateway = Gateway("front").add("back", server, policies={"ad": Policy(timeout=1), "add": Policy(timeout=1)})
-    async with Client(gateway) as client:
-        await client.list_tools()
-        server.remove("words")
-        await until(lambda: "back_words" not in {tool.name for tool in gateway.tools})
-    assert [each.getMessage() for each in caplog.records if "policy" in each.getMessage()] == [
-        "back: there is a policy for 'ad', which is no tool of the server"
-    ]

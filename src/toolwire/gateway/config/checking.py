@@ -237,6 +237,10 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
         for each in back.hidden:
             text = f"a server before it has {each!r}, too, so that nobody can use this one: give one another prefix"
             problems.append(file.problem(text, (*key, "prefix")))
+        problems.extend(file.problem(each, (*key, "tools")) for each in back.faults)
+        for tool in back.quarantined:
+            text = f"{tool.tool!r} waits for the approval of a person"
+            problems.append(file.problem(text, (*key, "pins"), "warning"))
     return backs, problems
 
 

@@ -191,5 +191,4 @@ _BACK_MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "credentials": credential_of,
     "list_credentials": credential_of,
     "policy": policy_of,
-    "policies": lambda tables: {name: policy_of(each) for name, each in tables.items()},
 }

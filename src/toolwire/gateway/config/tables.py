@@ -96,8 +96,6 @@ class BackEntry(ServerEntry, kw_only=True):
     """The HTTP headers of a client's request that go on to the server, beside those of a trace."""
     policy: PolicyTable | None = None
     """The policy for all calls of the server."""
-    policies: dict[str, PolicyTable] = {}
-    """Policies for single tools, by the names that the server gives them."""
     allow: list[str] | None = None
     """The tools that come through: names with `*` and `?`, `tag:NAME`, `annotation:NAME`; all by default."""
     deny: list[str] = []
