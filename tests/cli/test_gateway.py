@@ -222,7 +222,7 @@ def test_a_check_for_programs(toolwire: Command, tmp_path: Path) -> None:
 def test_words_are_no_file_names(toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` is a word, also where there is a file of that name; `./check` is the file."""
     monkeypatch.chdir(tmp_path)
-    for word in ("check", "credentials", "schema"):
+    for word in ("check", "credentials", "pins", "schema"):
         (tmp_path / word).write_text("no JSON")
         assert "cannot be read as a JSON file" in toolwire("gateway", f"./{word}").err
     assert toolwire("gateway", "schema").status == 0
@@ -273,3 +273,41 @@ def test_accounts_are_listed_and_revoked(toolwire: Command, tmp_path: Path) -> N
     assert "1 account revoked" in done.err
     done = toolwire("gateway", "credentials", "revoke", str(file), "--all")
     assert (done.status, "0 accounts revoked" in done.err) == (1, True)
+
+
+@pytest.mark.covers("GW-8.10")
+def test_tools_that_wait_are_shown_and_approved(toolwire: Command, tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    server = '[mcpServers.a]\nurl = "http://127.0.0.1:1/mcp"\n'
+    file.write_text(server)
+    assert "no server of this file has pins" in toolwire("gateway", "pins", "list", str(file)).err
+    file.write_text(f"{server}pins = true\n")
+    assert "keeps its pins in memory" in toolwire("gateway", "pins", "list", str(file)).err
+    file.write_text(f'[gateway]\nstores = "state.db"\n{server}pins = true\n')
+
+    async def change() -> None:
+        gateway = gateway_of(file)
+        record = {
+            "approved": {"read": {"name": "read", "description": "Reads."}},
+            "waiting": {
+                "read": {"name": "read", "description": "Reads\n\x1b[31m all."},
+                "new": {"name": "new", "description": "New."},
+            },
+        }
+        await gateway.stores.kv.put("tool-pins/gateway/a", json.dumps(record).encode())
+        gateway.stores.close()
+
+    asyncio.run(change())
+    done = toolwire("gateway", "pins", "list", str(file))
+    assert (done.status, "2 tools waiting" in done.err) == (0, True)
+    # What a server wrote cannot act on the terminal.
+    assert "    - 'Reads.'\n    + 'Reads\\n\\x1b[31m all.'\n" in done.out
+    whole = json.loads(toolwire("gateway", "pins", "list", str(file), "--json").out)
+    digest = next(each["digest"] for each in whole["a"] if each["tool"] == "read")
+    assert "name the tools" in toolwire("gateway", "pins", "approve", str(file), "a").err
+    assert "has no pins" in toolwire("gateway", "pins", "approve", str(file), "b", "--all").err
+    assert "another one now" in toolwire("gateway", "pins", "approve", str(file), "a", "read@0").err
+    done = toolwire("gateway", "pins", "approve", str(file), "a", f"read@{digest}")
+    assert (done.status, "1 tool approved" in done.err) == (0, True)
+    assert "1 tool approved" in toolwire("gateway", "pins", "approve", str(file), "a", "--all").err
+    assert "0 tools waiting" in toolwire("gateway", "pins", "list", str(file)).err

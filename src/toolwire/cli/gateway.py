@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WORDS: Final = {
     "check": ("gateway_check", "find mistakes in the file of a gateway, and servers that cannot be reached"),
     "credentials": ("gateway_credentials", "list and revoke the accounts that a gateway keeps"),
+    "pins": ("gateway_pins", "show tools that are new or changed, and approve them"),
     "schema": ("gateway_schema", "print the JSON schema of the file of a gateway"),
 }
 

@@ -29,7 +29,7 @@ from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
 from toolwire.server.catalog import Found, Mount
 from toolwire.server.server import Server
-from toolwire.server.shaping import Quarantined, Shape, ShapedMount
+from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
 from toolwire.wire.threads import call_on
 
 if TYPE_CHECKING:
@@ -431,6 +431,13 @@ class Gateway(Server):
             name: _back(remote, hidden[name], self._kinds(name), self._mount_of(remote))
             for name, (remote, _) in self._backs.items()
         }
+
+    @property
+    def pins(self) -> Mapping[str, ToolPins]:
+        """The pins of the servers behind this one that have some, by the names of the servers."""
+        mounts = ((name, self._mount_of(remote)) for name, (remote, _) in self._backs.items())
+        shapes = ((name, mount.shape) for name, mount in mounts if isinstance(mount, ShapedMount))
+        return {name: shape.pins for name, shape in shapes if shape.pins is not None}
 
     def _kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of the credentials of a server."""

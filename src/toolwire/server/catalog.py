@@ -115,6 +115,10 @@ class Mount:
     def has(self, kind: str) -> bool:
         return self.catalog.has(kind)
 
+    def reaches(self, uri: str) -> bool:
+        """Return whether an address may be read through this mount."""
+        return True
+
     def end(self) -> None:
         """Let go of what the mount keeps, because the other server is mounted no longer."""
 
@@ -524,6 +528,14 @@ class Catalog:
         if known is None:
             known = self._local = [each for each in (self, *self.family()) if each.follower is None]
         return known
+
+    def skill_sources(self, uri: str) -> Iterator[SkillSource]:
+        """Yield the servers elsewhere that may have a skill at an address which they do not list."""
+        if self.skill_set.source is not None:
+            yield self.skill_set.source
+        for mount in tuple(self.mounts):
+            if mount.reaches(uri):
+                yield from mount.catalog.skill_sources(uri)
 
     def set_skills(self, skills: SkillSet) -> None:
         """Replace all skills in one step."""

@@ -177,9 +177,8 @@ class _Lists:
 
 async def _unlisted(catalog: Catalog, call: Call, uri: str) -> Any | None:
     """Ask the servers elsewhere for a skill that none of them lists; return None where no server has it."""
-    for each in (catalog, *catalog.family()):
-        source = each.skill_set.source
-        answer = None if source is None else await source.get_skill(call, uri)
+    for source in dict.fromkeys(catalog.skill_sources(uri)):
+        answer = await source.get_skill(call, uri)
         if answer is not None:
             return answer
     return None

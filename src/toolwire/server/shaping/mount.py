@@ -259,7 +259,7 @@ class ShapedMount(Mount):
         return None if found is None else self._shaped(found)
 
     def resource(self, uri: str, sees: Sees | None, way: Way) -> Found[Resource] | None:
-        if not self._reaches(uri):
+        if not self._is_not_denied(uri):
             return None
         found = self.catalog.resource(uri, self._sees(sees), (*way, self))
         return None if found is None else self._shaped(found)
@@ -270,24 +270,25 @@ class ShapedMount(Mount):
             variables = self._kept.template.match(uri)
             if variables is not None and (sees is None or sees(here)):
                 return here, variables
-        if not self._reaches(uri):
+        if not self._is_not_denied(uri):
             return None
         matched = self.catalog.template(uri, self._sees(sees), (*way, self))
         shaped = None if matched is None else self._shaped(matched[0])
         return None if matched is None or shaped is None else (shaped, matched[1])
 
-    def unlisted_ways(self, uri: str, way: Way) -> list[Found[ResourceTemplate]]:
+    def reaches(self, uri: str) -> bool:
         selection = self._selections["resources"]
-        if not self._reaches(uri) or not all(selection.allows_text(each) for each in _spellings(uri)):
-            return []
-        return self.catalog.unlisted_ways(uri, (*way, self))
+        return self._is_not_denied(uri) and all(selection.allows_text(each) for each in _spellings(uri))
+
+    def unlisted_ways(self, uri: str, way: Way) -> list[Found[ResourceTemplate]]:
+        return [] if not self.reaches(uri) else self.catalog.unlisted_ways(uri, (*way, self))
 
     def tells_of(self, uri: str) -> bool:
         if self._selections["resources"].is_open:
             return True
-        return self._reaches(uri) and bool(self.resource(uri, None, ()) or self.template(uri, None, ()))
+        return self._is_not_denied(uri) and bool(self.resource(uri, None, ()) or self.template(uri, None, ()))
 
-    def _reaches(self, uri: str) -> bool:
+    def _is_not_denied(self, uri: str) -> bool:
         """Return whether an address may be read: it is not denied, in whichever way it is spelled."""
         selection = self._selections["resources"]
         if selection.is_open:

@@ -91,6 +91,17 @@ class ToolPins:
             self._own = self._given if isinstance(self._given, Stores) else open_stores(self._given)
         return self._own.kv
 
+    @property
+    def has_stores(self) -> bool:
+        """Return whether the pins have a store of their own."""
+        return self._given is not None
+
+    async def load(self, server: str) -> None:
+        """Read what another process wrote of a mounted server."""
+        book = self._books.get(server)
+        if book is not None:
+            await book.load()
+
     def quarantined(self, server: str) -> list[Quarantined]:
         """Return the tools of a mounted server that wait for an approval."""
         book = self._books.get(server)
