@@ -33,7 +33,7 @@ from toolwire.client.handlers import Elicitation
 from toolwire.client.http_target import HttpTarget
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.http1.pool import HttpPool
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import Stores
 
@@ -433,6 +433,57 @@ async def test_a_local_sign_in_that_fails_is_over() -> None:
             async with await pool.request("GET", location, redirects=0) as response:
                 assert response.status == 200
         assert (await client.call_tool("account")).is_error
+
+
+async def test_the_client_that_asked_is_told_when_the_account_is_connected() -> None:
+    """2025-11-25 client/elicitation: the client that got the question is told, and no other one."""
+    async with world() as scene:
+        finished: dict[str, asyncio.Queue[str]] = {"first": asyncio.Queue(), "second": asyncio.Queue()}
+        asked: list[str] = []
+
+        async def opened(message: str, params: Any) -> bool:
+            asked.append(params.url)
+            return True
+
+        def target() -> HttpTarget:
+            return HttpTarget(f"{PUBLIC}/mcp", auth="the-key-of-alice-0123456789", pool=AsgiPool(scene.app))
+
+        first = Elicitation(url=opened, completed=finished["first"].put_nowait)
+        second = Elicitation(url=opened, completed=finished["second"].put_nowait)
+        async with (
+            Client(target(), revision="2025-11-25", elicit=first) as one,
+            Client(target(), revision="2025-11-25", elicit=second) as two,
+        ):
+            assert await two.list_tools()
+            with pytest.raises(ProtocolError):
+                await one.call_tool("account")
+            await Browser(scene, "alice").connect(asked[0])
+            assert await asyncio.wait_for(finished["first"].get(), 60)
+            assert text(await one.call_tool("account")) == text(await two.call_tool("account")) == "alice"
+            assert finished["second"].empty()
+
+
+async def test_a_local_client_is_told_when_the_account_is_connected() -> None:
+    async with world() as scene:
+        server, finished, asked = scene.server(), asyncio.Queue[str](), asyncio.Queue[str]()
+
+        async def opened(message: str, params: Any) -> bool:
+            asked.put_nowait(params.url)
+            return True
+
+        elicit = Elicitation(url=opened, completed=finished.put_nowait)
+        async with Client(server, revision="2025-11-25", elicit=elicit) as client:
+            with pytest.raises(ProtocolError):
+                await client.call_tool("account")
+            async with HttpPool() as pool:
+                headers = {"x-user": "alice"}
+                async with await pool.request("GET", await asked.get(), headers=headers, redirects=0) as response:
+                    location = response.header("location")
+                assert location is not None
+                async with await pool.request("GET", location, redirects=0) as response:
+                    assert response.status == 200
+            assert await asyncio.wait_for(finished.get(), 60)
+            assert text(await client.call_tool("account")) == "alice"
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

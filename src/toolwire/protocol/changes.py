@@ -99,6 +99,13 @@ class Published(Struct, omit_defaults=True):
     change: Change
 
 
+class Notified(Struct):
+    """A notification for one legacy session, on its way to the process that has the stream of the session."""
+
+    session: str
+    message: Raw
+
+
 class Logged(Struct):
     """A log message on its way to the other processes of a server."""
 

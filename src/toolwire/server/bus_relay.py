@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Change, FrozenParams, Logged, Published
+from toolwire.protocol.changes import Change, FrozenParams, Logged, Notified, Published
 from toolwire.protocol.errors import ToolwireError
 from toolwire.server.catalog import Catalog
 from toolwire.server.list_pages import list_digests
@@ -54,6 +54,9 @@ class BusRelay:
 
     def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None:
         self._link.post("log", msgspec.json.encode(Logged(params.level, Raw(msgspec.json.encode(params)), session)))
+
+    def said(self, session: str, message: bytes) -> None:
+        self._link.post("say", msgspec.json.encode(Notified(session, Raw(message))))
 
     async def announce_lists(self) -> None:
         """Tell the other processes which lists this one has, because it begins or ceases to answer requests.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
@@ -11,16 +12,21 @@ from msgspec import UNSET
 from toolwire.auth.errors import NotConnected, SignInFailed
 from toolwire.auth.principal import token_of
 from toolwire.auth.vault.kinds import ServerOAuth, UserOAuth, UserSecret
+from toolwire.auth.vault.links import elicitation_id
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError, ToolwireError, Unauthorized, UrlRequired
+from toolwire.protocol.revisions import supports
 
 if TYPE_CHECKING:
     from toolwire.server.call import Call
 
 #: How many seconds a call waits for a user who has opened the page to connect an account.
 FINISH_SECONDS: Final = 20.0
+#: Tells a client that its user has finished a page (2025-11-25).
+COMPLETE: Final = "notifications/elicitation/complete"
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -97,14 +103,26 @@ async def connect_error(call: Call, vault: Vault, missing: NotConnected) -> Tool
         )
     text = f"Connect your account for {missing.name!r} first"
     if call.client_can("elicitation.url"):
-        return UrlRequired(text, link)
+        return UrlRequired(text, link, elicitation_id(link))
     return ToolError(f"{text}.\nOpen {link} and try again.")
 
 
 async def _link(call: Call, vault: Vault, owner: Owner, missing: NotConnected) -> str | None:
     """Return the address at which the caller connects an account; None where there is none."""
+    is_told = supports(call.revision, "elicitation_complete")
     if not call.outlet.is_local:
-        return await vault.connect_link(missing.name, owner, missing.scopes)
+        session = call.session_id if is_told else None
+        return await vault.connect_link(missing.name, owner, missing.scopes, session or "")
+    url = await _local_link(vault, owner, missing)
+    notify = getattr(call.outlet.connection, "notify", None) if is_told else None
+    if url is not None and notify is not None:
+        params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation_id(url))
+        vault.local_connections().on_connected[url] = partial(notify, COMPLETE, params)
+    return url
+
+
+async def _local_link(vault: Vault, owner: Owner, missing: NotConnected) -> str | None:
+    """Return the address at which the user who started this process connects an account; None where there is none."""
     kind = vault.kind(missing.name)
     if not isinstance(kind, UserOAuth | ServerOAuth | UserSecret):
         return None

@@ -191,7 +191,12 @@ class Server(Registering, Serving):
             if not self._has_secret:
                 log.warning("there is no secret=: after a restart, users have to connect their accounts again")
             self._open_accounts(self._vault)
+            self._vault.on_connected = self._tell_connected
         return self._vault
+
+    def _tell_connected(self, session: str, elicitation: str) -> None:
+        params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation)
+        self.kernel.hub.say(session, "notifications/elicitation/complete", params)
 
     def vault_with(self, credential: str) -> Vault | None:
         """Return the vault of the server if it has a credential of this name."""

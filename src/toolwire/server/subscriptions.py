@@ -29,6 +29,7 @@ from toolwire.protocol.changes import (
     updated_params,
 )
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, counted
+from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.server.call import Call
 from toolwire.server.extensions import AnyMethod, Extension
@@ -229,6 +230,8 @@ class Relay(Protocol):
 
     def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None: ...
 
+    def said(self, session: str, message: bytes) -> None: ...
+
     async def announce_lists(self) -> None: ...
 
 
@@ -308,6 +311,11 @@ class Hub:
                 call_on(client.loop, client.log, params)
         if self.relay is not None:
             self.relay.logged(params, session or "")
+
+    def say(self, session: str, method: str, params: t.Wire) -> None:
+        """Send a notification to one legacy HTTP session, whichever process has its stream."""
+        if self.relay is not None:
+            self.relay.said(session, encode_notification(method, params))
 
     def forget_everybody(self) -> None:
         """Drop the connections of an event loop that has ended."""

@@ -270,6 +270,7 @@ class ConnectPages:
 
     def _done(self, link: Link) -> PageResponse:
         log.info("an account for %r was connected", link.name)
+        self._vault.tell_connected(link)
         done = "is connected. Close this page, and go back to the application."
         return 200, page("Connected", f"<p><strong>{escape(link.name)}</strong> {done}</p>"), PAGE_HEADERS
 

@@ -36,9 +36,11 @@ class Link(Struct, frozen=True):
     name: str
     scopes: Scopes
     expires: float
+    session: str = ""
+    """The legacy session whose client is told when the account is connected; empty for none."""
 
     def __repr__(self) -> str:
-        return repr_without(self, "id")
+        return repr_without(self, "id", "session")
 
 
 class Pending(Struct, frozen=True):
@@ -92,7 +94,7 @@ class Links:
         self._sealer = sealer
         self._clock = clock
 
-    async def open(self, owner: Owner, name: str, scopes: Scopes) -> str:
+    async def open(self, owner: Owner, name: str, scopes: Scopes, session: str = "") -> str:
         """Return the id of a link. While one is open for the same purpose, it is that one."""
         opened = f"toolwire:vault:open:{owner.id}:{digest(msgspec.json.encode([name, *sorted(scopes)]).decode())}"
         known = await self._known(opened)
@@ -100,7 +102,7 @@ class Links:
             link = await self.get(known)
             if link is not None and link.expires > self._clock() + REUSED_SECONDS:
                 return link.id
-        link = Link(secrets.token_urlsafe(32), owner, name, scopes, self._clock() + LINK_SECONDS)
+        link = Link(secrets.token_urlsafe(32), owner, name, scopes, self._clock() + LINK_SECONDS, session)
         await self.kv.put(_link(link.id), self._sealed(link, link.id), ttl=LINK_SECONDS)
         sealed = self._sealer.seal(link.id.encode(), opened.encode())
         await self.kv.put(opened, sealed.encode(), ttl=LINK_SECONDS)
@@ -159,6 +161,11 @@ class Links:
         except (BadSeal, msgspec.DecodeError, UnicodeDecodeError):
             return None
         return value if value.expires > self._clock() else None
+
+
+def elicitation_id(url: str) -> str:
+    """Return the id by which a client of 2025-11-25 knows the question to open an address."""
+    return digest(url)
 
 
 def _link(identifier: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -43,6 +43,8 @@ class LocalConnections:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._vault = vault
         self._pending: dict[tuple[str, Scopes], tuple[str, asyncio.Task[None]]] = {}
+        self.on_connected: dict[str, Callable[[], object]] = {}
+        """Called once when the account of an address is connected, by the address."""
         self._lock = asyncio.Lock()
 
     async def url(self, name: str, owner: Owner, scopes: Scopes) -> str:
@@ -61,8 +63,18 @@ class LocalConnections:
             callback.expect(attempt.state)
             waiting = asyncio.get_running_loop().create_task(self._wait(callback, name, owner, attempt))
             self._pending[key] = (attempt.url, waiting)
-            waiting.add_done_callback(lambda _: self._pending.pop(key, None))
+            waiting.add_done_callback(lambda _: self._over(key))
             return attempt.url
+
+    def _over(self, key: tuple[str, Scopes]) -> None:
+        url, _ = self._pending.pop(key)
+        self.on_connected.pop(url, None)
+
+    def _tell_connected(self, name: str, url: str) -> None:
+        log.info("an account for %r was connected", name)
+        tell = self.on_connected.pop(url, None)
+        if tell is not None:
+            tell()
 
     async def secret_url(self, name: str, owner: Owner, hint: str) -> str:
         """Return the address at which the user enters a secret. Raise `SignInFailed`."""
@@ -72,15 +84,15 @@ class LocalConnections:
                 return known[0]
             entering = SecretPage(name, hint, partial(self._vault.store, name, owner))
             url = await entering.open()
-            waiting = asyncio.get_running_loop().create_task(self._wait_for_secret(entering, name))
+            waiting = asyncio.get_running_loop().create_task(self._wait_for_secret(entering, name, url))
             self._pending[name, ()] = (url, waiting)
-            waiting.add_done_callback(lambda _: self._pending.pop((name, ()), None))
+            waiting.add_done_callback(lambda _: self._over((name, ())))
             return url
 
-    async def _wait_for_secret(self, entering: SecretPage, name: str) -> None:
+    async def _wait_for_secret(self, entering: SecretPage, name: str, url: str) -> None:
         try:
             if await entering.wait(LINK_SECONDS):
-                log.info("an account for %r was connected", name)
+                self._tell_connected(name, url)
         finally:
             await entering.close()
 
@@ -88,7 +100,7 @@ class LocalConnections:
         try:
             answer = await callback.answer(LINK_SECONDS)
             await self._vault.finish(name, self._vault.holder(name, owner), attempt, query_parameters(answer))
-            log.info("an account for %r was connected", name)
+            self._tell_connected(name, attempt.url)
         except (SignInFailed, Unavailable) as error:
             log.warning("an account for %r was not connected: %s", name, error)
         finally:

@@ -36,7 +36,7 @@ from toolwire.auth.vault.kinds import (
     UserSecret,
     checked_secret,
 )
-from toolwire.auth.vault.links import Links
+from toolwire.auth.vault.links import Link, Links, elicitation_id
 from toolwire.auth.vault.local_connections import LocalConnections
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import (
@@ -168,6 +168,8 @@ class Vault:
         self.links: Links = Links(kv, self.records.sealer, clock)
         self.connect_url: str | None = None
         """Where links lead to; None while the server has no address for browsers."""
+        self.on_connected: Callable[[str, str], None] | None = None
+        """Called with a legacy session, and the id of the elicitation that its user has finished."""
         self.nobodies: set[str] = set()
         """The owners that stand for callers whom nobody verified."""
         self._local: LocalConnections | None = None
@@ -490,11 +492,19 @@ class Vault:
         assert record is not None and record.client is not None
         return record.client
 
-    async def connect_link(self, name: str, owner: Owner, scopes: Scopes = ()) -> str | None:
-        """Return the address at which a user connects an account; None while the server has no pages for that."""
+    async def connect_link(self, name: str, owner: Owner, scopes: Scopes = (), session: str = "") -> str | None:
+        """Return the address at which a user connects an account; None while the server has no pages for that.
+
+        `session` is the legacy session whose client is told when that is done.
+        """
         if self.connect_url is None:
             return None
-        return f"{self.connect_url}{await self.links.open(owner, name, scopes)}"
+        return f"{self.connect_url}{await self.links.open(owner, name, scopes, session)}"
+
+    def tell_connected(self, link: Link) -> None:
+        """Tell the client that was asked to open a link that its user has connected the account."""
+        if link.session and self.on_connected is not None:
+            self.on_connected(link.session, elicitation_id(f"{self.connect_url}{link.id}"))
 
     def local_connections(self) -> LocalConnections:
         """Return the sign-ins of the user who started this process, on the running loop."""

@@ -23,7 +23,7 @@ from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
 from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Change, Logged, Published
+from toolwire.protocol.changes import Change, Logged, Notified, Published
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
@@ -94,11 +94,6 @@ class _WriterKnown(Struct):
 class _Wake(Struct):
     session: str
     stream: str
-
-
-class _Notified(Struct):
-    session: str
-    message: Raw
 
 
 class _State(Struct):
@@ -487,7 +482,7 @@ class SessionStreams:
 
     def notify(self, session: str, message: bytes) -> None:
         """Write a notification on the session's own stream, if it has one in any process."""
-        self._link.post("say", _encode(_Notified(session, Raw(message))))
+        self._link.post("say", _encode(Notified(session, Raw(message))))
 
     async def tell_state(self, session: str, record: SessionRecord) -> None:
         """Tell all processes the new state before the answer leaves, so that whatever follows finds it everywhere."""
@@ -565,7 +560,7 @@ _decode_handed = msgspec.json.Decoder(_HandedOver).decode
 _decode_writer_asked = msgspec.json.Decoder(_WriterAsked).decode
 _decode_writer_known = msgspec.json.Decoder(_WriterKnown).decode
 _decode_wake = msgspec.json.Decoder(_Wake).decode
-_decode_notified = msgspec.json.Decoder(_Notified).decode
+_decode_notified = msgspec.json.Decoder(Notified).decode
 _decode_state = msgspec.json.Decoder(_State).decode
 _decode_published = msgspec.json.Decoder(Published).decode
 _decode_logged = msgspec.json.Decoder(Logged).decode
