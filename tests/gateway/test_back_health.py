@@ -361,6 +361,32 @@ async def test_clients_hear_of_updates_as_soon_as_the_server_is_back(
         assert await told(changes) == "resource"
 
 
+@pytest.mark.covers("GW-9.4")
+async def test_a_server_that_was_taken_away_with_calls_in_flight_is_asked_for_signs_of_life() -> None:
+    server, begun, go_on = made(), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    async with faulty(b=server) as pool:
+        gateway = Gateway("front").add("b", HttpTarget("http://b/mcp", pool=pool), breaker=SOON)
+        async with testing.connect(gateway) as (client, _):
+            waiting = asyncio.ensure_future(client.call_tool("b_wait", returns=str))
+            await begun.wait()
+            pool.faults["b"] = "503"
+            for _ in range(2):
+                await client.call_tool("b_run")
+            guard = gateway._backs["b"][0].guard
+            gateway.remove("b")
+            pool.heal()
+            await until(lambda: guard.state == "half-open")
+            go_on.set()
+            assert await waiting == "done"
+
+
 # --- slots ------------------------------------------------------------------------------------------------------------
 
 

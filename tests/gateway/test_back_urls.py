@@ -15,6 +15,7 @@ from tests.gateway.test_observing import numbers
 from toolwire import Client, Server, testing
 from toolwire.auth import StaticSecret
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.relay import Resumption
 from toolwire.gateway import Breaker, Gateway, Health, back_urls
 from toolwire.gateway.back_urls import SeveralUrls, UrlStates
 from toolwire.protocol.errors import OutcomeUnknown, ServerError, Timeout, Unreachable
@@ -145,6 +146,17 @@ async def test_calls_in_flight_end_at_their_address(back: str) -> None:
             assert await where(client) == "c"
             go_on.set()
             assert await waiting == "done at a"
+
+
+@pytest.mark.covers("GW-9.7")
+@pytest.mark.parametrize("address", ["http://a/mcp", "http://c/mcp"])
+async def test_a_held_call_goes_on_at_the_address_of_its_session(address: str) -> None:
+    async with scene("2025-11-25") as (gateway, _, _):
+        connections = gateway._backs["b"][0].back_connections
+        resumption = Resumption("a-session", "2025-11-25", 1, "tools/call", "a-position", address)
+        connection = await connections.take_up(resumption)
+        assert connection.link.label == address
+        await connection.close()
 
 
 @pytest.mark.covers("GW-9.7")

@@ -61,6 +61,8 @@ class Resumption(Struct, array_like=True):
     method: str
     position: str
     """The last event id of the stream in which the answer comes."""
+    address: str = ""
+    """Where the session is, if the server has several addresses."""
 
 
 class RelayedCall(Struct, eq=False):
@@ -164,7 +166,7 @@ class RelayConnection(ClientConnection):
         session = self.session
         if not isinstance(session, HttpSession) or not (position := session.position(identifier)):
             return None
-        return Resumption(session.channel.session_id, self.revision, identifier, method, position)
+        return Resumption(session.channel.session_id, self.revision, identifier, method, position, self.link.label)
 
     @property
     def session_id(self) -> str | None:

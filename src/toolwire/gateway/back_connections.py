@@ -337,7 +337,10 @@ class BackConnections:
         shared = await (self.shared_connection() if target is None else self.signed(owner, target))
         if shared.modern:
             raise Unreachable("it speaks another revision now")
-        link = await (target or self.target).open()
+        place = target or self.target
+        if isinstance(place, SeveralUrls):
+            place = place.at(resumption.address) or place
+        link = await place.open()
         connection = RelayConnection(
             link, DeclaredCapabilities(EVERYTHING), None, partial(self._changed, owner), NotificationHandlers()
         )

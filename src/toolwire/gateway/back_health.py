@@ -376,20 +376,15 @@ class SignsOfLife:
             return
         self._next = asyncio.get_running_loop().call_later(seconds, self._begin)
 
-    def cancel(self) -> None:
+    async def stop(self) -> None:
         """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
+            self._asking = None
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if self._asking is not None:
-            self._asking.cancel()
-
-    async def stop(self) -> None:
-        """Ask no more, and wait for the end of what was asked."""
-        self.cancel()
-        if self._asking is not None:
-            await asyncio.wait({self._asking})
-            self._asking = None
 
     def _begin(self) -> None:
         self._next = None

@@ -334,7 +334,6 @@ class RemoteServer(Server):
         self.give_up_addresses()
         self._leave_hosts()
         self._cancel_unlisting()
-        self.signs.cancel()
         for task in (self._keeper, self._reading):
             if task is not None:
                 task.cancel()
@@ -905,12 +904,11 @@ class RemoteServer(Server):
 
     def _breaker_moved(self, state: BreakerState) -> None:
         """Take the components out of lists while the breaker is open, and plan the next sign of life."""
-        if self.retired is not None:
-            return
         if state == "open":
             self._away(f"its calls failed: {self.guard.error}")
         elif self.state == "away" and self._lists is not None:
             self._there()
+        # Also for a server that was taken away: the tasks that began there are asked about.
         self.signs.plan()
 
     def _is_quiet(self) -> bool:
