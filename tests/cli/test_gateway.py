@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import Command
-from tests.gateway.backs import Away, everything, one
+from tests.gateway.backs import Away, everything, one, until
 from tests.http_process import started
 
 from toolwire import Client, Gateway, testing
@@ -94,7 +94,14 @@ async def test_a_file_that_changes_is_followed_and_no_process_is_left(
                     assert (await other.call_tool("back_who")).text == "two"
             processes = family(served.pid)
             assert len(processes) > 2 * workers
-        served.signal(number)
+            # A call in flight gets its grace, as at every server.
+            begun = tmp_path / "begun"
+            calling = asyncio.ensure_future(client.call_tool("back_who", {"file": str(begun)}))
+            await until(begun.exists)
+            processes |= family(served.pid)
+            served.signal(number)
+            begun.unlink()
+            assert (await calling).text == "two"
         status, _ = await served.end()
         assert status == 0 and not [each for each in processes if is_alive(each)]
 

@@ -29,6 +29,8 @@ from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.server.catalog import Catalog
 from toolwire.wire import hangup
 
+PLAIN = str(Path(__file__).parent / "plain_back.py")
+
 
 class Places:
     """Servers in this process that a file names by `memory://name`, and how often each was connected to."""
@@ -403,3 +405,28 @@ def test_a_terminal_that_was_closed_is_noticed() -> None:
     child.wait()
     os.close(wait)
     os.close(go_on)
+
+
+async def test_processes_of_commands_that_were_replaced_end() -> None:
+    def file(said: str) -> dict[str, Any]:
+        return config({"x": {"command": sys.executable, "args": [PLAIN, said], "revision": "2025-11-25"}})
+
+    def children() -> int:
+        return len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = children()
+    gateway = gateway_of(file("0"))
+    async with testing.connect(gateway) as (client, _):
+        for number in range(1, 9):
+            assert (await client.call_tool("x_who")).text == str(number - 1)
+            if number == 3:
+                await until(lambda: children() == before + 2)
+                descriptors = opened()
+            await gateway.reload(file(str(number)))
+        # One process for the lists, and one for the conversation.
+        assert (await client.call_tool("x_who")).text == "8"
+        await until(lambda: children() == before + 2 and opened() <= descriptors)
+    await until(lambda: children() == before)

@@ -13,6 +13,7 @@ from toolwire.auth import Principal
 from toolwire.gateway import Gateway, held_calls
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
+from toolwire.shape import Shape, ToolShape
 
 LEGACY = ("2025-11-25", "2025-06-18")
 CELLS = pytest.mark.parametrize(
@@ -151,18 +152,20 @@ async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str, monkeypa
 
 
 @pytest.mark.covers("GW-9.31")
-async def test_a_removed_server_keeps_the_calls_that_wait_for_answers_until_they_end() -> None:
+@pytest.mark.parametrize("name", ["b_book", "b_reserve"])
+async def test_a_removed_server_keeps_the_calls_that_wait_for_answers_until_they_end(name: str) -> None:
     asking = Asking()
     gateway = Gateway("front")
-    gateway.add("b", asking.server, revision="2025-11-25")
+    shape = Shape(tools={"book": ToolShape(rename="reserve")}) if name == "b_reserve" else None
+    gateway.add("b", asking.server, revision="2025-11-25", shape=shape)
     async with testing.connect(gateway, elicit=answer) as (client, _):
-        asked = await call(client, "b_book", {"seats": 1})
+        asked = await call(client, name, {"seats": 1})
         gateway.remove("b")
         assert await client.list_tools() == []
         with pytest.raises(ProtocolError, match="Unknown tool"):
-            await call(client, "b_book", {"seats": 1})
-        asked = await call(client, "b_book", {"seats": 1}, asked, **accept(asked))
-        done = await call(client, "b_book", {"seats": 1}, asked, **accept(asked, "Anna"))
+            await call(client, name, {"seats": 1})
+        asked = await call(client, name, {"seats": 1}, asked, **accept(asked))
+        done = await call(client, name, {"seats": 1}, asked, **accept(asked, "Anna"))
         assert done["content"][0]["text"] == "1 True Anna"
         # Nothing is left of it.
         await until(lambda: not gateway.catalog.family())

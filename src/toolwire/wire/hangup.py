@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,10 +17,10 @@ from typing import Any
 
 def terminal_is_gone() -> bool:
     """Return whether standard input, output or error is a terminal that somebody has closed."""
+    if sys.platform == "win32":  # It has no such signal.
+        return False
     import select  # Here, because it is needed once.
 
-    if not hasattr(select, "poll"):
-        return False
     looks = select.poll()
     for descriptor in range(3):
         with contextlib.suppress(OSError):
@@ -31,6 +32,8 @@ def terminal_is_gone() -> bool:
 
 def _was_terminal(descriptor: int) -> bool:
     """Return whether a descriptor is that of a terminal. One that is gone answers no question about terminals."""
+    if sys.platform == "win32":
+        return False
     import stat
 
     # 136 to 143 are the numbers of the devices that stand for terminal windows, 4 that of those at the machine itself.
