@@ -17,7 +17,7 @@ from toolwire.gateway import Gateway
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.revisions import MODERN
-from toolwire.wire.channel import memory_pair
+from toolwire.wire.channel import MemoryChannel, memory_pair
 from toolwire.wire.tapped_channel import Direction
 
 #: The two eras, and a revision before the last of the old one.
@@ -175,15 +175,18 @@ class Away(Target):
         self.server = server
         self.is_there = is_there
         self.serving: asyncio.Task[None] | None = None
+        self._served: list[MemoryChannel] = []
 
     async def open(self) -> Link:
         if not self.is_there or self.server is None:
             raise Unreachable("nobody is at home")
-        ours, self.theirs = memory_pair()
-        self.serving = asyncio.ensure_future(self.server.serve(self.theirs))
+        ours, theirs = memory_pair()
+        self._served.append(theirs)
+        self.serving = asyncio.ensure_future(self.server.serve(theirs))
         return Link(ours, self.label)
 
     async def leave(self) -> None:
-        """Break the connection, and let no other one begin."""
+        """Break all connections, and let no other one begin."""
         self.is_there = False
-        await self.theirs.close()
+        while self._served:
+            await self._served.pop().close()
