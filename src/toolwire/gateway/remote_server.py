@@ -59,7 +59,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, SkillSet
-from toolwire.server.components import Component, ToolBase
+from toolwire.server.components import Component, ToolBase, checked_policy
 from toolwire.server.hops import BackFigures
 from toolwire.server.server import Server
 
@@ -167,7 +167,11 @@ class RemoteServer(Server):
         bounds: ConnectionBounds | None = None,
     ) -> None:
         """`connections` are those to use, instead of new ones."""
-        super().__init__(name, lifespan=_running, policy=policy)
+        super().__init__(name, lifespan=_running)
+        if policy is not None:
+            # The servers that mount this one apply it. Nobody calls this one itself.
+            self.policy = checked_policy(policy)
+            self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision, bounds=bounds
