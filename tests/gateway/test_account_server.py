@@ -83,6 +83,7 @@ async def test_each_caller_gets_the_lists_of_the_own_account(scene: Private, fro
         async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
             assert await names(bob) == COMMON
             assert await names(alice) == ["administer", *COMMON]
+            assert gateway.backs["b"].hidden == (), "the lists of two accounts do not hide each other"
             assert text(await alice.call_tool("administer")) == "alice administers"
             with pytest.raises(ProtocolError, match="Unknown tool"):
                 await bob.call_tool("administer")

@@ -459,7 +459,7 @@ class Gateway(Server):
                 found[name].extend(
                     public
                     for public, _ in mount.merged(kind, None, ())
-                    if (listed := shown.get(public)) is not None and listed.owner is not remote
+                    if (listed := shown.get(public)) is not None and mount not in listed.way
                 )
         return {name: tuple(names) for name, names in found.items()}
 
