@@ -252,3 +252,17 @@ async def test_lists_of_many_accounts_are_bounded(scene: Private, monkeypatch: p
                 assert len(await names(client)) == (6 if user == "alice" else 5)
         back = gateway._backs["b"][0]
         assert len(back.catalog.mounts) == 1
+
+
+async def test_a_shape_holds_for_the_updates_of_each_account(scene: Private) -> None:
+    shape = Shape(deny_resources=["inbox://*"])
+    async with scene.gateway(scene.per_user(), MODERN, shape=shape) as gateway:
+        scene.server.resource("memo://mine")(lambda: "memo")
+        await connect(scene, gateway, "alice")
+        async with scene.client("alice", MODERN) as alice:
+            assert [each.uri for each in await alice.list_resources()] == ["memo://mine"]
+            async with alice.listen(resources=["inbox://mine", "memo://mine"]) as changes:
+                for uri in ("inbox://mine", "memo://mine"):
+                    scene.server.notify_updated(uri)
+                async with asyncio.timeout(60):
+                    assert (await anext(aiter(changes))).uri == "memo://mine"

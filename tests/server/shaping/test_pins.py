@@ -175,3 +175,17 @@ async def test_a_server_that_changes_between_list_and_call() -> None:
             server.remove("read")
             with pytest.raises(ProtocolError, match="Unknown tool"):
                 await client.call_tool("read", {"path": "x"})
+
+
+@pytest.mark.covers("GW-8.10")
+async def test_another_revision_of_the_same_server_is_no_change() -> None:
+    def read(path: str) -> str:
+        return path
+
+    server = back(Tool(read, name="read", task="optional"))
+    stores = Stores.memory()
+    for revision in ("2025-06-18", "2026-07-28"):
+        gateway = Gateway("front", stores=stores)
+        gateway.add("b", server, prefix="", revision=revision, shape=Shape(pins=ToolPins()))
+        async with Client(gateway) as client:
+            assert await names(client) == ["read"]
