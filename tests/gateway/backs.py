@@ -136,7 +136,7 @@ def everything() -> Server:
 
 async def until(holds: Any) -> None:
     """Let others run until something holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while not holds():
             await asyncio.sleep(0)
 

@@ -465,7 +465,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(lost: asyncio.Event, heade
 
     async with serving(application) as connection:
         connection.send(request("GET", *headers))
-        await asyncio.wait_for(lost.wait(), 10)
+        await asyncio.wait_for(lost.wait(), 30)
 
 
 async def test_a_stream_that_nobody_reads_comes_to_its_end(lost: asyncio.Event) -> None:
@@ -479,7 +479,7 @@ async def test_a_stream_that_nobody_reads_comes_to_its_end(lost: asyncio.Event) 
 
     async with serving(application) as connection:
         connection.send(request("GET"))
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), 30)
 
 
 async def test_what_is_left_of_an_answer_does_not_keep_a_connection_that_is_closed(
@@ -498,4 +498,4 @@ async def test_what_is_left_of_an_answer_does_not_keep_a_connection_that_is_clos
     monkeypatch.setattr(http_protocol.HttpProtocol, "connection_made", connection_made)
     async with serving(application) as connection:
         connection.send(request("GET", "Connection: close"))
-        await asyncio.wait_for(lost.wait(), 10)
+        await asyncio.wait_for(lost.wait(), 30)

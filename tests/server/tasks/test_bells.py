@@ -66,7 +66,7 @@ async def test_a_process_that_watches_hears_of_the_task_also_before_it_has_a_lea
         watcher = here.bells.watcher()
         here.bells.listen("p0")
         await there.bells.ring(KEY, watcher, "p0")
-        await asyncio.wait_for(asyncio.gather(bell.wait(), other.wait()), 10)
+        await asyncio.wait_for(asyncio.gather(bell.wait(), other.wait()), 30)
         await here.bells.ring(KEY, watcher, "p0")
     await delivered()
     assert here.said == [("changed", KEY)] * 2, "one under each of its names, and none of its own"

@@ -225,7 +225,7 @@ def test_a_loop_that_is_gone_takes_no_bell_with_it(monkeypatch: pytest.MonkeyPat
             waiting = await wait_for_end(client, task)
             await gate.wait()
             await server.tasks.finish(jobs[0], "stamped")
-            return text_in((await asyncio.wait_for(waiting, 10))["result"])
+            return text_in((await asyncio.wait_for(waiting, 30))["result"])
 
     asyncio.run(server.tasks.create(ttl=60))
     assert asyncio.run(serve()) == "stamped"
