@@ -70,4 +70,4 @@ def test_the_line_of_a_key(is_toml: bool, key: KeyPath, line: int) -> None:
 
 
 def test_no_line_rather_than_a_wrong_one() -> None:
-    assert lines_of("[" * 100_000 + "]" * 100_000, is_toml=False) == {}
+    assert lines_of("[" * 5_000 + "]" * 5_000, is_toml=False) == {}
