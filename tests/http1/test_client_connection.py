@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.http1.raw_http import Serve, answered, answering, serving
 
+from toolwire.http1 import client_connection
 from toolwire.http1.client_connection import HELD_BYTES, HttpConnection, StreamedResponse
 from toolwire.http1.pool import HttpPool
 from toolwire.http1.response import TooLarge
@@ -467,3 +468,59 @@ async def test_a_packed_answer_that_is_broken(packed: bytes) -> None:
     async with answered(answering(b"200 OK\r\ncontent-encoding: gzip", packed)) as response:
         with pytest.raises(OutcomeUnknown, match="broke off"):
             await response.read(10_000)
+
+
+# --- answers that look like earlier ones ---
+
+JSON = OK + b"content-type: application/json\r\n"
+LIKE = [
+    JSON + b"content-length: 2\r\n\r\nok",
+    JSON + b"content-length: 2\r\n\r\nno",
+    JSON + b"content-length: 2\r\n\r\n",
+    JSON + b"content-length: 2\r\n\r\nokay",
+    JSON + b"content-length: 02\r\n\r\nok",
+    JSON + b"content-length: 2\r\nconnection: close\r\n\r\nok",
+    JSON + b"content-length: 4\r\ncontent-encoding: gzip\r\n\r\nokay",
+    JSON + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    b"HTTP/1.1 103 Soon\r\n\r\n" + JSON + b"content-length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\ncontent-length: 6\n\na\r\n\r\nb",
+    b"HTTP/1.1 204 No\r\n\r\n",
+    b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nok",
+    b"hello\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("second", range(len(LIKE)))
+@pytest.mark.parametrize("first", range(len(LIKE)))
+def test_an_answer_that_looks_like_an_earlier_one_is_read_like_any_other(
+    first: int, second: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for is_usual in (True, False):
+        monkeypatch.setattr(client_connection, "_usual_heads", {})
+        learning, _ = made()
+        _taken(learning, LIKE[first], is_usual=is_usual)
+        connection, transport = made()
+        seen.append([_taken(connection, LIKE[second], is_usual=is_usual), transport.abort.called])
+    assert seen[0] == seen[1]
+
+
+def _taken(connection: HttpConnection, said: bytes, *, is_usual: bool) -> Any:
+    """Return all that is known of an answer when it has arrived."""
+    response = connection.start("POST", "http://a/", b"", is_usual=is_usual)
+    receive(connection, said)
+    if not response.began.done():
+        return None
+    if response.began.exception() is not None:
+        return str(response.began.exception())
+    return response.status, response.headers, response.media_type, response.whole(100)
+
+
+def test_heads_of_answers_are_remembered_in_a_small_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[bytes, Any] = {}
+    monkeypatch.setattr(client_connection, "_usual_heads", known)
+    monkeypatch.setattr(client_connection, "_MANY_HEADS", 3)
+    for length in (1, 2, 3, 4, 3_000):
+        connection, _ = made()
+        _taken(connection, JSON + b"x: %s\r\ncontent-length: 1\r\n\r\n1" % (b"x" * length), is_usual=True)
+    assert len(known) == 1

@@ -14,7 +14,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Final, TypeAlias, cast
 
-import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.connection import ClientConnection, OnProgress, cancelled
@@ -65,20 +64,46 @@ class Resumption(Struct, array_like=True):
     """Where the session is, if the server has several addresses."""
 
 
-class RelayedCall(Struct, eq=False):
+class RelayedCall:
     """The client's side of one relayed request. What is None is not wanted."""
 
+    # Defaults of the class, because most calls are answered without any other message.
     on_request: OnRequest | None = None
     on_progress: OnProgress | None = None
-    on_notice: OnNotice | None = None
-    on_close: OnClose | None = None
-    on_extension: OnNotice | None = None
-    """Gets the notifications of extensions, which nobody here knows."""
-    questions: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
+    questions: set[asyncio.Task[Any]] | None = None
     """The tasks that answer questions of the server. They end with the call."""
     is_over: bool = False
     task: str | None = None
     """The task of a 2025-11-25 server that the request waits for. Only the questions of this task belong to it."""
+
+    def __init__(
+        self,
+        on_request: OnRequest | None = None,
+        on_progress: OnProgress | None = None,
+        on_notice: OnNotice | None = None,
+        on_close: OnClose | None = None,
+        on_extension: OnNotice | None = None,
+        task: str | None = None,
+    ) -> None:
+        """`on_extension` gets the notifications of extensions, which nobody here knows."""
+        self.on_request = on_request
+        self.on_progress = on_progress
+        self._on_notice = on_notice
+        self._on_close = on_close
+        self._on_extension = on_extension
+        self.task = task
+
+    @property
+    def on_notice(self) -> OnNotice | None:
+        return self._on_notice
+
+    @property
+    def on_close(self) -> OnClose | None:
+        return self._on_close
+
+    @property
+    def on_extension(self) -> OnNotice | None:
+        return self._on_extension
 
 
 class DeclaredCapabilities(Answers):
@@ -116,6 +141,7 @@ class RelayConnection(ClientConnection):
         self.on_task_status: dict[str, Callable[[t.TaskStatusNotificationParams], Any]] = {}
         """Gets the status of tasks that were made on this connection, by their ids."""
         self._used = asyncio.Event()
+        self._is_used = False
         self.level: t.LoggingLevel | None = None
         """The log level that was set on this connection."""
         self.described: dict[bytes, Raw] = {}
@@ -140,9 +166,15 @@ class RelayConnection(ClientConnection):
         Cancelling the task that waits here cancels the request at the server, in the way of its revision.
         """
         self.calls[identifier] = call
-        self._used.set()
+        if not self._is_used:
+            self._is_used = True
+            self._used.set()
+        session = self.session
         try:
-            raw = await self.session.request(method, params, timeout, call.on_progress, identifier, headers)
+            if call.on_progress is None and not headers:
+                raw = await session.forward(method, params, timeout, identifier)
+            else:
+                raw = await session.request(method, params, timeout, call.on_progress, identifier, headers)
         except TransportError as error:
             raise await self.lost(error) from None
         finally:
@@ -154,8 +186,9 @@ class RelayConnection(ClientConnection):
     def _end(self, identifier: RequestId, call: RelayedCall) -> None:
         del self.calls[identifier]
         call.is_over = True
-        for question in call.questions:
-            question.cancel()
+        if call.questions is not None:
+            for question in call.questions:
+                question.cancel()
         if self._unused is not None and not self.calls:
             self._unused.set()
 
@@ -271,7 +304,8 @@ class RelayConnection(ClientConnection):
             raise ProtocolError(METHOD_NOT_FOUND, f"No call is in flight that {request.method[:200]} could belong to")
         task = asyncio.current_task()
         assert task is not None
-        call.questions.add(task)
+        call.questions = questions = call.questions or set()
+        questions.add(task)
         try:
             with self.session.answering():
                 return cast("t.Wire", await call.on_request(request))
@@ -281,7 +315,7 @@ class RelayConnection(ClientConnection):
             log.exception("the answer to %s failed", request.method)
             raise ProtocolError(INTERNAL_ERROR, "The client could not answer") from None
         finally:
-            call.questions.discard(task)
+            questions.discard(task)
 
     def _extension_notification(self, method: str) -> Method | None:
         return extension_row(method) if is_unknown_method(method) else None

@@ -67,6 +67,9 @@ class AccountRelay(Relay):
         super().__init__(*args, **options)
         self.credentials = credentials
 
+    def _open_connection(self) -> RelayConnection | None:
+        return None  # Each account has its own.
+
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
         owner, target = await self.credentials.place_for(call)
         lists = cast("RelayConnection | None", self.connections.shared.connection)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.client.connection import MAX_QUESTIONS
-from toolwire.client.relay import OnRequest, RelayConnection
+from toolwire.client.relay import OnClose, OnNotice, OnRequest, RelayConnection, RelayedCall
 from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
@@ -127,6 +127,28 @@ def _masked(call: Call, notice: Notice) -> Any:
     """Return the params of a notification for the client, without what the policies of the call mask."""
     params = of_all_connections(notice.raw)
     return params if call.mask is None else call.mask(params)
+
+
+class PlainCall(RelayedCall):
+    """The client's side of a plain request: it wants no progress, and is asked nothing.
+
+    Messages are rare, so that nothing is made for them before one comes.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @property
+    def on_notice(self) -> OnNotice | None:
+        return telling(self._call)
+
+    @property
+    def on_close(self) -> OnClose:
+        return self._call.close_stream
+
+    @property
+    def on_extension(self) -> OnNotice | None:
+        return extending(self._call)
 
 
 def with_public_addresses(ask: OnRequest, uris: UriNames) -> OnRequest:

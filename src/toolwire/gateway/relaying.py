@@ -28,6 +28,7 @@ from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.back_health import CallerUnready, Send
 from toolwire.gateway.back_messages import (
+    PlainCall,
     WaitingHere,
     answered_round,
     answering,
@@ -179,7 +180,8 @@ class Relay:
         self._forwarded: tuple[str, ...] = TRACE_HEADERS
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
-        self.sending: Send = self._send
+        self._usual: Send = self._send
+        self.sending: Send = self._usual
         """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
         self.on_failure: Callable[[ToolwireError], None] | None = None
         """Is told why a request failed, where the server may be the cause."""
@@ -202,8 +204,50 @@ class Relay:
 
         `headers` returns the headers that repeat arguments, as the server's list has them now.
         """
+        if sent.task is None and sent.about_task is None:
+            plain = self.send_plain(call, method, sent, headers)
+            if plain is not None:
+                return plain
         # No coroutine around the other one where nobody watches.
         return (self._watched if call.host.hop_observers else self.sending)(call, method, sent, headers)
+
+    def send_plain(
+        self, call: Call, method: str, sent: Sent, headers: Headers, *, repeats: bool = True
+    ) -> Coroutine[Any, Any, Answer] | None:
+        """Send a plain request at once; return None for a request that `send` has to send. It is about no task.
+
+        `repeats`: headers may repeat arguments, as far as the list of the server is known.
+
+        Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
+        a `_meta` that came before. `send` would send the same for them, after it has looked at every other case.
+        """
+        connection = self._open_connection()
+        request = call.request
+        if (
+            connection is None
+            or not connection.modern
+            or request.revision != MODERN
+            or call.asking is not None
+            or call.outer is not None
+            or call.host.hop_observers
+            or self.sending is not self._usual
+        ):
+            return None
+        meta = connection.described.get(sent.raw_meta)
+        if meta is None:
+            return None
+        params = request.params
+        if request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET):
+            return None
+        raw = connection.relay(
+            connection.next_id(),
+            method,
+            {**sent.members, "_meta": meta},
+            PlainCall(call),
+            self.timeout,
+            self._headers(call, headers if repeats else None) if connection.repeats_arguments else None,
+        )
+        return self._send(call, method, sent, headers, connection, raw)
 
     async def _watched(
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
@@ -228,14 +272,27 @@ class Relay:
                 end()
 
     async def _send(
-        self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
+        self,
+        call: Call,
+        method: str,
+        sent: Sent,
+        headers: Headers,
+        connection: RelayConnection | None = None,
+        plain: Coroutine[Any, Any, Raw] | None = None,
     ) -> Answer:
+        """Send a request, and send it once more where that helps. `plain` is the first attempt of a plain request."""
         is_second = False
         while True:
-            connection: RelayConnection | None = None
             try:
-                connection = await self._connection(call, sent.about_task)
-                return await self._asked(call, connection, method, sent, headers)
+                if connection is None:
+                    connection = await self._connection(call, sent.about_task)
+                raw: Raw | None = None
+                if plain is not None:
+                    raw = await plain
+                    result = _read(raw)
+                    if result.get("resultType", _COMPLETE) == _COMPLETE:
+                        return Answer(raw, result, connection)
+                return await self._asked(call, connection, method, sent, headers, raw)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
                     self.doubt()
@@ -259,6 +316,7 @@ class Relay:
                     self.on_lost(error, connection)
                 raise self.failed(error, call) from None
             is_second = True
+            connection = plain = None
 
     # --- connections ---
 
@@ -275,10 +333,13 @@ class Relay:
         except ToolwireError as error:
             raise self.failed(error, call) from None
 
+    def _open_connection(self) -> RelayConnection | None:
+        """Return the connection for all requests to a modern server; None where it is not open."""
+        shared: Any = self.connections.shared.connection
+        return None if shared is None or shared.ended else shared
+
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
-        shared = cast("RelayConnection | None", self.connections.shared.connection)
-        if shared is None or shared.ended:
-            shared = await self.connections.shared_connection()
+        shared = self._open_connection() or await self.connections.shared_connection()
         return shared if shared.modern else await self._conversation(call, about, shared)
 
     async def _conversation(
@@ -352,7 +413,9 @@ class Relay:
         method: str,
         sent: Sent,
         headers: Headers,
+        raw: Raw | None,
     ) -> Answer:
+        """Ask the server, round after round. `raw` is the first result, where the request was sent already."""
         if not connection.modern:
             if not connection.answers_itself and _may_be_held(call):
                 return await self._holding(call, connection, method, sent)
@@ -362,17 +425,17 @@ class Relay:
                 self.connections.free(connection)
             return Answer(raw, None, connection)
         members = sent.members
-        plain = self._plain(call, connection, method, sent, headers)
         # Otherwise the questions of the server are asked here, or belong to those that were asked here.
-        passes = plain is not None or (call.request.modern and call.asking is None and call.outer is None)
-        if plain is None and passes and call.request.row.rounds:
+        passes = call.request.modern and call.asking is None and call.outer is None
+        if raw is None and passes and call.request.row.rounds:
             members = await self._taken_up(call, members)
         round = 0
         while True:
-            raw = await (plain or self._once(call, connection, method, members, sent, headers))
+            if raw is None:
+                raw = await self._once(call, connection, method, members, sent, headers)
             result = _read(raw)
-            kind = result.get("resultType")
-            if kind is None or kind == _COMPLETE or (kind == _TASK and sent.task is not None):
+            kind = result.get("resultType", _COMPLETE)
+            if kind == _COMPLETE or (kind == _TASK and sent.task is not None):
                 return Answer(raw, result, connection)
             if kind != _INPUT_REQUIRED:
                 # An escape would hide a type that is known here.
@@ -387,39 +450,8 @@ class Relay:
             if self._uris.active:
                 raw = self._uris.in_result(raw)
             members = await answered_round(call, sent, _questions(raw), round)
+            raw = None
             round += 1
-
-    def _plain(
-        self, call: Call, connection: RelayConnection, method: str, sent: Sent, headers: Headers
-    ) -> Coroutine[Any, Any, Raw] | None:
-        """Return what sends a plain request; None for a request that `_once` has to send.
-
-        Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
-        a `_meta` that came before. `_once` would send the same for them, after it has looked at every other case.
-        """
-        request = call.request
-        if request.revision != MODERN or call.asking is not None or call.outer is not None:
-            return None
-        meta = connection.described.get(sent.raw_meta)
-        if meta is None or sent.task is not None or sent.about_task is not None:
-            return None
-        params = request.params
-        if request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET):
-            return None
-        return connection.relay(
-            connection.next_id(),
-            method,
-            {**sent.members, "_meta": meta},
-            RelayedCall(
-                None,
-                None,
-                None if request.log_level is UNSET else telling(call),
-                call.close_stream,
-                extending(call),
-            ),
-            self.timeout,
-            self._headers(call, headers) if connection.repeats_arguments else None,
-        )
 
     async def _once(
         self,

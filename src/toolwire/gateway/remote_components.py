@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -25,6 +25,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
+from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.tasks import Verdict
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.binding.results import OpenResult
@@ -34,7 +35,7 @@ from toolwire.server.catalog import Found
 from toolwire.server.completion import Completion
 from toolwire.server.components import Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.base import checked_name
-from toolwire.server.components.tools import as_object, is_of_objects, output_schema_for
+from toolwire.server.components.tools import Runner, as_object, is_of_objects, output_schema_for
 from toolwire.server.foreign_tasks import TaskHost
 from toolwire.server.kernel import Kernel
 
@@ -142,6 +143,23 @@ class RemoteTool(ToolBase):
             changes["meta"] = self._home.uris.in_meta(remote.meta)
         return replace_members(remote, **changes)
 
+    def run_elsewhere(self, runner: Runner, call: Call, found: Any) -> Coroutine[Any, Any, Any]:
+        if call.guard is None:
+            raw: Raw | UnsetType = call.request.params.arguments
+            sent, headers = self._sent(call, raw), partial(self._repeated, raw)
+            answer = self._home.relay.send_plain(call, "tools/call", sent, headers, repeats=bool(self.headers))
+            if answer is not None:
+                call.owner = found.owner
+                return self._run_plain(runner, call, answer)
+        return super().run_elsewhere(runner, call, found)
+
+    async def _run_plain(self, runner: Runner, call: Call, answer: Coroutine[Any, Any, Answer]) -> Any:
+        """Wait for the answer to a plain request. It needs no deadline of a handler, because the request has one."""
+        try:
+            return self.outcome(call, await answer)
+        except BaseException as error:
+            return await runner.failed(call, self, self.name, error)
+
     async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
         sent = self._sent(call, raw)
         return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, partial(self._repeated, raw)))
@@ -161,9 +179,13 @@ class RemoteTool(ToolBase):
 
     def outcome(self, call: Call, answer: Answer) -> Any:
         """Return the result of a call in the form in which the kernel finishes it."""
-        if len(answer.raw) < _SHORT and _says_unknown(bytes(answer.raw), self.remote.name):
+        members = answer.members
+        may_fail = members is None or "isError" in members
+        if may_fail and len(answer.raw) < _SHORT and _says_unknown(bytes(answer.raw), self.remote.name):
             self._home.relay.doubt()
         result = handed_on(call, answer, OpenResult, self._home)
+        if type(result) is Raw:
+            return result
         is_wrapped = isinstance(result, t.CallToolResult) and not call.request.modern
         if is_wrapped and result.structured_content is not UNSET:
             wraps = self.wraps and answer.connection.modern
@@ -366,15 +388,13 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     """
     if answer.questions is not None:
         return answer.questions
-    connection, raw, members = answer.connection, answer.raw, answer.members
+    connection, raw, members, uris = answer.connection, answer.raw, answer.members, home.uris
     if members is not None and "cacheScope" in members and not _is_shared(home, call):
         members["cacheScope"] = _PRIVATE
-    if home.uris.active:
-        raw = home.uris.in_result(raw if members is None else Raw(_encode(members)))
+    if uris.active:
+        raw = uris.in_result(raw if members is None else Raw(_encode(members)))
         members = None if members is None else _members(raw)
-    is_read = call.outer is not None or call.host.results_are_read
-    same_era = connection.modern == call.request.modern
-    if not is_read and same_era and call.revision >= connection.revision:
+    if call.outer is None and not call.host.results_are_read and _knows_all(call.request.revision, connection.revision):
         return raw if members is None else _signed(call, members)
     if connection.modern and _is_question(raw):
         return _without_connection(_decoded(home, raw, t.InputRequiredResult))
@@ -385,6 +405,11 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
             result.cache_scope = "private"
         result.ttl_ms = 0 if result.ttl_ms is UNSET else result.ttl_ms
     return result
+
+
+def _knows_all(client: str, server: str) -> bool:
+    """Return whether a client takes every result of a server: both are of one era, and the client is not older."""
+    return client == server or (client > server and is_modern(client) == is_modern(server))
 
 
 def _signed(call: Call, members: dict[str, Any]) -> Raw:

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from toolwire.http.authentication import ADDRESS, HttpGate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
-from toolwire.http.exchange import ExchangeOutlet
+from toolwire.http.exchange import KEEP_ALIVE, ExchangeOutlet
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.http.legacy.sessions import SessionHost, Sessions
@@ -47,6 +47,7 @@ from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.answer import encode_failure
+from toolwire.wire.deadlines import Timeouts, timeouts
 from toolwire.wire.session import notify_without_session
 from toolwire.wire.shares import Caller, Shares, Taken
 
@@ -121,6 +122,7 @@ class HttpApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         # The loop on which the server has started, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
+        self._silences: Timeouts | None = None
         self._draining = False
         self._readiness = Readiness(endpoint.stores)
         self.uvicorn: Uvicorn | None = None
@@ -237,6 +239,7 @@ class HttpApp:
             await self._endpoint.stop()
             raise
         self._watch_host()
+        self._silences = timeouts(asyncio.get_running_loop(), KEEP_ALIVE)
         self._ready_on = self._loop
 
     def _watch_host(self) -> None:
@@ -515,7 +518,9 @@ class HttpApp:
                 exchanges = None if verdict.method == _LISTEN else self._exchanges
                 if exchanges is not None:
                     exchanges.check(caller)
-                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream, exchanges, caller)
+                outlet = ExchangeOutlet(
+                    receive, send, verdict.revision, extra, direct, only_stream, exchanges, caller, self._silences
+                )
                 await self._exchange(verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
@@ -524,7 +529,7 @@ class HttpApp:
                     notify_without_session(self._endpoint.handler, verdict.notice)
                 await respond(send, 202, b"", extra)
         finally:
-            if outlet is not None:
+            if outlet is not None and outlet.is_unsettled:
                 outlet.settle()
             if upload is not None:
                 upload.release()

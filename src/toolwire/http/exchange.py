@@ -59,6 +59,8 @@ class ExchangeOutlet:
     _silence: Timeouts | None = None
     _is_counted: bool = False
     _answered: asyncio.Future[None] | None = None
+    is_unsettled: bool = False
+    """Whether `settle` has something to do."""
 
     def __init__(
         self,
@@ -70,10 +72,11 @@ class ExchangeOutlet:
         only_stream: bool = False,
         exchanges: Shares | None = None,
         caller: Caller = None,
+        silences: Timeouts | None = None,
     ) -> None:
         """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `exchanges` counts the
         exchange for its caller when its handler waits for the first time. A handler that never waits is not counted,
-        because nothing else runs on the loop meanwhile."""
+        because nothing else runs on the loop meanwhile. `silences` has the timeouts after which a stream is begun."""
         self._receive = receive
         self._send = send
         self._only_stream = only_stream
@@ -82,6 +85,7 @@ class ExchangeOutlet:
         self._direct = direct
         self._revision = revision
         self._headers = headers
+        self._silences = silences
 
     # --- what a handler uses ---
 
@@ -89,6 +93,7 @@ class ExchangeOutlet:
     def answered(self) -> asyncio.Future[None]:
         if self._answered is None:
             self._answered = asyncio.get_running_loop().create_future()
+            self.is_unsettled = True
         return self._answered
 
     @property
@@ -118,19 +123,20 @@ class ExchangeOutlet:
 
     def waits(self) -> None:
         """Count the exchange, watch for a disconnect and send keep-alives from now on, because the handler waits."""
+        self.is_unsettled = True
         if self._exchanges is not None:
             self._exchanges.add(self._caller)
             self._is_counted = True
         direct = self._direct
         if direct is not None:
-            loop, self._task = direct.loop, direct.task
+            self._task = direct.task
             direct.when_lost(self._lost)
         else:
             loop = asyncio.get_running_loop()
             self._task = asyncio.current_task(loop)
             self._watch = loop.create_task(self._watch_disconnect())
-        self._silence = timeouts(loop, KEEP_ALIVE)
-        self._silence.start(self._start_pump)
+        self._silence = silence = self._silences or timeouts(asyncio.get_running_loop(), KEEP_ALIVE)
+        silence.start(self._start_pump)
 
     def settle(self) -> None:
         """Stop counting the exchange, which is over, and let go of its task."""

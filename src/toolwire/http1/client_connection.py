@@ -14,12 +14,12 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httptools
 
 from toolwire.base_errors import OutcomeUnknown
-from toolwire.http1.response import HttpResponse, joined
+from toolwire.http1.response import Lost, StartedResponse, joined
 from toolwire.http1.unpacking import Unpacker
 from toolwire.http1.url import origin
 
@@ -47,15 +47,20 @@ def _readability(fd: int) -> Callable[[], bool]:
     return lambda: bool(watched.poll(0))
 
 
-class Lost(Exception):
-    """The connection ended, or was given up, before the headers of the answer were there.
+class _UsualHead(NamedTuple):
+    """The meaning of the first line and the headers of an answer, and the length of its body."""
 
-    `silent` when nothing at all had come: so ends a connection that the server closed while it was idle.
-    """
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    by_name: Mapping[bytes, bytes]
+    length: int
 
-    def __init__(self, why: str, silent: bool) -> None:
-        super().__init__(why)
-        self.silent: bool = silent
+
+# The heads of answers in one piece, by their bytes. A server sends the same again and again, until its clock goes on.
+_usual_heads: Final[dict[bytes, _UsualHead]] = {}
+_MANY_HEADS: Final = 256
+_SHORT_HEAD: Final = 2_048
+_NEVER_USUAL: Final = frozenset({b"transfer-encoding", b"content-encoding"})
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -67,6 +72,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_buffer",
         "_complete",
         "_end_bytes",
+        "_expects_usual",
         "_gone",
         "_headers",
         "_idle",
@@ -116,6 +122,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._until_close = False
         # Bytes that have come and belong to no body: headers, trailers, what is around chunks.
         self._unfinished = 0
+        # Whether the answer most likely has a head that was read before, and nothing of it has come yet.
+        self._expects_usual = False
         self._paused = False
         self._alarm: asyncio.TimerHandle | None = None
         self._end_bytes = 0
@@ -135,8 +143,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._parser = None  # It holds on to this object.
         self._gone(self)
 
-    @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Return whether a request can be sent. Bytes between answers mean the end of the connection."""
         return self._response is None and not self.transport.is_closing() and not self._readable()
 
@@ -159,20 +166,29 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # --- one exchange ---
 
-    async def exchange(self, method: str, url: str, request: bytes) -> StreamedResponse:
-        """Send a request. Return the answer when its headers are there."""
-        self._response = response = StreamedResponse(self, url)
-        self._began = began = self._loop.create_future()
+    def start(self, method: str, url: str, request: bytes, *, is_usual: bool = False) -> StreamedResponse:
+        """Send a request. The headers of the answer are there when `began` of it is done.
+
+        `is_usual`: there are many of this kind, so that the answer most likely looks like earlier ones.
+        """
+        began = self._loop.create_future()
+        self._response = response = StreamedResponse(self, url, began)
+        self._began = began
         self.used = True
         self._method = method
         self._unfinished = 0
         self._headers = []
+        self._expects_usual = is_usual
         self.transport.write(request)
+        return response
+
+    async def exchange(self, method: str, url: str, request: bytes) -> StreamedResponse:
+        """Send a request. Return the answer when its headers are there."""
+        response = self.start(method, url, request)
         try:
-            await began
+            await response.began
         except asyncio.CancelledError:
-            if self._response is response:  # Or the connection has passed to somebody else.
-                self.abort()
+            response.close()
             raise
         return response
 
@@ -186,6 +202,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._alarm = None
         if response is not None:
             response.end()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Wait for the next request, or close."""
         # An answer that came before all of the request was sent leaves a rest that nobody wants.
         if self._keep_alive and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self._idle(self)
@@ -217,6 +237,13 @@ class HttpConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._parser is None:
             return
+        is_first = False
+        if self._expects_usual:
+            # Nothing of the answer has come before this.
+            self._expects_usual = False
+            if self._is_usual(nbytes):
+                return
+            is_first = True
         self._unfinished += nbytes
         try:
             self._parser.feed_data(self._buffer[:nbytes])
@@ -227,9 +254,41 @@ class HttpConnection(asyncio.BufferedProtocol):
             else:
                 self.abort(f"it is not HTTP/1.1 ({error.__context__ or error})")
         if self._complete:
+            if is_first and self._keep_alive:
+                self._remember(nbytes)
             self._settle()
         elif self._unfinished > HEADER_BYTES:
             self.abort(_TOO_LONG)
+
+    def _is_usual(self, nbytes: int) -> bool:
+        """Take an answer that is there as a whole, and whose head was read before; return False for any other.
+
+        The same bytes mean the same, so that the parser need not see them again.
+        """
+        head, _, body = bytes(self._buffer[:nbytes]).partition(b"\r\n\r\n")
+        known = _usual_heads.get(head)
+        response, began = self._response, self._began
+        if known is None or len(body) != known.length or response is None or began is None:
+            return False
+        response.status, response.fields, response.by_name, _ = known
+        response.take_whole(body)
+        self._response = self._began = None
+        self._keep_alive = True
+        if not began.done():
+            began.set_result(None)
+        self._go_on()
+        return True
+
+    def _remember(self, nbytes: int) -> None:
+        """Remember the head of an answer that came in one piece, and was read without a fault."""
+        head, _, body = bytes(self._buffer[:nbytes]).partition(b"\r\n\r\n")
+        response = self._response
+        if response is None or len(head) > _SHORT_HEAD or not _NEVER_USUAL.isdisjoint(response.by_name):
+            return
+        if response.by_name.get(b"content-length") == b"%d" % len(body):
+            if len(_usual_heads) >= _MANY_HEADS:
+                _usual_heads.clear()
+            _usual_heads[head] = _UsualHead(response.status, response.fields, response.by_name, len(body))
 
     def on_message_begin(self) -> None:
         if self._response is None or self._complete:
@@ -291,33 +350,40 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._complete = True
 
 
-class StreamedResponse(HttpResponse):
+class StreamedResponse(StartedResponse):
     """An answer whose body is still arriving."""
 
     # Defaults of the class, because most answers are one piece and touch few of them.
     status: int = 0
-    _headers: Sequence[tuple[bytes, bytes]] = ()
-    _by_name: Mapping[bytes, bytes] = {}
+    fields: Sequence[tuple[bytes, bytes]] = ()
+    by_name: Mapping[bytes, bytes] = {}
     _held: int = 0
     _whole: bool = False
     _error: str | None = None
     _wake: asyncio.Future[None] | None = None
     _unpacker: Unpacker | None = None
 
-    def __init__(self, connection: HttpConnection, url: str) -> None:
+    def __init__(self, connection: HttpConnection, url: str, began: asyncio.Future[None]) -> None:
         self.url: str = url
+        self.began: asyncio.Future[None] = began
         self._connection = connection
         self._pieces: list[bytes] = []
 
     # --- what the connection tells ---
 
-    def begin(self, status: int, headers: list[tuple[bytes, bytes]], by_name: Mapping[bytes, bytes]) -> None:
+    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]], by_name: Mapping[bytes, bytes]) -> None:
         self.status = status
-        self._headers = headers
-        self._by_name = by_name
+        self.fields = headers
+        self.by_name = by_name
         encoding = by_name.get(b"content-encoding")
         if encoding is not None and (named := encoding.decode("latin-1").strip().lower()) not in ("", "identity"):
             self._unpacker = Unpacker(named)
+
+    def take_whole(self, body: bytes) -> None:
+        """Take a body that is there as a whole."""
+        self._pieces.append(body)
+        self._held = len(body)
+        self._whole = True
 
     def feed(self, piece: bytes) -> None:
         self._pieces.append(piece)
@@ -344,16 +410,16 @@ class StreamedResponse(HttpResponse):
     # --- what the reader asks ---
 
     def header(self, name: str) -> str | None:
-        value = self._by_name.get(name.lower().encode("latin-1"))
+        value = self.by_name.get(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
 
     @property
     def media_type(self) -> str:
-        return media_type(self._by_name.get(b"content-type", b""))
+        return media_type(self.by_name.get(b"content-type", b""))
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return joined((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers)
+        return joined((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.fields)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         unpacker = self._unpacker
@@ -401,6 +467,13 @@ class StreamedResponse(HttpResponse):
     async def read(self, limit: int) -> bytes:
         body = self.whole(limit)
         return await super().read(limit) if body is None else body
+
+    def give_up(self, error: BaseException) -> bool:
+        if self.began.done():
+            return False
+        self.began.set_exception(error)
+        self.close()
+        return True
 
     def _broken(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(f"The answer of {origin(self.url)} broke off: {why}")

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 from toolwire.base_errors import Unreachable
 from toolwire.http1 import public_addresses
-from toolwire.http1.client_connection import HttpConnection, Lost, reason
+from toolwire.http1.client_connection import HttpConnection, reason
+from toolwire.http1.response import Lost
 from toolwire.http1.url import HttpUrl, parse_url, port_of
 
 # RFC 8305 section 5: how long an address may be silent before the next one is tried beside it.

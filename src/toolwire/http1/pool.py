@@ -21,7 +21,7 @@ from toolwire._version import __version__
 from toolwire.base_errors import Timeout, ToolwireError, Unreachable
 from toolwire.extras import require
 from toolwire.http1 import public_addresses
-from toolwire.http1.response import HttpResponse
+from toolwire.http1.response import HttpResponse, StartedResponse
 from toolwire.http1.unpacking import ENCODINGS
 from toolwire.http1.url import origin, parse_url
 from toolwire.redaction import repr_without
@@ -57,6 +57,14 @@ class Pool(ABC):
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         """Send one request, without redirects. Return when the headers of the answer are there."""
 
+    def head(self, url: str, headers: Mapping[str, str]) -> bytes | None:
+        """Return the encoded first line and headers of a POST for `post`; None for a pool that has no such way."""
+        return None
+
+    def post(self, url: str, head: bytes, body: bytes) -> StartedResponse | None:
+        """Send a POST at once; return None where something has to be waited for. Redirects are left to `follow`."""
+        return None
+
     @abstractmethod
     async def close(self) -> None:
         """Close all connections. May be called twice."""
@@ -81,19 +89,25 @@ class Pool(ABC):
             response = await self.send(method, url, headers, body)
             if response.status < 300:
                 return response
-            return await self._follow(response, method, headers, body, redirects)
+            return await self.follow(response, method, headers, body, redirects)
         try:
             async with asyncio.timeout(timeout):
                 response = await self.send(method, url, headers, body)
-                return await self._follow(response, method, headers, body, redirects)
+                return await self.follow(response, method, headers, body, redirects)
         except TimeoutError as error:
             if isinstance(error, ToolwireError):
                 raise
             raise Timeout(f"{origin(url)} did not answer in {timeout:g} s") from None
 
-    async def _follow(
-        self, response: HttpResponse, method: str, headers: Mapping[str, str], body: bytes | None, redirects: int
+    async def follow(
+        self,
+        response: HttpResponse,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        redirects: int = MAX_REDIRECTS,
     ) -> HttpResponse:
+        """Return the answer after the redirects that it asks for."""
         while redirects > 0 and (target := redirect_of(method, response)) is not None:
             response.close()
             redirects -= 1
@@ -137,8 +151,8 @@ class _Route(NamedTuple):
     def __repr__(self) -> str:
         return repr_without(self, "target", "headers", "heads")
 
-    def encoded(self, method: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-        """Return the bytes of a request."""
+    def head(self, method: str, headers: Mapping[str, str]) -> bytes:
+        """Return the first line and the headers of a request, apart from what frames its body."""
         key = (method, tuple(headers.items()))
         head = self.heads.get(key)
         if head is None:
@@ -147,10 +161,12 @@ class _Route(NamedTuple):
                 if len(self.heads) >= _MANY_HEADS:
                     self.heads.clear()
                 self.heads[key] = head
-        if body is None and method != "POST":
-            return head + b"\r\n"
-        body = body or b""
-        return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+        return head
+
+
+def _framed(head: bytes, body: bytes) -> bytes:
+    """Return the bytes of a request with a body."""
+    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 class HttpPool(Pool):
@@ -193,7 +209,19 @@ class HttpPool(Pool):
             raise Unreachable("The HTTP connections are closed")
         connections = self._connections or self._open()
         route = self._routes.get(url) or self._route(url)
-        return connections.exchange(route.destination, method, url, route.encoded(method, headers, body))
+        head = route.head(method, headers)
+        request = head + b"\r\n" if body is None and method != "POST" else _framed(head, body or b"")
+        return connections.exchange(route.destination, method, url, request)
+
+    def head(self, url: str, headers: Mapping[str, str]) -> bytes:
+        return (self._routes.get(url) or self._route(url)).head("POST", headers)
+
+    def post(self, url: str, head: bytes, body: bytes) -> StartedResponse | None:
+        connections, route = self._connections, self._routes.get(url)
+        if connections is None or route is None:
+            return None
+        connection = connections.take(route.destination)
+        return None if connection is None else connection.start("POST", url, _framed(head, body), is_usual=True)
 
     async def close(self) -> None:
         self._closed = True

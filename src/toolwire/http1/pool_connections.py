@@ -6,11 +6,10 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from toolwire.base_errors import OutcomeUnknown, Unreachable
-from toolwire.http1.client_connection import HttpConnection, Lost
+from toolwire.base_errors import Unreachable
+from toolwire.http1.client_connection import HttpConnection
 from toolwire.http1.dialing import Destination, Dialer
-from toolwire.http1.response import CrossedClosing, HttpResponse
-from toolwire.http1.url import origin
+from toolwire.http1.response import HttpResponse, Lost
 
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0
@@ -36,16 +35,14 @@ class Connections:
     async def exchange(self, to: Destination, method: str, url: str, request: bytes) -> HttpResponse:
         """Send a request. Return the answer when its headers are there."""
         while True:
-            connection = self._take(to) or await self._get(to)
+            connection = self.take(to) or await self._get(to)
             used = connection.used
             try:
                 return await connection.exchange(method, url, request)
             except Lost as error:
                 # A server may close an idle connection at any time; what crossed that on its way is sent once more.
-                crossed = used and error.silent
-                if not (crossed and method in _REPEATABLE):
-                    told = f"The connection to {origin(url)} failed before it answered: {error}"
-                    raise (CrossedClosing if crossed else OutcomeUnknown)(told) from None
+                if not (used and error.silent and method in _REPEATABLE):
+                    raise error.outcome(url, reused=used) from None
 
     async def close(self) -> None:
         """Cut all connections. Return when they are gone."""
@@ -62,11 +59,12 @@ class Connections:
 
     # --- getting one ---
 
-    def _take(self, to: Destination) -> HttpConnection | None:
+    def take(self, to: Destination) -> HttpConnection | None:
+        """Return an idle connection; None where there is none."""
         idle = self._idle.get(to)
         while idle:
             connection = idle.pop()  # The one that was used last is the least likely to be closed.
-            if not connection.usable:
+            if not connection.is_usable():
                 continue
             if self._loop.time() - connection.idle_since < IDLE_SECONDS:
                 return connection
@@ -79,7 +77,7 @@ class Connections:
                 raise Unreachable("The HTTP connections are closed")
             if not self._drop_idle():
                 await self._turn()
-            if (connection := self._take(to)) is not None:
+            if (connection := self.take(to)) is not None:
                 return connection
         self._dialing += 1
         try:

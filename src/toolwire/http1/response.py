@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
@@ -17,6 +18,22 @@ class TooLarge(TransportError, InvalidResponse):
 
 class CrossedClosing(OutcomeUnknown):
     """A reused connection was closed without an answer: the server has most likely not read the request."""
+
+
+class Lost(Exception):
+    """The connection ended, or was given up, before the headers of the answer were there.
+
+    `silent` when nothing at all had come: so ends a connection that the server closed while it was idle.
+    """
+
+    def __init__(self, why: str, silent: bool) -> None:
+        super().__init__(why)
+        self.silent: bool = silent
+
+    def outcome(self, url: str, *, reused: bool) -> OutcomeUnknown:
+        """Return the error for the caller. `reused`: the connection had answered another request."""
+        told = f"The connection to {origin(url)} failed before it answered: {self}"
+        return (CrossedClosing if reused and self.silent else OutcomeUnknown)(told)
 
 
 class HttpResponse(ABC):
@@ -75,6 +92,17 @@ class HttpResponse(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class StartedResponse(HttpResponse):
+    """The answer to a request that was sent. Nobody may read it before `began` is done."""
+
+    began: asyncio.Future[None]
+    """Done when the headers are there. It raises `Lost` where they do not come."""
+
+    @abstractmethod
+    def give_up(self, error: BaseException) -> bool:
+        """Cut the connection, and raise an error in place of the headers; return False where they are there already."""
 
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -296,18 +296,26 @@ _NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
 }
 
 
+_WIRE_NAMES: Final = {method: "taskId" if member == "task_id" else member for method, member in _NAMES.items()}
+
+
 def standard_headers(method: str, params: Any) -> dict[str, str]:
     """The headers that repeat what the body of a request says, so that others can route on them (HDR-1, HDR-2)."""
-    headers = {METHOD: method}
-    member = _NAMES.get(method)
-    if member is not None:
-        if type(params) is dict:
-            value = params.get("taskId" if member == "task_id" else member)
-        else:
-            value = getattr(_part(_Named, params) if isinstance(params, Raw) else params, member, UNSET)
-        if isinstance(value, str):
-            headers[NAME] = value if _is_plain(value) else encode_value(value)
-    return headers
+    name = repeated_name(method, params)
+    if name is None:
+        return {METHOD: method}
+    return {METHOD: method, NAME: name if _is_plain(name) else encode_value(name)}
+
+
+def repeated_name(method: str, params: Any) -> str | None:
+    """Return what the header `Mcp-Name` of a request repeats; None for a request without that header."""
+    if type(params) is dict:
+        value = params.get(_WIRE_NAMES.get(method))
+    elif (member := _NAMES.get(method)) is not None:
+        value = getattr(_part(_Named, params) if isinstance(params, Raw) else params, member, UNSET)
+    else:
+        return None
+    return value if isinstance(value, str) else None
 
 
 def _check_standard_headers(headers: Headers, version: str | UnsetType, method: str, params: Any) -> None:

@@ -164,6 +164,14 @@ class Peer:
             event.about = about
         return () if event is None else (event,)
 
+    def result_of(self, data: bytes, about: RequestId) -> Raw | None:
+        """The result in a frame that is the plain answer to a request of ours; None for a frame that `receive` reads.
+
+        The request stays with those that wait.
+        """
+        message: Any = decode(data, self._max_depth, self._max_batch, self._expected)
+        return message.result if type(message) is PlainResponse and message.id == about else None
+
     def oversized(self) -> Sequence[Event]:
         """The events of a frame that was too long to be read."""
         text = "The message is over the size limit"

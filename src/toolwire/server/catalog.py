@@ -334,6 +334,7 @@ class Catalog:
         """Finds a tool or a prompt that is in no list, by its kind and its public name."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
+        self._repeating = (-1, False)
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
         self._extended: tuple[int, _Extended] | None = None
@@ -681,6 +682,16 @@ class Catalog:
         if sees is None and not way:
             return self._mounted("tools", name)
         return next((held for mount in self.mounts if (held := mount.tool(name, sees, way)) is not None), None)
+
+    @property
+    def repeats_arguments(self) -> bool:
+        """Return whether headers repeat arguments of a tool, here or behind this server."""
+        version, repeats = self._repeating
+        if version != self.version:
+            version = self.version
+            repeats = any(found.component.headers for found in self._order("tools")[2].values())
+            self._repeating = (version, repeats)
+        return repeats
 
     def prompt(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Prompt] | None:
         own = self.prompts.get(name)

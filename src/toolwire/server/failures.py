@@ -152,11 +152,14 @@ def as_revision_has_it(call: Call, error: ProtocolError) -> ProtocolError:
     return ResourceNotFound(error.message, data, code=code)
 
 
-def of_handler(call: Call, component: Component, deadline: Deadline, error: BaseException) -> Exception:
-    """Return the failure of a handler; raise an error that is not a failure of the handler."""
+def of_handler(call: Call, component: Component, deadline: Deadline | None, error: BaseException) -> Exception:
+    """Return the failure of a handler; raise an error that is not a failure of the handler.
+
+    `deadline` is None for a handler without one.
+    """
     if isinstance(error, Exception):
         telling = _telling(error)
-        if not deadline.expired or isinstance(telling, ToolwireError):
+        if deadline is None or not deadline.expired or isinstance(telling, ToolwireError):
             return telling
         log.warning("%s failed to clean up after its timeout", component.key, exc_info=error)
         return _out_of_time(call, component, deadline)
@@ -165,7 +168,7 @@ def of_handler(call: Call, component: Component, deadline: Deadline, error: Base
     if not isinstance(error, asyncio.CancelledError | Unwind):
         # SystemExit and similar exceptions fail this call and never end the server.
         return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
-    if deadline.expired:
+    if deadline is not None and deadline.expired:
         return _out_of_time(call, component, deadline)
     call.cancelled = True
     if is_task_cancelled():

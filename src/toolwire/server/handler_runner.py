@@ -45,6 +45,10 @@ class HandlerRunner:
         # A middleware may have asked a question and swallowed the cancellation. Then the handler must not run now.
         return await self._questions.input_required(call) if asked(call) else None
 
+    async def failed(self, call: Call, component: Component, name: str, error: BaseException) -> Any:
+        """Return the answer for a handler that failed, and had no deadline."""
+        return await self._failures.answer(call, of_handler(call, component, None, error), _what(component, name))
+
     async def run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler under its deadline. If it ended because of an open question, return `input_required`."""
         component: Component = found.component
@@ -92,5 +96,9 @@ class HandlerRunner:
                     asking.forget()
                 asking.task = call.task
         if failure is not None:
-            return await self._failures.answer(call, failure, f"the {component.noun} {name[:200]}")
+            return await self._failures.answer(call, failure, _what(component, name))
         return result if asking is None or not asked(call) else await self._questions.input_required(call)
+
+
+def _what(component: Component, name: str) -> str:
+    return f"the {component.noun} {name[:200]}"

@@ -123,6 +123,8 @@ class Endpoint:
         own = catalog.tools.get(tool)
         if own is not None:
             return own.headers
+        if not catalog.repeats_arguments:
+            return {}
         found = catalog.tool(tool)
         return {} if found is None else found.component.headers
 

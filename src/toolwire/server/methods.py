@@ -106,9 +106,12 @@ class Methods:
         found = self._catalog.tool(params.name, self._sees(call) if self._access.active else None)
         if found is None:
             return self._call_unlisted(call, params)
-        if found.component.task is not None or params.task is not UNSET:
+        component = found.component
+        if component.task is not None or params.task is not UNSET:
             return self._parts.tasks.tool_called(call, found)
-        return self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
+        if component.has_foreign_tasks:
+            return component.run_elsewhere(self._runner, call, found)
+        return self._runner.run(call, found, params.name, component.call(call, params.arguments))
 
     async def _call_unlisted(self, call: Call, params: t.CallToolRequestParams) -> Any:
         """Call a tool that is not in the catalogue: one of the low-level handlers, or none at all."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -406,6 +406,12 @@ class Session:
             if self.peer.forget(identifier) and not isinstance(error, Unreachable):
                 self._tell_cancelled(identifier, method, "The caller gave up")
             raise
+
+    def forward(
+        self, method: str, params: Raw | Mapping[str, Any], timeout: float | None, identifier: RequestId
+    ) -> Coroutine[Any, Any, Raw | None]:
+        """Send a request for somebody else, without reports of progress; see `request`."""
+        return self.request(method, params, timeout, None, identifier)
 
     def progressed(self, params: t.ProgressNotificationParams) -> None:
         """Pass progress to its request. Our progress tokens are our request ids."""

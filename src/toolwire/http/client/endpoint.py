@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -22,6 +22,9 @@ from toolwire.wire.tapped_channel import Tap
 # The characters of an error text that are shown, and the bytes of an error page that are read.
 _SHOWN: Final = 200
 ERROR_BODY: Final = 64 * 1024
+# How many encoded headers of posts are kept, and how long they may be.
+_MANY_HEADS: Final = 256
+_SHORT_HEAD: Final = 4_096
 # Statuses of a server that refused the request before it did anything.
 _TURNED_AWAY: Final = frozenset({429, 503})
 
@@ -55,6 +58,8 @@ class Endpoint:
         self._on_response = on_response
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self._auth = auth
+        self.heads: dict[Hashable, bytes] = {}
+        """The encoded headers of posts that `pool.post` sends, by what they belong to."""
 
     def at(self, url: str) -> Endpoint:
         """Return an endpoint with the same settings at another URL of the same server."""
@@ -83,7 +88,7 @@ class Endpoint:
                     sent = {**sent, **await auth.headers(method, self.url)}
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
-                self.url = response.url  # The next request goes there directly, without the redirect.
+                self._move(response.url)
             if self._on_response is not None:
                 self._on_response(method, sent, body, response)
             if response.status not in (401, 403):
@@ -96,6 +101,38 @@ class Endpoint:
                     if await auth.challenged(method, self.url, response.status, said):
                         continue
             raise _unauthorized(self.url, response.status, text, auth is not None)
+
+    def _move(self, url: str) -> None:
+        """Send the next request there directly, without the redirect."""
+        self.url = url
+        self.heads.clear()
+
+    # --- posts that wait for nothing before they are sent ---
+
+    def head(self, key: Hashable, headers: Mapping[str, str]) -> bytes | None:
+        """Return the encoded headers of a post for `pool.post`, and keep them in `heads`.
+
+        None where they differ each time, because of a sign-in, or where somebody watches the answers.
+        """
+        if self._auth is not None or self._on_response is not None:
+            return None
+        head = self.pool.head(self.url, {**self.headers, **headers})
+        if head is not None and len(head) <= _SHORT_HEAD:
+            if len(self.heads) >= _MANY_HEADS:
+                self.heads.clear()
+            self.heads[key] = head
+        return head
+
+    async def settled(self, response: HttpResponse, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+        """Return the answer to a post that was started, as `send` would have returned it."""
+        response = await self.pool.follow(response, "POST", {**self.headers, **headers}, body)
+        if response.url != self.url and 200 <= response.status < 300:
+            self._move(response.url)
+        if response.status not in (401, 403):
+            return response
+        text = await _text(response)
+        response.close()
+        raise _unauthorized(self.url, response.status, text, False)
 
     async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Pausable | None = None) -> None:
         """Post a message that gets no answer in the response; raise the error that keeps it from arriving."""

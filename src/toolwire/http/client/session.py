@@ -11,7 +11,7 @@ import logging
 import math
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from toolwire.backoff import Backoff
 from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
 from toolwire.http.client.endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
-from toolwire.http1.response import CrossedClosing, HttpResponse, TooLarge
+from toolwire.http1.response import CrossedClosing, HttpResponse, Lost, StartedResponse, TooLarge
 from toolwire.protocol.errors import (
     InvalidResponse,
     NotStreamable,
@@ -30,8 +30,8 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.framing import OversizedEvent
-from toolwire.protocol.http import SESSION, standard_headers
-from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.http import SESSION, repeated_name, standard_headers
+from toolwire.protocol.jsonrpc import RequestId, encode_request
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.wire.session import ClientHandler, OnProgress, Session
@@ -69,6 +69,8 @@ class Exchange(Struct, eq=False):
     left: float = math.inf
     reader: EventReader | None = None
     """Reads the stream of the answer; None before it is there."""
+    response: StartedResponse | None = None
+    """The answer that is waited for, outside of `with exchange:`."""
     _task: asyncio.Task[Any] | None = None
     _cancelling: int = 0
     _interruption: BaseException | None = None
@@ -77,6 +79,8 @@ class Exchange(Struct, eq=False):
         return object.__repr__(self)  # The result stays out of logs.
 
     def __enter__(self) -> None:
+        if self._interruption is not None:
+            raise self._interruption
         task = self._task = asyncio.current_task(self._session.loop)
         self._cancelling = 0 if task is None else task.cancelling()
 
@@ -91,11 +95,14 @@ class Exchange(Struct, eq=False):
 
     def interrupt(self, error: BaseException) -> bool:
         """Stop the task that reads the answer, with this error; return False if there is nothing to stop."""
-        if self.done or self._interruption is not None or self._task is None:
+        if self.done or self._interruption is not None or (self._task is None and self.response is None):
             return False
         self.seconds, self.expires = None, math.inf
         self._interruption = error
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        elif self.response is not None:
+            self.response.give_up(error)
         return True
 
     def resolve(self, result: Raw | None, error: BaseException | None) -> None:
@@ -193,9 +200,7 @@ class HttpSession(Session):
         exchange = Exchange(self, identifier, method, timeout, on_progress)
         if timeout is not None:
             self.deadlines.start(exchange)
-        sent = self.channel.request_headers(method)
-        if self.channel.modern or method == "server/discover":
-            sent.update(standard_headers(method, params))
+        sent = self._headers(method, params)
         if headers:
             sent.update(headers)
         body = self.peer.request(identifier, method, params, exchange)
@@ -212,6 +217,68 @@ class HttpSession(Session):
             self._give_up(exchange, "The caller gave up")
             raise
         finally:
+            self.peer.forget(identifier)
+            if self._idle is not None and not self.peer.outgoing:
+                self._idle.set()
+        if exchange.error is not None:
+            raise exchange.error
+        return exchange.result
+
+    def _headers(self, method: str, params: Any) -> dict[str, str]:
+        headers = self.channel.request_headers(method)
+        if self.channel.modern or method == "server/discover":
+            headers.update(standard_headers(method, params))
+        return headers
+
+    def forward(
+        self, method: str, params: Raw | Mapping[str, Any], timeout: float | None, identifier: RequestId
+    ) -> Coroutine[Any, Any, Raw | None]:
+        channel, endpoint = self.channel, self._endpoint
+        if channel.modern and endpoint.tap is None and not channel.unsettled and not self.over:
+            key = (method, repeated_name(method, params))
+            head = endpoint.heads.get(key) or endpoint.head(key, self._headers(method, params))
+            if head is not None and self._turns.take():
+                body = encode_request(identifier, method, params)
+                response = endpoint.pool.post(endpoint.url, head, body)
+                if response is not None:
+                    return self._forwarded(identifier, method, params, timeout, body, response)
+                self._turns.give_back()
+        return self.request(method, params, timeout, None, identifier)
+
+    async def _forwarded(
+        self,
+        identifier: RequestId,
+        method: str,
+        params: Raw | Mapping[str, Any],
+        timeout: float | None,
+        body: bytes,
+        response: StartedResponse,
+    ) -> Raw | None:
+        """Wait for the answer to a request that was sent."""
+        exchange = Exchange(self, identifier, method, timeout, None, response=response)
+        self.peer.outgoing[identifier] = exchange
+        if timeout is not None:
+            self.deadlines.start(exchange)
+        try:
+            await response.began
+            answer = self._whole(response)
+            if answer is not None:
+                result = self.peer.result_of(answer, identifier)
+                if result is not None:
+                    return result
+                self._single(exchange, response, answer)
+            else:
+                with exchange:
+                    settled = await self._endpoint.settled(response, self._headers(method, params), body)
+                    await self._read(exchange, settled, in_session=False)
+        except Lost as lost:
+            raise lost.outcome(response.url, reused=True) from None
+        except BaseException:
+            # HTTP-12: the closed connection cancels the request.
+            response.close()
+            raise
+        finally:
+            self._turns.give_back()
             self.peer.forget(identifier)
             if self._idle is not None and not self.peer.outgoing:
                 self._idle.set()
@@ -282,20 +349,31 @@ class HttpSession(Session):
             if exchange.method not in _OPENING:
                 raise
             response = await self._endpoint.send("POST", headers, body, exchange)
+        answer = self._whole(response)
+        if answer is None:
+            await self._read(exchange, response, in_session=SESSION in headers)
+        else:
+            self._begin(exchange, response)
+            self._single(exchange, response, answer)
+
+    def _whole(self, response: HttpResponse) -> bytes | None:
+        """Return an answer that is one message and there already; None where `_read` has to be awaited."""
+        if not 200 <= response.status < 300 or response.media_type == EVENT_STREAM:
+            return None
+        return response.whole(self._endpoint.limit)
+
+    async def _read(self, exchange: Exchange, response: HttpResponse, *, in_session: bool) -> None:
+        """Read an answer as it arrives: a stream, one message, or a refusal."""
         is_answer = 200 <= response.status < 300
         if is_answer and response.media_type == EVENT_STREAM:
             await self._follow(exchange, response)
-            return
-        if is_answer and (answer := response.whole(self._endpoint.limit)) is not None:
-            self._begin(exchange, response)
-            self._single(exchange, response, answer)
             return
         try:
             if is_answer:
                 self._begin(exchange, response)
                 self._single(exchange, response, await response.read(self._endpoint.limit))
             else:
-                await self._refused(exchange, response, SESSION in headers)
+                await self._refused(exchange, response, in_session)
         finally:
             _release(exchange, response)
 

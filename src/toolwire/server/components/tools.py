@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Unpack, cast
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, Unpack, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -37,6 +37,16 @@ class Argument(Struct, kw_only=True):
     type: str = "string"
     required: bool = False
     default: Any = UNSET
+
+
+class Runner(Protocol):
+    """The runner of handlers, as far as tools need it (see `server.handler_runner`)."""
+
+    def run(self, call: Call, found: Any, name: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Run a handler under its deadline."""
+
+    async def failed(self, call: Call, component: Component, name: str, error: BaseException) -> Any:
+        """Return the answer for a handler that failed, and had no deadline."""
 
 
 class ToolBase(Component):
@@ -72,6 +82,14 @@ class ToolBase(Component):
     def idempotent(self) -> bool:
         """Return whether calling it twice does no more than calling it once."""
         return self.annotations is not UNSET and self.annotations.idempotent_hint is True
+
+    def run_elsewhere(self, runner: Runner, call: Call, found: Any) -> Coroutine[Any, Any, Any]:
+        """Run a call of a tool that lives at another server; return the answer also where that fails.
+
+        `found` is the place of the tool in the catalogue.
+        """
+        params: t.CallToolRequestParams = call.request.params
+        return runner.run(call, found, params.name, self.call(call, params.arguments))
 
     @abstractmethod
     async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
