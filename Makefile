@@ -29,7 +29,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak soak-gateway simulate simulate-mistakes kills fleet mutation mutation-rows clean
+.PHONY: help setup run gateway play test check fuzz interop conformance browser docs build release-check bench soak soak-gateway simulate simulate-mistakes kills fleet mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -62,6 +62,9 @@ $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 
 run: $(READY) ## serve examples/everything.py over HTTP and open the inspector (PORT=8001 for another port)
 	@$(BIN)/toolwire dev examples/everything.py --port $(PORT)
+
+gateway: $(READY) ## serve examples/gateway.toml: two servers from npm behind sign-in (installs them, and Node if need be, into .gateway)
+	@$(BIN)/python scripts/try_gateway.py
 
 play: $(READY) ## play a short session with examples/hello.py over stdio and print it
 	@$(BIN)/python scripts/play.py
@@ -144,4 +147,4 @@ mutation-rows: $(READY) ## break the behaviour of each acceptance row and see wh
 # --- Afterwards ---
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv* .bench .browser .fleet .soak-gateway .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .fleet .gateway .soak-gateway .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

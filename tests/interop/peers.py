@@ -31,6 +31,7 @@ NODE_PACKAGES = {
     "@modelcontextprotocol/node": "2.1.2",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@modelcontextprotocol/server-memory": "2026.8.31",
     # An authorization server, certified for OpenID Connect.
     "oidc-provider": "9.13.3",
     # The YAML library that most programs in JavaScript read frontmatter with.

@@ -58,6 +58,7 @@ class Configuration:
                 self._unknown_key,
                 self._other_environment,
                 self._circle,
+                self._rename_a_tool,
                 self._other_limits,
                 self._remove,
                 self._not_a_gateway,
