@@ -3,11 +3,14 @@
     python -m tests.soak_gateway --minutes 60
 
 Clients of both eras call, are asked, have tasks, listen, cancel and vanish. Some servers are always well, and some are
-killed, stopped or answer 500, once or twice in each round. Each round ends in a moment without a call: every listener
-is told of a change at every server, and the figures of the gateway are taken. It passes when
+killed, stopped or answer 500, once or twice in each round. The file of the gateway changes in each round: rightly, or
+wrongly, so that the last one stays in force. A round is a minute, or half of one in a short run. It ends in a moment
+without a call: every listener is told of a change at every server, and the figures of the gateway are taken. The run
+passes when
 
 - every call to a server that is well has its result within ten seconds, and a server that comes back is reached again
   within fifteen;
+- calls that run while the file changes end where they began, and the change is in force within twenty seconds;
 - no call is carried out twice, no result, question or progress goes to another caller, every cancellation arrives;
 - tasks, descriptors, threads, children, objects and memory of the gateway at the end are what they were after the
   first rounds, within `LIMITS`;
@@ -197,12 +200,12 @@ class Soak:
             after = median(getattr(each, name) for each in settled[-third:])
             lines.append(f"{name} {before:.0f} → {after:.0f}")
             if after > before * (1 + part) + number:
-                self.ledger.problem("growth", f"{name} went from {before:.0f} to {after:.0f}; {self._grown(name)}")
+                self.ledger.problem("growth", f"{name} went from {before:.0f} to {after:.0f}; {self.grown(name)}")
         return lines
 
-    def _grown(self, name: str) -> str:
+    def grown(self, name: str) -> str:
         """Say what there is more of."""
-        early, late = self._figures[2], self._figures[-1]
+        early, late = self._figures[:3][-1], self._figures[-1]
         then, now = (early.names, late.names) if name == "tasks" else (early.kinds, late.kinds)
         more = sorted(((now[each] - then.get(each, 0), each) for each in now), reverse=True)
         return ", ".join(f"{each} +{count}" for count, each in more[:10] if count > 0)
@@ -221,6 +224,7 @@ async def main(minutes: float, rate: float) -> int:
     ledger = soak.ledger
     print(", ".join(f"{count} {name}" for name, count in sorted(ledger.kinds.items())))
     print(f"figures: {', '.join(growth)}")
+    print(f"more objects than after the second round: {soak.grown('objects') or 'none'}")
     counts = f"{ledger.calls} calls, {ledger.results} results, {ledger.errors} errors, slowest {ledger.slowest:.1f} s"
     if ledger.problems:
         named = ", ".join(f"{count} × {name}" for name, count in ledger.problems.most_common())
