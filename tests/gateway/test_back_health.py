@@ -179,7 +179,7 @@ async def test_a_server_that_fails_is_left_alone_and_comes_back(
     back: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_server, "GRACE_SECONDS", 0.0)
-    seconds = 0.3 if fault == "hangs" else 30
+    seconds = 0.2 if fault == "hangs" else 30
     async with scene(back, timeout=seconds) as (gateway, client, pool), client.listen(tools=True) as changes:
         pool.faults["b"] = fault
         for _ in range(2):
@@ -226,7 +226,7 @@ async def test_errors_of_tools_and_of_the_application_say_nothing_about_health(b
 
 @pytest.mark.covers("GW-9.4")
 async def test_one_call_finds_out_whether_a_server_works_while_others_are_refused() -> None:
-    async with scene(MODERN, timeout=0.3) as (gateway, client, pool):
+    async with scene(MODERN, timeout=0.2) as (gateway, client, pool):
         pool.faults["b"] = "503"
         for _ in range(2):
             await client.call_tool("b_run")
@@ -464,7 +464,7 @@ async def test_one_caller_does_not_take_the_slots_of_others() -> None:
 @pytest.mark.covers("GW-9.5")
 async def test_a_call_that_waited_is_refused_where_the_server_stopped_working_meanwhile() -> None:
     at_once = Breaker(failures=1, pause=1000, longest=1000)
-    async with scene(MODERN, at_once, max_calls=1, timeout=0.3) as (_, client, pool):
+    async with scene(MODERN, at_once, max_calls=1, timeout=0.2) as (_, client, pool):
         pool.faults["b"] = "hangs"
         pool.sent.clear()
         calls = [asyncio.ensure_future(client.call_tool("b_run")) for _ in range(3)]
