@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.backs import Away, one, told, tool_named, until
 from tests.gateway.test_held_calls import Asking, accept, answer, call
 from tests.gateway.test_remote_tasks import held_tools
-from tests.server.tasks.talking import DIALECTS, begin, outcome, talk, text_in
+from tests.server.tasks.talking import DIALECTS, begin, outcome, status_of, talk, text_in
 
 from toolwire import Server, testing
 from toolwire.gateway import Gateway
@@ -130,6 +130,8 @@ async def test_a_task_ends_at_the_server_where_it_began(how: str, front: str, ba
             gateway.remove("b")
         else:
             await gateway.replace("b", successor.server, prefix="", revision=back)
+        for _ in range(5):
+            assert await status_of(client, task) == "working"
         held.go.set()
         assert text_in(await outcome(client, task)) == "held y"
         await until(lambda: len(gateway.catalog.family()) == (how == "replaced"))
