@@ -19,6 +19,7 @@ from toolwire.types import REVISIONS
 KEYS = {
     "a-key-of-alice": Principal("alice", scopes=frozenset({"read", "see"})),
     "a-key-of-bob": Principal("bob", scopes=frozenset({"read"})),
+    "a-key-of-carol": Principal("carol", scopes=frozenset({"see"})),
 }
 
 
@@ -411,11 +412,13 @@ async def test_visibility_and_scopes_come_on_top() -> None:
         client = ModernClient(app, headers={"authorization": f"Bearer {key}"})
         listed = (await client.request("tools/list")).json()["result"]["tools"]
         seen[principal.subject] = [tool["name"] for tool in listed]
-        called = (await client.call("r")).json()
-        assert ("Unknown tool" in called.get("error", {}).get("message", "")) is (principal.subject == "bob")
+        called = await client.call("r")
+        assert ("Unknown tool" in str(called.json().get("error"))) is (principal.subject == "bob")
+        # Carol sees the tool, and lacks the scope that the mounted server asks for.
+        assert (called.status == 403) is (principal.subject == "carol")
         await client.close()
     await app.stop()
-    assert seen == {"alice": ["plain", "r"], "bob": ["plain"]}
+    assert seen == {"alice": ["plain", "r"], "bob": ["plain"], "carol": ["plain", "r"]}
 
 
 async def test_middleware_of_the_mounted_server_sees_its_own_names_and_arguments() -> None:
