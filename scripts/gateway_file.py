@@ -81,7 +81,7 @@ def _inner(type_: kinds.Type) -> Iterator[kinds.Type]:
 
 
 @cache
-def texts(cls: type[Any]) -> dict[str, str]:
+def texts(cls: type) -> dict[str, str]:
     """Return the texts behind the attributes of a class and of the classes that it is made of."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -96,7 +96,7 @@ def texts(cls: type[Any]) -> dict[str, str]:
     return found
 
 
-def text_of(cls: type[Any], field: kinds.Field) -> str:
+def text_of(cls: type, field: kinds.Field) -> str:
     return texts(cls).get(field.name, "").partition("\n\n")[0].replace("\n", " ")
 
 
