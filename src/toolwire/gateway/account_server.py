@@ -36,6 +36,7 @@ from toolwire.gateway.remote_server import (
     SUBSCRIBE_SECONDS,
     RemoteLists,
     RemoteServer,
+    State,
 )
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED, Change, FrozenParams
@@ -44,6 +45,7 @@ from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized
 from toolwire.protocol.rounds import digest
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Mount
+from toolwire.server.components import Component
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
 
@@ -87,12 +89,12 @@ class OwnerLists:
         self.watched: set[str] = set()
         """The resources that clients of the owner subscribed to, as the server knows them."""
         self.group: ListGroup | None = None
-        self.used = 0.0
-        self.read_at = -inf
+        self.used: float = 0.0
+        self.read_at: float = -inf
         """When the lists were read; minus infinity where they have to be read again."""
-        self.next_reading = -inf
+        self.next_reading: float = -inf
         """When the lists may be read again, after that failed."""
-        self.is_told = False
+        self.is_told: bool = False
         """Whether the server announces all changes to this account now."""
         self.reading: asyncio.Task[None] | None = None
         self.hearing: asyncio.Task[None] | None = None
@@ -110,6 +112,11 @@ class OwnerLists:
 
 class AccountServer(RemoteServer):
     """A server elsewhere that shows its lists to nobody but the holders of accounts."""
+
+    state: State
+    error: str | None
+    last_change: float | None
+    retired: dict[str, Mapping[str, Component]] | None
 
     def __init__(self, *args: Any, credentials: BackCredentials, **options: Any) -> None:
         super().__init__(*args, credentials=credentials, **options)

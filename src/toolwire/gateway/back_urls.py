@@ -165,12 +165,14 @@ class SeveralUrls(HttpTarget):
 class FailoverOpener(RelayOpener):
     """The opener of connections to a server with several addresses: at the first one that works."""
 
+    known: tuple[Agreement, str] | None = None
     session_at: str = ""
     """The address at which `known` is a session."""
 
     async def open(self) -> ClientConnection:
         target = cast("SeveralUrls", self.target)
-        known, self.known = self.known, None
+        known = self.known
+        self.known = None
         home = target.at(self.session_at)
         if known is not None and home is not None and target.states.works(self.session_at):
             return await self.single(home, known).open()

@@ -170,7 +170,7 @@ class RemoteServer(Server):
         super().__init__(name, lifespan=_running)
         if policy is not None:
             # The servers that mount this one apply it. Nobody calls this one itself.
-            self.policy = checked_policy(policy)
+            self.policy: Policy | None = checked_policy(policy)
             self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
@@ -218,7 +218,7 @@ class RemoteServer(Server):
         self.trusts = trusts
         self._timeout = timeout
         self._list_timeout = list_timeout
-        self.keeps_stale_lists = keeps_stale_lists
+        self.keeps_stale_lists: bool = keeps_stale_lists
         self._was_public = False
         self._read_at = -inf
         self._is_told = False
