@@ -477,7 +477,7 @@ class Traffic:
             (1, lambda: raw.leave_an_upload(back)),
         ]
         if isinstance(back, HttpBack):
-            does += [(4, lambda: raw.session(back)), (1, lambda: raw.leave_a_session(back))]
+            does += [(4, lambda: raw.session(back)), (0.1, lambda: raw.leave_a_session(back))]
         [chosen] = self._chance.choices([do for _, do in does], [weight for weight, _ in does])
         return chosen()
 
