@@ -96,3 +96,10 @@ def test_the_home_of_errors_has_all_that_both_sides_raise() -> None:
     codes = {name for name, value in vars(protocol_errors).items() if isinstance(value, int) and name.isupper()}
     assert set(errors.__all__) == raised | codes
     assert "toolwire.client" not in loaded_after("from toolwire.errors import ToolError")
+
+
+def test_names_of_a_package_that_are_resolved_late_can_be_the_first_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from toolwire.gateway import ConfigurationStatus"], capture_output=True, text=True
+    )
+    assert done.stderr == ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from toolwire.gateway.config.file_content import Source
-from toolwire.gateway.config.reading import GatewayFile
+if TYPE_CHECKING:
+    from toolwire.gateway.config.file_content import Source
+    from toolwire.gateway.config.reading import GatewayFile
 
 
 class Reloaded(Struct, frozen=True):

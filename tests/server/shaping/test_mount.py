@@ -133,6 +133,27 @@ async def test_prompts_resources_and_templates_are_selected() -> None:
                 await client.read_resource(spelling)
 
 
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "file:////private/b",
+        "file:///%2fprivate/b",
+        "file:///%2570rivate/b",
+        "file:///a/%252e%252e/private/b",
+        "file:/private/b",
+        "FILE:/a/../private/b",
+        "file://localhost/private/b",
+        "file://LOCALHOST//private/b",
+    ],
+)
+def test_an_address_is_denied_in_each_spelling_that_servers_know(spelling: str) -> None:
+    host = Server("host")
+    host.mount(files(), shape=Shape(deny_resources=["file:///private/*"]))
+    (mount,) = host.catalog.mounts
+    assert mount.reaches("file:///public/a")
+    assert not mount.reaches(spelling)
+
+
 @pytest.mark.covers("GW-8.1")
 async def test_a_resource_that_is_denied_by_name_is_not_read_through_a_template() -> None:
     host = Server("host")

@@ -33,6 +33,8 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 _NAMED: Final = ("tools", "prompts")
 _AS_IT_IS: Final = ToolShape()
+# How often servers may decode an address: a proxy before a server decodes it, too.
+_MOST_DECODINGS: Final = 3
 
 
 class _Names(NamedTuple):
@@ -389,12 +391,27 @@ def _named(
 
 
 def _spellings(uri: str) -> tuple[str, ...]:
-    """Return an address as it was sent, and the plain form of it that a server may read instead."""
+    """Return an address as it was sent, and the plain forms of it that a server may read instead."""
+    texts = [uri]
+    for _ in range(_MOST_DECODINGS):
+        texts.append(unquote(texts[-1]))
+    return tuple(dict.fromkeys(each for text in texts for each in (text, _plain(text))))
+
+
+def _plain(uri: str) -> str:
+    """Return an address with small letters where their size does not matter, and with a path without detours."""
     scheme, separator, rest = uri.partition("://")
+    if not separator and uri[:5].lower() == "file:":
+        # RFC 8089 section 2: file:/path is file:///path, and so is file://localhost/path.
+        scheme, separator, rest = "file", "://", f"/{uri[5:]}"
     if not separator:
-        return (uri, unquote(uri))
-    host, slash, path = unquote(rest).partition("/")
-    steps = posixpath.normpath(slash + path) if slash else ""
+        return uri
+    host, slash, path = rest.partition("/")
+    scheme, host = scheme.lower(), host.lower()
+    if (scheme, host) == ("file", "localhost"):
+        host = ""
+    # Two slashes at the beginning would stay two.
+    steps = posixpath.normpath(slash + path.lstrip("/")) if slash else ""
     if path.endswith("/") and steps != "/":
         steps += "/"
-    return tuple(dict.fromkeys((uri, f"{scheme.lower()}://{host.lower()}{steps}", unquote(uri))))
+    return f"{scheme}://{host}{steps}"
