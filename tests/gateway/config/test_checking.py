@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.gateway.backs import everything
 from toolwire import testing
 from toolwire.gateway.config.checking import Checked, check_file
 from toolwire.gateway.config.reading import Problem
+from toolwire.redaction import MASK
 
 AWAY = {"url": "http://127.0.0.1:1/mcp"}
 KEYS = {"api_keys": {"keys": {"ann": {"key": {"env": "KEY_OF_ANN"}}}}}
@@ -148,3 +150,11 @@ async def test_a_store_that_is_not_reached_is_found() -> None:
     content = {"mcpServers": {"a": AWAY}, "gateway": {"stores": "redis://127.0.0.1:1/0"}}
     checked = await check_file(content, seconds=0.1)
     assert ("error", "gateway.stores") in found(checked)
+
+
+async def test_what_a_command_wrote_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_A_COMMAND", "hunter2hunter2")
+    entry = {"command": sys.executable, "args": ["-c", "import sys; sys.exit(sys.argv[1])", "${SECRET_OF_A_COMMAND}"]}
+    checked = await check_file({"mcpServers": {"a": entry}})
+    assert MASK in str(checked.backs["a"].error)
+    assert "hunter2" not in str(checked)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.client.client import Client
 from toolwire.gateway.config.file_content import Source, read_content
@@ -226,7 +227,7 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
                 while any(back.state == "connecting" for back in gateway.backs.values()):
                     await changed.wait()
                     changed.clear()
-        backs = dict(gateway.backs)
+        backs = {name: _without_values(file, back) for name, back in gateway.backs.items()}
     problems: list[Problem] = []
     for name, back in backs.items():
         key = file.back_key(name)
@@ -242,6 +243,11 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
             text = f"{tool.tool!r} waits for the approval of a person"
             problems.append(file.problem(text, (*key, "pins"), "warning"))
     return backs, problems
+
+
+def _without_values(file: GatewayFile, back: Back) -> Back:
+    """Return a server without the values that the file refers to: a command may write them before it ends."""
+    return back if back.error is None else replace(back, error=file.hidden(back.error))
 
 
 async def _silence(file: GatewayFile, name: str, seconds: float) -> str | None:

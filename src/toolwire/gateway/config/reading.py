@@ -89,7 +89,11 @@ class GatewayFile:
 
     def problem(self, text: str, key: KeyPath, level: Literal["error", "warning"] = "error") -> Problem:
         """Return a problem with a key of this file."""
-        return Problem(self._references.hidden(text), shown_key(key), self.content.line(key), level)
+        return Problem(self.hidden(text), shown_key(key), self.content.line(key), level)
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the values that this file refers to."""
+        return self._references.hidden(text)
 
     def error(self, error: Exception, key: KeyPath) -> GatewayFileError:
         """Return the error of a file whose key led to an error."""
