@@ -55,6 +55,9 @@ class _UsualHead(NamedTuple):
     by_name: Mapping[bytes, bytes]
     length: int
 
+    def __repr__(self) -> str:
+        return f"_UsualHead({self.status}, {self.length} bytes)"
+
 
 # The heads of answers in one piece, by their bytes. A server sends the same again and again, until its clock goes on.
 _usual_heads: Final[dict[bytes, _UsualHead]] = {}

@@ -235,7 +235,9 @@ class ShapedPrompt(Prompt):
         )
         self.is_hidden_without_scopes: bool = original.is_hidden_without_scopes
         named = {self.public_argument(each): choices for each, choices in original.choices.items()}
-        self.choices = {each: choices for each, choices in named.items() if each is not None}
+        self.choices: dict[str, tuple[str, ...]] = {
+            each: choices for each, choices in named.items() if each is not None
+        }
 
     def _described(self, argument: t.PromptArgument) -> t.PromptArgument:
         arguments = self._arguments_shaped

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tool_changes import definition_of
-from toolwire.server.catalog import Catalog, Found, Mount, Owner, Sees, SeesComponents, Way
+from toolwire.server.catalog import Awaited, Catalog, Found, Mount, Owner, Sees, SeesComponents, Way
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
-from toolwire.server.components.restriction import audience_of, names_of
+from toolwire.server.components.restriction import Audience, audience_of, names_of
 from toolwire.server.extensions import Extension
 from toolwire.server.shaping.arguments import nearest
 from toolwire.server.shaping.components import (
@@ -28,6 +28,9 @@ from toolwire.server.shaping.large_results import KeptResult, LargeResults
 from toolwire.server.shaping.pins import PinBook, Quarantined
 from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ToolShape
 from toolwire.stores import Stores
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -58,11 +61,11 @@ class ShapedMount(Mount):
     def __init__(self, prefix: str, catalog: Catalog, shape: Shape, host: Owner, stores: Stores) -> None:
         super().__init__(prefix, catalog)
         self.shape = shape
-        self.policy = shape.policy
+        self.policy: Policy | None = shape.policy
         entries: list[Any] = [*shape.tools.values(), *shape.prompts.values(), *shape.resources.values()]
-        self.is_guarded = shape.policy is not None or any(each.policy is not None for each in entries)
-        self.scopes = names_of(shape.scopes, "scopes=")
-        self.visible_to = audience_of(shape.visible_to)
+        self.is_guarded: bool = shape.policy is not None or any(each.policy is not None for each in entries)
+        self.scopes: frozenset[str] = names_of(shape.scopes, "scopes=")
+        self.visible_to: Audience | None = audience_of(shape.visible_to)
         self._selections: dict[str, Selection] = {
             "tools": Selection(shape.allow, shape.deny, lambda component: ()),
             "prompts": Selection(shape.allow_prompts, shape.deny_prompts, lambda component: ()),
@@ -79,7 +82,7 @@ class ShapedMount(Mount):
         self._book: PinBook | None = None
         if shape.pins is not None:
             self._book = shape.pins.book(host.name, catalog.owner.name, stores, self._pins_changed)
-            self.approvals = self._book
+            self.approvals: Awaited | None = self._book
         self._made: dict[tuple[Component, Way], Component | None] = {}
         self._made_before: dict[tuple[Component, Way], Component | None] = {}
         """Those of the version before, so that a component whose form stays is the same object in both."""
