@@ -189,3 +189,19 @@ async def test_another_revision_of_the_same_server_is_no_change() -> None:
         gateway.add("b", server, prefix="", revision=revision, shape=Shape(pins=ToolPins()))
         async with Client(gateway) as client:
             assert await names(client) == ["read"]
+
+
+async def test_a_tool_does_not_come_through_for_a_tag_that_nobody_approved() -> None:
+    def wipe() -> str:
+        return "wiped"
+
+    server = back(tool(), Tool(wipe))
+    gateway = Gateway("front")
+    gateway.add("b", server, prefix="", shape=Shape(allow=["read", "tag:safe"], pins=ToolPins()))
+    async with testing.connect(gateway) as (client, _):
+        assert await names(client) == ["read"]
+        server.add(Tool(wipe, meta={"io.toolwire/tags": ["safe"]}))
+        await waits(gateway)
+        assert await names(client) == ["read"]
+        (waiting,) = gateway.backs["b"].quarantined
+        assert [str(each) for each in waiting.changes] == ["'wipe': tags was not there and is ['safe']"]

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.tool_changes import definition_of
+from toolwire.protocol.tool_changes import Definition, definition_of
 from toolwire.server.catalog import Awaited, Catalog, Found, Mount, Owner, Sees, SeesComponents, Way
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
@@ -26,7 +26,7 @@ from toolwire.server.shaping.components import (
 )
 from toolwire.server.shaping.large_results import KeptResult, LargeResults
 from toolwire.server.shaping.pins import PinBook, Quarantined
-from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ToolShape
+from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ToolShape, tags_of
 from toolwire.stores import Stores
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ShapedMount(Mount):
             selection = self._selections[kind]
             through = list(dict.fromkeys(name for name, component in merged if selection.admits(name, component)))
             if kind == "tools" and self._book is not None:
-                pinned = ((name, definition_of(component.wire(MODERN))) for name, component in merged)
+                pinned = ((name, _pinned(component)) for name, component in merged)
                 withheld = {name: why for name, why in self._book.not_approved(pinned).items() if name in through}
             for name in tuple(through):
                 if (fault := self._fault(kind, listed[name], entries.get(name))) is not None:
@@ -365,6 +365,13 @@ def _name_at_mount(component: Component, below: Way) -> str:
     for mount in reversed(below):
         name = mount.public_name(component.kind, name)
     return name
+
+
+def _pinned(tool: ToolBase) -> Definition:
+    """Return the definition of a tool that somebody approves, with its tags: a shape may let it through for them."""
+    definition = definition_of(tool.wire(MODERN))
+    tags = sorted(tags_of(tool))
+    return {**definition, "tags": tags} if tags else definition
 
 
 def _is_same(before: Component | None, made: Component) -> bool:
