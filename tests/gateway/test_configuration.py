@@ -274,33 +274,83 @@ async def test_calls_run_while_the_configuration_changes_200_times(places: Place
         assert living() < before[2] + 20
 
 
+def keyed(servers: dict[str, Any], keys: str, **table: Any) -> dict[str, Any]:
+    """Return a configuration that lets callers in whose key is one of these letters, 32 times."""
+    return config(servers, auth={"api_keys": {"keys": {name: {"key": name * 32} for name in keys}}}, **table)
+
+
+async def answer_to(app: Any, key: str) -> int | str:
+    """Return what a caller with this key gets: the status of the refusal, or the result of a call."""
+    pool = AsgiPool(app)
+    target = HttpTarget("http://localhost/mcp", pool=pool, headers={"authorization": f"Bearer {key * 32}"})
+    try:
+        async with Client(target) as client:
+            result = await client.call_tool("x_who")
+            return "an error" if result.is_error else "a result"
+    except Unauthorized as error:
+        return error.status
+    finally:
+        await pool.close()
+
+
 @pytest.mark.covers("GW-9.34")
 async def test_api_keys_change_while_calls_run(places: Places) -> None:
-    def keys(*names: str) -> dict[str, Any]:
-        table = {"keys": {name: {"key": name * 32} for name in names}}
-        return config(backs(x="a"), auth={"api_keys": table})
-
-    gateway = gateway_of(keys("a", "b"))
+    gateway = gateway_of(keyed(backs(x="a"), "ab"))
     app = gateway.http_app()
-
-    async def status_of(key: str) -> int:
-        pool = AsgiPool(app)
-        target = HttpTarget("http://localhost/mcp", pool=pool, headers={"authorization": f"Bearer {key * 32}"})
-        try:
-            async with Client(target) as client:
-                assert await client.call_tool("x_who", returns=str) == "a"
-            return 200
-        except Unauthorized as error:
-            return error.status
-        finally:
-            await pool.close()
-
-    assert [await status_of(key) for key in "abc"] == [200, 200, 401]
-    assert (await gateway.reload(keys("b", "c"))).settings == ("gateway.auth",)
-    assert [await status_of(key) for key in "abc"] == [401, 200, 200]
+    assert [await answer_to(app, key) for key in "abc"] == ["a result", "a result", 401]
+    assert (await gateway.reload(keyed(backs(x="a"), "bc"))).settings == ("gateway.auth",)
+    assert [await answer_to(app, key) for key in "abc"] == [401, "a result", "a result"]
     # An address that was listened on because nobody gets in without a key stays closed until a restart.
     assert (await gateway.reload(config(backs(x="a")))).restart == ("gateway.auth",)
-    assert [await status_of(key) for key in "abc"] == [401, 200, 200]
+    assert [await answer_to(app, key) for key in "abc"] == [401, "a result", "a result"]
+    app.drain()
+    await app.stop()
+
+
+@pytest.mark.covers("GW-9.34")
+async def test_a_key_that_is_removed_does_not_wait_for_new_servers(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = asyncio.Event()
+    connects = asyncio.Event()
+    target_of = making.target_of
+
+    def slow(name: str, entry: Any, **options: Any) -> Target:
+        class Slow(ServerTarget):
+            async def open(self) -> Any:
+                connects.set()
+                await answers.wait()
+                return await super().open()
+
+        return Slow(places.servers["c"]) if name == "slow" else target_of(name, entry, **options)
+
+    monkeypatch.setattr(making, "target_of", slow)
+    gateway = gateway_of(keyed(backs(x="a"), "ab"))
+    app = gateway.http_app()
+    assert [await answer_to(app, key) for key in "ab"] == ["a result", "a result"]
+    none_left = {"rate": {"calls": "1/hour", "per": "everyone"}}
+    loading = asyncio.ensure_future(gateway.reload(keyed(backs(x="a", slow="c"), "b", policy=none_left)))
+    await connects.wait()
+    assert [await answer_to(app, key) for key in "abb"] == [401, "a result", "an error"]
+    assert not loading.done() and list(gateway.backs) == ["x"]
+    answers.set()
+    assert (await loading).settings == ("gateway.auth", "gateway.policy")
+    assert list(gateway.backs) == ["x", "slow"]
+    assert await answer_to(app, "a") == 401
+    app.drain()
+    await app.stop()
+
+
+@pytest.mark.covers("GW-9.32")
+async def test_a_file_that_proves_wrong_when_its_servers_answer_changes_no_key_and_no_policy(places: Places) -> None:
+    gateway = gateway_of(keyed(backs(x="a"), "ab"))
+    places.servers["self"] = gateway
+    app = gateway.http_app()
+    assert await answer_to(app, "a") == "a result"
+    with pytest.raises(ServerError, match="lead back to this gateway"):
+        none = {"rate": {"calls": "1/hour", "per": "everyone"}}
+        await gateway.reload(keyed(backs(x="a", y="self"), "bc", policy=none))
+    assert [await answer_to(app, key) for key in "aabbc"] == [*["a result"] * 4, 401]
     app.drain()
     await app.stop()
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from toolwire.gateway.config.file_content import Source
@@ -32,7 +33,7 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 #: How many seconds pass before a file that was wrong is read again, also if it looks the same.
 RETRY_SECONDS: Final = 5.0
 
-Apply: TypeAlias = Callable[["Gateway", "Gateway"], None]
+Apply: TypeAlias = Callable[["Gateway", Any], None]
 
 
 class Configuration:
@@ -165,21 +166,30 @@ class Configuration:
         changed = tuple(name for name in after if name in before and after[name] != before[name])
         removed = tuple(name for name in before if name not in after)
         settings, restart = self._settings(file)
-        await self._exchange(file, (*added, *changed))
+        await self._exchange(file, made, (*added, *changed), tuple(key for key in settings if _first(key) in ADMISSION))
         for name in removed:
             gateway.remove(name)
         gateway.arrange(after)
-        for apply in dict.fromkeys(AT_ONCE[key.split(".")[1]] for key in settings):
-            apply(gateway, made)
+        self._apply(made, (key for key in settings if _first(key) not in ADMISSION))
         return Reloaded(added, changed, removed, settings, restart)
 
-    async def _exchange(self, file: GatewayFile, names: Iterable[str]) -> None:
-        """Connect to new servers first, and offer all of them at the same time, or none."""
+    def _apply(self, made: Any, keys: Iterable[str]) -> None:
+        for apply in dict.fromkeys(AT_ONCE[_first(key)] for key in keys):
+            apply(self._gateway, made)
+
+    async def _exchange(self, file: GatewayFile, made: Gateway, names: Iterable[str], admission: Iterable[str]) -> None:
+        """Connect to new servers first, and offer all of them at the same time, or none.
+
+        `admission` are the keys that say who may do what. They are in force before the new servers have answered,
+        because a caller who is let in no longer must not gain time from a server that is slow.
+        """
         gateway = self._gateway
         coming: list[Coming] = []
+        before = SimpleNamespace(**{name: getattr(gateway, name) for name in ADMISSION})
         try:
             # Not all at once: those before a mistake are discarded.
             coming.extend(gateway.prepare(name, partial(self._add_back, gateway, file, name)) for name in names)
+            self._apply(made, admission)
             for each in coming:
                 await each.back.until_settled()
                 if each.back.is_circular:
@@ -188,6 +198,7 @@ class Configuration:
         except BaseException as error:
             for each in coming:
                 gateway.discard(each)
+            self._apply(before, admission)
             if isinstance(error, TimeoutError):
                 raise ServerError("the servers behind the gateway did not begin in time") from None
             raise
@@ -276,9 +287,16 @@ def _be_open(gateway: Gateway, made: Gateway) -> None:
     gateway.kernel.failures.debug = made.kernel.failures.debug
 
 
-def _be_local(gateway: Gateway, made: Gateway) -> None:
+def _be_local(gateway: Gateway, made: Any) -> None:
     gateway.local_principal = made.local_principal
 
+
+#: How the keys of the table `gateway` change that say who may do what. They are also the names of attributes.
+ADMISSION: Final[Mapping[str, Apply]] = {
+    "auth": lambda gateway, made: gateway.use_auth(made.auth),
+    "local_principal": _be_local,
+    "policy": lambda gateway, made: gateway.use_policy(made.policy),
+}
 
 #: How the keys of the table `gateway` that can change in a running gateway do so. All others need a restart.
 AT_ONCE: Final[Mapping[str, Apply]] = {
@@ -287,9 +305,7 @@ AT_ONCE: Final[Mapping[str, Apply]] = {
     "capabilities": _declare,
     "strict": _be_strict,
     "stale": _keep_stale,
-    "auth": lambda gateway, made: gateway.use_auth(made.auth),
-    "local_principal": _be_local,
-    "policy": lambda gateway, made: gateway.use_policy(made.policy),
+    **ADMISSION,
     "limits": lambda gateway, made: gateway.use_limits(made.limits),
     "audit": _audit,
     "page_size": _page,
