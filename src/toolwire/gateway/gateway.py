@@ -82,7 +82,7 @@ class Back(Struct, frozen=True):
     urls: Mapping[str, str | None] = {}
     """Its addresses, if it has several, each with the reason why it is not used; None for those that work."""
     faults: tuple[str, ...] = ()
-    """What does not fit in its shape, such as the name of a tool that it does not have."""
+    """What does not fit in its shape: the name of a tool that it does not have, a pattern that matches nothing."""
     quarantined: tuple[Quarantined, ...] = ()
     """Its tools that wait for the approval of a person, because they are new or have changed."""
 
@@ -542,7 +542,7 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
         remote.guard.waiting + remote.back_connections.waiting,
         credentials,
         {} if remote.back_connections.urls is None else remote.back_connections.urls.errors,
-        mount.faults if isinstance(mount, ShapedMount) else (),
+        tuple(each.text for each in mount.faults) if isinstance(mount, ShapedMount) else (),
         tuple(mount.quarantined) if isinstance(mount, ShapedMount) else (),
     )
 

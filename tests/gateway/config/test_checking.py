@@ -139,11 +139,58 @@ async def test_servers_are_reached_and_their_names_compared() -> None:
         "mcpServers.second.prefix",
         "mcpServers.gone",
         "mcpServers.users",
-        "mcpServers.shaped.tools",
+        "mcpServers.shaped.tools.ad",
     }
-    assert "'ad'" in errors["mcpServers.shaped.tools"]
+    assert "'ad'" in errors["mcpServers.shaped.tools.ad"]
     assert "not reached" in errors["mcpServers.gone"]
     assert {each.level for each in checked.problems} == {"error"}
+
+
+SHAPED = """\
+[mcpServers.back]
+url = "{url}"
+allow = ["add", "wrods",
+         "tag:none"]
+deny = ["delet_*"]
+allow_prompts = ["breif"]
+
+[mcpServers.back.tools.words]
+title = "Words"
+
+[mcpServers.back.tools.add]
+title = "Add"
+
+[mcpServers.back.tools.add.arguments.aa]
+hidden = true
+
+[mcpServers.back.tools.fali]
+title = "Fail"
+
+[gateway]
+auth = {{ anonymous = {{}} }}
+secret = {{ env = "KEY_OF_SHAPED" }}
+"""
+
+
+@pytest.mark.covers("GW-9.20")
+async def test_each_mistake_in_a_shape_has_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_SHAPED", "0123456789abcdef0123456789abcdef")
+    path = tmp_path / "gateway.toml"
+    async with testing.connect(everything(), over="port") as (direct, _):
+        path.write_text(SHAPED.format(url=repr(direct).removeprefix("<Client of ").partition(",")[0]))
+        checked = await check_file(path)
+    assert [(each.level, each.line, each.place) for each in checked.problems] == [
+        ("warning", 3, "mcpServers.back.allow[1]"),
+        ("warning", 4, "mcpServers.back.allow[2]"),
+        ("warning", 5, "mcpServers.back.deny[0]"),
+        ("warning", 6, "mcpServers.back.allow_prompts[0]"),
+        ("error", 14, "mcpServers.back.tools.add.arguments.aa"),
+        ("error", 17, "mcpServers.back.tools.fali"),
+    ]
+    texts = [each.text for each in checked.problems]
+    assert texts[0] == "allow: 'wrods' matches no tool: did you mean 'words'?"
+    assert texts[2] == "deny: 'delet_*' matches no tool"
+    assert set(checked.backs["back"].faults) == set(texts)
 
 
 async def test_a_store_that_is_not_reached_is_found() -> None:

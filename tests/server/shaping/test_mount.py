@@ -285,6 +285,42 @@ async def test_mistakes_in_a_shape_are_named_at_the_mount(members: dict[str, Any
     assert await names(host) == []
 
 
+UNMATCHED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"deny": ["delet_*"]}, ["deny: 'delet_*' matches no tool"]),
+    ({"allow": ["raed", "touch"]}, ["allow: 'raed' matches no tool: did you mean 'read'?"]),
+    ({"deny": ["tag:pubic"]}, ["deny: 'tag:pubic' matches no tool: did you mean 'tag:public'?"]),
+    ({"allow": ["annotation:readOnlyHin"]}, ["did you mean 'annotation:readOnlyHint'?"]),
+    ({"deny_prompts": ["breif"]}, ["deny_prompts: 'breif' matches no prompt: did you mean 'brief'?"]),
+    # A template makes addresses that are in no list.
+    ({"deny_resources": ["file:///secret/*"]}, []),
+    ({"allow": ["read", "t*"], "deny": ["tag:public"], "allow_prompts": []}, []),
+]
+
+
+@pytest.mark.parametrize(("members", "words"), UNMATCHED)
+async def test_a_pattern_that_matches_nothing_is_told_and_refused_nowhere(
+    members: dict[str, Any], words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Server("host")
+    host.mount(files(), shape=Shape(**members))
+    assert len(caplog.messages) == len(words)
+    assert all(text in message for text, message in zip(words, caplog.messages, strict=True))
+
+
+async def test_a_pattern_for_resources_needs_a_match_where_no_template_makes_addresses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inner, host = Server("inner"), Server("host")
+
+    @inner.resource("file:///a", name="a")
+    def a() -> str:
+        return "a"
+
+    host.mount(inner, shape=Shape(deny_resources=["file:///b", "a"]))
+    [message] = caplog.messages
+    assert message.endswith("deny_resources: 'file:///b' matches no resource: did you mean 'file:///a'?")
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -26,6 +26,7 @@ from toolwire.gateway.config.table import given
 from toolwire.gateway.gateway import Back, Gateway
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.redaction import Redaction
+from toolwire.server.shaping import ShapedMount
 from toolwire.stores import StoreFailed, Stores
 
 #: How many seconds servers have to answer.
@@ -228,7 +229,7 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
                     await changed.wait()
                     changed.clear()
         backs = {name: _without_values(file, back) for name, back in gateway.backs.items()}
-    problems: list[Problem] = []
+        problems = list(_misshapen(file, gateway))
     for name, back in backs.items():
         key = file.back_key(name)
         is_unknown = back.revision is None and file.backs[name].url is not None
@@ -238,11 +239,19 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
         for each in back.hidden:
             text = f"a server before it has {each!r}, too, so that nobody can use this one: give one another prefix"
             problems.append(file.problem(text, (*key, "prefix")))
-        problems.extend(file.problem(each, (*key, "tools")) for each in back.faults)
         for tool in back.quarantined:
             text = f"{tool.tool!r} waits for the approval of a person"
             problems.append(file.problem(text, (*key, "pins"), "warning"))
     return backs, problems
+
+
+def _misshapen(file: GatewayFile, gateway: Gateway) -> Iterator[Problem]:
+    """Find the mistakes in the shapes of servers, each with its own line."""
+    for mount in gateway.catalog.mounts:
+        if isinstance(mount, ShapedMount):
+            key = file.back_key(mount.catalog.owner.name)
+            for fault in mount.faults:
+                yield file.problem(fault.text, (*key, *fault.key), "warning" if fault.is_warning else "error")
 
 
 def _without_values(file: GatewayFile, back: Back) -> Back:

@@ -13,15 +13,23 @@ from toolwire.server.shaping.schemas import with_note
 from toolwire.server.shaping.shapes import ArgumentShape
 
 
+class ArgumentMistake(ServerError):
+    """A mistake in the shape of one argument."""
+
+    def __init__(self, text: str, argument: str) -> None:
+        super().__init__(text)
+        self.argument: str = argument
+
+
 class Arguments:
     """The arguments of one tool or prompt, under the names of the mounted server, and their shapes."""
 
     def __init__(self, names: Iterable[str], shapes: Mapping[str, ArgumentShape]) -> None:
-        """Raise `ServerError` for a shape of an argument that does not exist, and for a name that two have."""
+        """Raise `ArgumentMistake` for a shape of an argument that does not exist, and for a name that two have."""
         known = list(names)
         for name in shapes:
             if name not in known:
-                raise ServerError(f"it has no argument {name!r}{nearest(name, known)}")
+                raise ArgumentMistake(f"it has no argument {name!r}{nearest(name, known)}", name)
         self._shapes = shapes
         self._public: dict[str, str] = {}
         """The names that callers use, with those of the mounted server."""
@@ -37,7 +45,7 @@ class Arguments:
             if not shape.is_withheld:
                 public = shape.rename or name
                 if public in self._public:
-                    raise ServerError(f"two of its arguments would be {public!r}")
+                    raise ArgumentMistake(f"two of its arguments would be {public!r}", name)
                 self._public[public] = name
         self._names: dict[str, str] = {name: public for public, name in self._public.items()}
 

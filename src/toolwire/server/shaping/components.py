@@ -22,7 +22,7 @@ from toolwire.server.components.restriction import audience_of, names_of
 from toolwire.server.components.tools import error_result
 from toolwire.server.foreign_tasks import TaskHost
 from toolwire.server.header_arguments import header_paths
-from toolwire.server.shaping.arguments import Arguments
+from toolwire.server.shaping.arguments import ArgumentMistake, Arguments
 from toolwire.server.shaping.large_results import LargeResults
 from toolwire.server.shaping.schemas import argument_names, public_schema, schema_of_argument
 from toolwire.server.shaping.shapes import Changed, PromptShape, ResourceShape, ToolShape
@@ -96,7 +96,7 @@ class ShapedTool(ToolBase):
                 if of_one is not None and (
                     problems := schemas.compile(of_one, what="the schema of an argument").check(value)
                 ):
-                    raise ServerError(f"the value for {name!r} does not fit: {problems[0].message}")
+                    raise ArgumentMistake(f"the value for {name!r} does not fit: {problems[0].message}", name)
         except schemas.SchemaError as error:
             raise ServerError(f"its input schema cannot be shaped: {error}") from None
 

@@ -16,7 +16,7 @@ from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Audience, audience_of, names_of
 from toolwire.server.extensions import Extension
-from toolwire.server.shaping.arguments import nearest
+from toolwire.server.shaping.arguments import ArgumentMistake, nearest
 from toolwire.server.shaping.components import (
     ShapedCompletion,
     ShapedPrompt,
@@ -26,7 +26,7 @@ from toolwire.server.shaping.components import (
 )
 from toolwire.server.shaping.large_results import KeptResult, LargeResults
 from toolwire.server.shaping.pins import PinBook, Quarantined
-from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ToolShape, tags_of
+from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ShapeFault, ToolShape, selectors_of, tags_of
 from toolwire.stores import Stores
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Names(NamedTuple):
     """The name here, for each name that the mounted server has and that comes through."""
     withheld: dict[str, str]
     """The tools that do not come through, and whose callers are told why."""
-    faults: tuple[str, ...]
+    faults: tuple[ShapeFault, ...]
 
 
 class ShapedMount(Mount):
@@ -90,7 +90,7 @@ class ShapedMount(Mount):
         self._told: frozenset[str] = frozenset()
 
     @property
-    def faults(self) -> tuple[str, ...]:
+    def faults(self) -> tuple[ShapeFault, ...]:
         """The mistakes in the shape: tools and arguments that the mounted server does not have, and the like."""
         return self._table().faults
 
@@ -121,7 +121,7 @@ class ShapedMount(Mount):
         return self._names
 
     def _new_table(self, version: int) -> _Names:
-        faults: list[str] = []
+        faults: list[ShapeFault] = []
         inner: dict[str, dict[str, str]] = {}
         public: dict[str, dict[str, str]] = {}
         withheld: dict[str, str] = {}
@@ -130,15 +130,15 @@ class ShapedMount(Mount):
             merged = [(name, found.component) for name, found in self.catalog.merged(kind, None, ())]
             listed = dict(merged)
             entries: dict[str, Any] = getattr(self.shape, kind)
-            faults += self._unknown(kind, entries, listed)
+            faults += [*self._unknown(kind, entries, listed), *self._unmatched(kind, merged)]
             selection = self._selections[kind]
             through = list(dict.fromkeys(name for name, component in merged if selection.admits(name, component)))
             if kind == "tools" and self._book is not None:
                 pinned = ((name, _pinned(component)) for name, component in merged)
                 withheld = {name: why for name, why in self._book.not_approved(pinned).items() if name in through}
             for name in tuple(through):
-                if (fault := self._fault(kind, listed[name], entries.get(name))) is not None:
-                    faults.append(f"the {kind[:-1]} {name!r} is withheld: {fault}")
+                if (fault := self._fault(kind, name, listed[name], entries.get(name))) is not None:
+                    faults.append(fault)
                     if kind == "tools":
                         withheld[name] = "This tool is not available: the shape that an operator gave it does not fit."
                     else:
@@ -147,7 +147,7 @@ class ShapedMount(Mount):
         faults += self._unknown_resources()
         return _Names(version, inner, public, withheld, tuple(faults))
 
-    def _fault(self, kind: str, component: Any, entry: Any) -> str | None:
+    def _fault(self, kind: str, name: str, component: Any, entry: Any) -> ShapeFault | None:
         """Return why a component cannot have its form; None where it can."""
         if entry is None:
             return None
@@ -157,34 +157,59 @@ class ShapedMount(Mount):
             else:
                 ShapedPrompt(component, self, component.key, entry)
         except ServerError as error:
-            return str(error)
+            argument = ("arguments", error.argument) if isinstance(error, ArgumentMistake) else ()
+            return ShapeFault(f"the {kind[:-1]} {name!r} is withheld: {error}", (kind, name, *argument))
         return None
 
-    def _unknown_resources(self) -> list[str]:
-        known: dict[str, Any] = {}
-        for kind in ("resources", "templates"):
-            for key, found in self.catalog.merged(kind, None, ()):
-                known[key] = known[found.component.name] = None
-        return self._unknown("resources", self.shape.resources, known)
+    def _unknown_resources(self) -> list[ShapeFault]:
+        listed = {
+            kind: [(key, found.component) for key, found in self.catalog.merged(kind, None, ())]
+            for kind in ("resources", "templates")
+        }
+        known = [each for kind in listed.values() for key, component in kind for each in (key, component.name)]
+        faults = self._unknown("resources", self.shape.resources, known)
+        # A template makes addresses that are in no list, and a pattern may be for them.
+        return faults if listed["templates"] else faults + self._unmatched("resources", listed["resources"])
 
-    def _unknown(self, kind: str, entries: Iterable[str], known: Iterable[str]) -> list[str]:
+    def _unmatched(self, kind: str, listed: list[tuple[str, Component]]) -> list[ShapeFault]:
+        """Return the patterns that select nothing: a misspelled `deny` would open what it should close."""
+        if not listed and self.catalog.followers:
+            return []  # The lists of the other server are not known yet.
+        matches = self._selections[kind].matches
+        faults: list[ShapeFault] = []
+        for side in ("allow", "deny"):
+            member = side if kind == "tools" else f"{side}_{kind}"
+            for index, selector in enumerate(getattr(self.shape, member) or ()):
+                if any(matches(selector, name, component) for name, component in listed):
+                    continue
+                known = [each for name, component in listed for each in (name, *selectors_of(component))]
+                text = f"{member}: {selector!r} matches no {kind[:-1]}{nearest(selector, known)}"
+                faults.append(ShapeFault(text, (member, index), is_warning=True))
+        return faults
+
+    def _unknown(self, kind: str, entries: Iterable[str], known: Iterable[str]) -> list[ShapeFault]:
         """Return the names in a shape that the mounted server does not have."""
         names = list(known)
         if not names and self.catalog.followers:
             return []  # The lists of the other server are not known yet.
-        return [f"there is no {kind[:-1]} {name!r}{nearest(name, names)}" for name in entries if name not in names]
+        return [
+            ShapeFault(f"there is no {kind[:-1]} {name!r}{nearest(name, names)}", (kind, name))
+            for name in entries
+            if name not in names
+        ]
 
-    def _warn(self, faults: Iterable[str]) -> None:
+    def _warn(self, faults: Iterable[ShapeFault]) -> None:
         """Say each fault once, for as long as it is there."""
-        now = frozenset(faults)
+        now = frozenset(each.text for each in faults)
         for each in sorted(now - self._told):
             log.warning("the shape of %r: %s", self.catalog.owner.name, each)
         self._told = now
 
     def check(self) -> None:
-        """Raise `ServerError` for a shape that does not fit a server in this process."""
-        if self.faults:
-            raise ServerError(f"The shape of {self.catalog.owner.name!r} does not fit: {'; '.join(self.faults)}")
+        """Raise `ServerError` for a shape that does not fit a server in this process. A warning is no hindrance."""
+        faults = [each.text for each in self.faults if not each.is_warning]
+        if faults:
+            raise ServerError(f"The shape of {self.catalog.owner.name!r} does not fit: {'; '.join(faults)}")
 
     def inner_name(self, kind: str, name: str) -> str | None:
         stripped = self.inner(name)
@@ -383,7 +408,7 @@ def _is_same(before: Component | None, made: Component) -> bool:
 
 
 def _named(
-    kind: str, names: list[str], entries: dict[str, Any], faults: list[str]
+    kind: str, names: list[str], entries: dict[str, Any], faults: list[ShapeFault]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the names here with those of the mounted server, and the other way round.
 
@@ -394,7 +419,9 @@ def _named(
     for name in (*wished, *(each for each in names if each not in wished)):
         public = wished.get(name, name)
         if public in inner:
-            faults.append(f"two {kind} would be {public!r}: {inner[public]!r} is, and {name!r} is withheld")
+            first = inner[public]
+            text = f"two {kind} would be {public!r}: {first!r} takes the name, and {name!r} is withheld"
+            faults.append(ShapeFault(text, (kind, first)))
         else:
             inner[public] = name
     return inner, {name: public for public, name in inner.items()}

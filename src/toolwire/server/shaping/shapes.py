@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct
 
@@ -139,6 +139,16 @@ class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 _check_selector(each)
 
 
+class ShapeFault(NamedTuple):
+    """A mistake in a shape, found when the lists of the mounted server are known."""
+
+    text: str
+    key: tuple[str | int, ...]
+    """The way to the member of the shape that has the mistake."""
+    is_warning: bool = False
+    """Whether everything works all the same, and the mistake may be a wish for later."""
+
+
 Changed: TypeAlias = ToolShape | PromptShape | ResourceShape
 
 
@@ -188,6 +198,10 @@ class Selection:
             return False
         return self._allow is None or any(_selects(each, texts, component) for each in self._allow)
 
+    def matches(self, selector: str, name: str, component: Any) -> bool:
+        """Return whether one selector of a shape selects a component."""
+        return _selects(selector, (name, *self._names(component)), component)
+
     def denies_text(self, text: str) -> bool:
         """Return whether a text alone is denied."""
         return any(fnmatchcase(text, each) for each in self._deny)
@@ -195,6 +209,14 @@ class Selection:
     def allows_text(self, text: str) -> bool:
         """Return whether a text alone is allowed."""
         return self._allow is None or any(fnmatchcase(text, each) for each in self._allow)
+
+
+def selectors_of(component: Component) -> list[str]:
+    """Return the selectors by tag and by annotation that select a tool; none for other components."""
+    if not isinstance(component, ToolBase):
+        return []
+    hints = (f"annotation:{hint}" for hint in _HINTS if _hint(component, hint))
+    return [*hints, *(f"tag:{tag}" for tag in sorted(tags_of(component)))]
 
 
 def _selects(selector: str, texts: Iterable[str], component: Any) -> bool:
