@@ -47,7 +47,11 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
     After `failures` failures in a row the server is left alone for `pause` seconds. Then it is asked for a sign of
     life. If it gives one, `probes` calls at a time are let through, and as many that end well let all others through.
-    Every failure meanwhile doubles the pause, up to `longest` seconds.
+    So does a second sign of life, which is asked for `pause` seconds after the first of these calls has begun. Every
+    failure meanwhile doubles the pause, up to `longest` seconds.
+
+    A request that is not answered in time is only a suspicion: its caller may have asked for long work. Where such
+    requests are among the failures, the server is left alone only if it gives no sign of life either.
     """
 
     failures: int = 5
@@ -134,35 +138,51 @@ class BreakerSwitch:
         self.state: BreakerState = "closed"
         self.failures: int = 0
         """How many failures came in a row, since the last success."""
-        self.opens_again: float = 0.0
-        """When the server is asked for a sign of life; only while the breaker is open."""
+        self.asks_at: float | None = None
+        """When the server is asked for a sign of life; None while calls tell whether it works."""
         self.error: str | None = None
         """The last failure."""
+        self._is_suspicion = False
         self._passed = 0
 
     @property
     def wait(self) -> float:
         """Return the seconds that are left until the server is asked for a sign of life."""
-        return max(0.0, self.opens_again - self._clock())
+        return 0.0 if self.asks_at is None else max(0.0, self.asks_at - self._clock())
 
     def failed(self, error: ToolwireError) -> None:
-        """Count a failure. Enough of them open the breaker, and one is enough while it is half open."""
+        """Count a failure. Enough of them open the breaker, and one is enough while it is half open.
+
+        If one of them is a request that was not answered in time, a sign of life decides. Otherwise one caller of a
+        slow tool could take the server away from everybody.
+        """
         self.failures += 1
         self.error = str(error)
+        self._is_suspicion = self._is_suspicion or isinstance(error, Timeout)
         if self.state == "half-open" or (self.state == "closed" and self.failures >= self._settings.failures):
-            self.open(error)
+            if self._is_suspicion:
+                self.asks_at = self._clock()
+            else:
+                self.open(error)
 
     def open(self, error: ToolwireError) -> None:
         """Let no call through for a while, which is longer each time."""
         asked = getattr(error, "retry_after", None) or 0.0
         self.error = str(error)
-        self.state, self._passed = "open", 0
-        self.opens_again = self._clock() + max(self._pauses.after(None), min(asked, LONGEST_PAUSE))
+        self.state, self._passed, self._is_suspicion = "open", 0, False
+        self.asks_at = self._clock() + max(self._pauses.after(None), min(asked, LONGEST_PAUSE))
 
     def alive(self) -> None:
-        """Take note of a sign of life: some calls are let through."""
+        """Take note of a sign of life. Some calls are let through, and all of them after a second sign."""
         if self.state == "open":
-            self.state = "half-open"
+            self.state, self.asks_at = "half-open", None
+        else:
+            self._close()
+
+    def probed(self) -> None:
+        """Take note that a call is let through while the breaker is half open. A slow one does not hold up others."""
+        if self.asks_at is None:
+            self.asks_at = self._clock() + self._settings.pause
 
     def succeeded(self) -> None:
         """Take note of a call that reached the server and came back."""
@@ -170,8 +190,12 @@ class BreakerSwitch:
         if self.state == "half-open":
             self._passed += 1
         if self.state == "closed" or self._passed >= self._settings.probes:
-            self.state, self.error = "closed", None
-            self._pauses.reset()
+            self._close()
+
+    def _close(self) -> None:
+        self.state, self.failures, self.error = "closed", 0, None
+        self.asks_at, self._is_suspicion = None, False
+        self._pauses.reset()
 
 
 class BackGuard:
@@ -203,6 +227,8 @@ class BackGuard:
             self._probes = protection.breaker.probes
         self.on_success: Callable[[], None] | None = None
         """Is called when a request ends well after others have failed."""
+        self.on_doubt: Callable[[], None] | None = None
+        """Is called when a sign of life has to tell whether the server works, while calls are let through."""
         self._trying = 0
         self._running = 0
         use(self._normal)
@@ -212,8 +238,13 @@ class BackGuard:
         return "closed" if self.switch is None else self.switch.state
 
     @property
+    def needs_sign(self) -> bool:
+        """Whether a sign of life tells what happens to the breaker."""
+        return self.switch is not None and self.switch.asks_at is not None
+
+    @property
     def wait(self) -> float:
-        """Return the seconds until the server is asked for a sign of life, while the breaker is open."""
+        """Return the seconds until the server is asked for a sign of life, where one is needed."""
         return 0.0 if self.switch is None else self.switch.wait
 
     @property
@@ -265,6 +296,8 @@ class BackGuard:
             )
         if switch.state != before or switch.state == "open":
             self._changed(switch.state)
+        elif switch.asks_at is not None and self.on_doubt is not None:
+            self.on_doubt()
 
     # --- the ways of a request ---
 
@@ -288,6 +321,7 @@ class BackGuard:
         if self._trying >= self._probes:
             raise self._refusal()
         self._trying += 1
+        self._moved(self.switch.probed)
         try:
             answer = await self._normal(call, method, sent, headers)
         except ProtocolError:
@@ -342,7 +376,7 @@ class BackGuard:
 
 
 class SignsOfLife:
-    """Asks a server for signs of life: when the pause of its breaker is over, and as often as is configured.
+    """Asks a server for signs of life: when its breaker needs one, and as often as is configured. One at a time.
 
     `ask` asks once, waits for so many seconds, and raises what is wrong. `is_quiet` says whether nothing else tells
     soon whether the server works.
@@ -362,13 +396,14 @@ class SignsOfLife:
         self._missed = 0
         self._next: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
+        guard.on_doubt = self.plan
 
     def plan(self) -> None:
         """Plan the next sign of life, where one is needed."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if self._guard.state == "open":
+        if self._guard.needs_sign:
             seconds = self._guard.wait
         elif self._health is not None:
             seconds = self._health.every
@@ -388,35 +423,35 @@ class SignsOfLife:
 
     def _begin(self) -> None:
         self._next = None
-        if self._guard.state == "open" or self._is_quiet():
+        if self._asking is not None:
+            return  # The next sign is planned when this one is given or missing.
+        if self._guard.needs_sign or self._is_quiet():
             self._asking = asyncio.get_running_loop().create_task(self._check())
         else:
             self.plan()
 
     async def _check(self) -> None:
-        timeout = (self._health or _USUAL_HEALTH).timeout
+        before = self._guard.state
+        failure: ToolwireError | None = None
         try:
-            await self._ask(timeout)
-        except ProtocolError:
-            self._given()  # It answers.
+            await self._ask((self._health or _USUAL_HEALTH).timeout)
         except ToolwireError as error:
-            self._missing(error)
-        else:
-            self._given()
+            if is_failure(error):
+                failure = error
+        finally:
+            self._asking = None
+        # A call may have moved the breaker meanwhile. Then the sign was for a state that is over.
+        if self._guard.state == before:
+            self._answered(failure)
+        self.plan()
 
-    def _given(self) -> None:
-        self._missed = 0
-        if self._guard.state == "open":
-            self._guard.alive()
-        else:
-            self.plan()
-
-    def _missing(self, why: ToolwireError) -> None:
-        self._missed += 1
-        if self._guard.state == "open" or (self._health is not None and self._missed >= self._health.failures):
-            self._guard.silent(why)
-        else:
-            self.plan()
+    def _answered(self, failure: ToolwireError | None) -> None:
+        self._missed = 0 if failure is None else self._missed + 1
+        if failure is None:
+            if self._guard.needs_sign:
+                self._guard.alive()
+        elif self._guard.needs_sign or (self._health is not None and self._missed >= self._health.failures):
+            self._guard.silent(failure)
 
 
 _USUAL_HEALTH: Final = Health()
