@@ -239,7 +239,7 @@ class BackGuard:
 
     @property
     def needs_sign(self) -> bool:
-        """Whether a sign of life tells what happens to the breaker."""
+        """Return whether a sign of life tells what happens to the breaker next."""
         return self.switch is not None and self.switch.asks_at is not None
 
     @property
