@@ -180,7 +180,7 @@ class Relay:
         self._forwarded: tuple[str, ...] = TRACE_HEADERS
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
-        self._usual: Send = self._send
+        self._usual: Send = self.go_on
         self.sending: Send = self._usual
         """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
         self.on_failure: Callable[[ToolwireError], None] | None = None
@@ -207,16 +207,17 @@ class Relay:
         if sent.task is None and sent.about_task is None:
             plain = self.send_plain(call, method, sent, headers)
             if plain is not None:
-                return plain
+                return self.go_on(call, method, sent, headers, *plain)
         # No coroutine around the other one where nobody watches.
         return (self._watched if call.host.hop_observers else self.sending)(call, method, sent, headers)
 
     def send_plain(
-        self, call: Call, method: str, sent: Sent, headers: Headers, *, repeats: bool = True
-    ) -> Coroutine[Any, Any, Answer] | None:
-        """Send a plain request at once; return None for a request that `send` has to send. It is about no task.
+        self, call: Call, method: str, sent: Sent, headers: Headers, repeats: bool = True
+    ) -> tuple[RelayConnection, Coroutine[Any, Any, Raw]] | None:
+        """Return the connection for a plain request, and its result; None for a request that `send` has to send.
 
-        `repeats`: headers may repeat arguments, as far as the list of the server is known.
+        The request is about no task. `repeats`: headers may repeat arguments, as far as the list of the server is
+        known. `go_on` takes a result that is not complete, and an error.
 
         Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
         a `_meta` that came before. `send` would send the same for them, after it has looked at every other case.
@@ -239,7 +240,7 @@ class Relay:
         params = request.params
         if request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET):
             return None
-        raw = connection.relay(
+        return connection, connection.relay(
             connection.next_id(),
             method,
             {**sent.members, "_meta": meta},
@@ -247,7 +248,6 @@ class Relay:
             self.timeout,
             self._headers(call, headers if repeats else None) if connection.repeats_arguments else None,
         )
-        return self._send(call, method, sent, headers, connection, raw)
 
     async def _watched(
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
@@ -271,7 +271,7 @@ class Relay:
             for end in endings:
                 end()
 
-    async def _send(
+    async def go_on(
         self,
         call: Call,
         method: str,
@@ -289,8 +289,8 @@ class Relay:
                 raw: Raw | None = None
                 if plain is not None:
                     raw = await plain
-                    result = _read(raw)
-                    if result.get("resultType", _COMPLETE) == _COMPLETE:
+                    result = members_of(raw)
+                    if result.get("resultType", COMPLETE) == COMPLETE:
                         return Answer(raw, result, connection)
                 return await self._asked(call, connection, method, sent, headers, raw)
             except ProtocolError as error:
@@ -433,9 +433,9 @@ class Relay:
         while True:
             if raw is None:
                 raw = await self._once(call, connection, method, members, sent, headers)
-            result = _read(raw)
-            kind = result.get("resultType", _COMPLETE)
-            if kind == _COMPLETE or (kind == _TASK and sent.task is not None):
+            result = members_of(raw)
+            kind = result.get("resultType", COMPLETE)
+            if kind == COMPLETE or (kind == _TASK and sent.task is not None):
                 return Answer(raw, result, connection)
             if kind != _INPUT_REQUIRED:
                 # An escape would hide a type that is known here.
@@ -764,7 +764,8 @@ class Relay:
         return BackFailed(f"The server {self.name!r} behind this one failed: {text}", error)
 
 
-def _read(raw: Raw) -> dict[str, Raw]:
+def members_of(raw: Raw) -> dict[str, Raw]:
+    """Return the members of a result; raise `InvalidResponse` where it is no object."""
     try:
         return _members(raw)
     except msgspec.DecodeError as error:
@@ -778,7 +779,7 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
         raise InvalidResponse(f"The questions cannot be read: {error}") from None
 
 
-_COMPLETE: Final = Raw(b'"complete"')
+COMPLETE: Final = Raw(b'"complete"')
 _INPUT_REQUIRED: Final = Raw(b'"input_required"')
 _TASK: Final = Raw(b'"task"')
 

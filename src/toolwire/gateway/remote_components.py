@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
-from toolwire.gateway.relaying import Answer, Relay
+from toolwire.client.relay import RelayConnection
+from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
 from toolwire.gateway.sent_request import Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
@@ -46,6 +47,7 @@ _encode = msgspec.json.encode
 #: The seconds of a handler whose request has no deadline: ten years.
 UNLIMITED: Final = 10.0 * 365 * 24 * 3600
 _PRIVATE: Final = Raw(b'"private"')
+_NO_META: Final = Raw(b"{}")
 # `_meta` of a result is signed once while it is at most this long.
 _SHORT_META: Final = 2048
 # Results of unknown tools are short: one sentence.
@@ -123,6 +125,7 @@ class RemoteTool(ToolBase):
         except BadHeader as error:
             # XMH-6: clients leave out a tool with such a mark.
             raise ServerError(str(error)) from None
+        self._repeats = bool(self.headers)
         super().__init__(
             None,
             title=_given(definition.title),
@@ -147,16 +150,40 @@ class RemoteTool(ToolBase):
         if call.guard is None:
             raw: Raw | UnsetType = call.request.params.arguments
             sent, headers = self._sent(call, raw), partial(self._repeated, raw)
-            answer = self._home.relay.send_plain(call, "tools/call", sent, headers, repeats=bool(self.headers))
-            if answer is not None:
+            plain = self._home.relay.send_plain(call, "tools/call", sent, headers, self._repeats)
+            if plain is not None:
                 call.owner = found.owner
-                return self._run_plain(runner, call, answer)
+                return self._run_plain(runner, call, sent, headers, plain)
         return super().run_elsewhere(runner, call, found)
 
-    async def _run_plain(self, runner: Runner, call: Call, answer: Coroutine[Any, Any, Answer]) -> Any:
-        """Wait for the answer to a plain request. It needs no deadline of a handler, because the request has one."""
+    async def _run_plain(
+        self,
+        runner: Runner,
+        call: Call,
+        sent: Sent,
+        headers: Callable[[], Mapping[str, str]],
+        plain: tuple[RelayConnection, Coroutine[Any, Any, Raw]],
+    ) -> Any:
+        """Wait for the result of a plain request. It needs no deadline of a handler, because the request has one."""
+        connection, result = plain
+        first: Raw | ToolwireError
         try:
-            return self.outcome(call, await answer)
+            try:
+                first = await result
+                members = members_of(first)
+                if not (
+                    members.get("resultType", COMPLETE) != COMPLETE
+                    or "isError" in members
+                    or "cacheScope" in members
+                    or self._home.uris.active
+                    or call.host.results_are_read
+                ):
+                    # Both sides are modern, and nobody here reads it: see `handed_on`.
+                    return _signed(call, members)
+            except ToolwireError as error:
+                first = error
+            answer = await self._home.relay.go_on(call, "tools/call", sent, headers, connection, _ended(first))
+            return self.outcome(call, answer)
         except BaseException as error:
             return await runner.failed(call, self, self.name, error)
 
@@ -170,11 +197,12 @@ class RemoteTool(ToolBase):
 
     def _sent(self, call: Call, raw: Raw | UnsetType) -> Sent:
         sent = sent_with(call, "tools/call")
-        sent.members["name"] = self.remote.name
+        members = sent.members
+        members["name"] = self.remote.name
         if raw is not UNSET:
-            sent.members["arguments"] = raw
+            members["arguments"] = raw
         else:
-            sent.members.pop("arguments", None)
+            members.pop("arguments", None)
         return sent
 
     def outcome(self, call: Call, answer: Answer) -> Any:
@@ -196,6 +224,13 @@ class RemoteTool(ToolBase):
         """Return the headers that repeat arguments, by the newest definition of the tool (XMH-2)."""
         paths = (self._home.listed_tool(self.key) or self).headers
         return parameter_headers(paths, msgspec.json.decode(raw)) if paths and raw is not UNSET else {}
+
+
+async def _ended(outcome: Raw | ToolwireError) -> Raw:
+    """Return the result, or raise the error, with which a request has ended."""
+    if isinstance(outcome, ToolwireError):
+        raise outcome
+    return outcome
 
 
 def _says_unknown(result: bytes, name: str) -> bool:
@@ -414,11 +449,10 @@ def _knows_all(client: str, server: str) -> bool:
 
 def _signed(call: Call, members: dict[str, Any]) -> Raw:
     """Return a modern result with the name of this server in place of the other's (META-8)."""
-    meta = members.get("_meta")
-    given = b"{}" if meta is None else bytes(meta)
+    given = bytes(members.get("_meta", _NO_META))
     # Most results have nothing there but the name of the server.
     sign = _signed_meta if len(given) <= _SHORT_META else _signed_meta.__wrapped__
-    members["_meta"] = sign(given, bytes(call.host.signature))
+    members["_meta"] = sign(given, call.host.signature)
     return Raw(_encode(members))
 
 

@@ -22,7 +22,7 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import ask_client, reporting_task
-from toolwire.gateway.relaying import Answer, TaskNeeded
+from toolwire.gateway.relaying import Answer, TaskNeeded, members_of
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
 from toolwire.gateway.sent_request import AboutTask, Sent, sent_with
 from toolwire.gateway.task_dialects import (
@@ -30,7 +30,6 @@ from toolwire.gateway.task_dialects import (
     created_task,
     created_under,
     inlined,
-    members_of,
     members_sent,
     modern_fields,
     related_answers,

@@ -75,6 +75,7 @@ SHORT_META: Final = 2048
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
+_NO_META: Final = Raw(b"{}")
 
 
 class Sent(Struct, eq=False):
@@ -109,12 +110,10 @@ class AboutTask(Struct, eq=False):
 def sent_with(call: Call, method: str) -> Sent:
     """Return what the client sent. A component that another handler uses gets the `_meta` of the handler's request."""
     request = call.request
-    raw = request.raw
-    if raw is UNSET:
+    if request.raw is UNSET:
         return Sent({})
-    members: dict[str, Any] = _members(raw)
-    meta = members.pop("_meta", None)
-    raw_meta = b"{}" if meta is None else bytes(meta)
+    members: dict[str, Any] = _members(request.raw)
+    raw_meta = bytes(members.pop("_meta", _NO_META))
     if request.method != method or call.outer is not None:
         members = {}
     elif not _WRITTEN_HERE.isdisjoint(members):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.gateway.relaying import Answer
+from toolwire.gateway.relaying import Answer, members_of
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InvalidResponse
 from toolwire.protocol.lifecycle import Incoming
@@ -130,13 +130,6 @@ def without_connection(members: dict[str, Any]) -> dict[str, Any]:
 def _meta_of(members: Mapping[str, Any]) -> dict[str, Any]:
     meta = members.get("_meta")
     return dict(_members(meta)) if isinstance(meta, Raw) else dict(meta or {})
-
-
-def members_of(raw: Raw) -> dict[str, Raw]:
-    try:
-        return _members(raw)
-    except msgspec.DecodeError as error:
-        raise InvalidResponse(f"The result is broken: {error}") from None
 
 
 def members_sent(call: Call) -> dict[str, Any]:

@@ -146,9 +146,8 @@ class ExchangeOutlet:
             assert self._exchanges is not None
             self._is_counted = False
             self._exchanges.give_back(self._caller)
-        if self._task is not None:
-            # The context of the task has the call, and the call has this outlet: a circle, which costs a collection.
-            self._task = None
+        # The context of the task has the call, and the call has this outlet: a circle, which costs a collection.
+        self._task = None
 
     async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -101,8 +101,8 @@ class Host(Protocol):
     def tracked(self) -> WeakSet[Progress]: ...
 
     @property
-    def signature(self) -> Raw:
-        """The name of the server as modern results have it in `_meta` (META-8)."""
+    def signature(self) -> bytes:
+        """The name of the server as modern results have it in `_meta`, in JSON (META-8)."""
 
     @property
     def sealer(self) -> Sealer:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -157,7 +157,7 @@ class Kernel:
         self.results.introduce(implementation)
 
     @property
-    def signature(self) -> Raw:
+    def signature(self) -> bytes:
         return self.results.signature
 
     @property

@@ -22,7 +22,7 @@ class Results:
     def introduce(self, implementation: t.Implementation) -> None:
         """Name the server by these words from now on."""
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
-        self.signature: Raw = Raw(msgspec.json.encode(self._server_info[t.SERVER_INFO_KEY]))
+        self.signature: bytes = msgspec.json.encode(self._server_info[t.SERVER_INFO_KEY])
         """The name of the server as JSON, for components that write their results themselves."""
         # Encoded once, because nearly every result has it.
         self._meta = Raw(msgspec.json.encode(self._server_info))

@@ -194,7 +194,9 @@ def _request(session: HttpSession) -> Any:
 async def test_a_request_that_is_handed_on_is_sent_at_once() -> None:
     server = RawServer(lambda message: None)
     async with relaying(server) as session:
-        sending = session.forward("tools/call", PARAMS, None, 101)
+        sending = asyncio.ensure_future(session.forward("tools/call", PARAMS, None, 101))
+        await asyncio.sleep(0)
+        assert 101 in session.peer.outgoing  # It waits for the answer, and for nothing before.
         await server.asked.wait()
         with pytest.raises(OutcomeUnknown):
             await sending

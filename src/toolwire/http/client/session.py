@@ -11,7 +11,7 @@ import logging
 import math
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -230,31 +230,20 @@ class HttpSession(Session):
             headers.update(standard_headers(method, params))
         return headers
 
-    def forward(
+    async def forward(
         self, method: str, params: Raw | Mapping[str, Any], timeout: float | None, identifier: RequestId
-    ) -> Coroutine[Any, Any, Raw | None]:
-        channel, endpoint = self.channel, self._endpoint
+    ) -> Raw | None:
+        channel, endpoint, response = self.channel, self._endpoint, None
         if channel.modern and endpoint.tap is None and not channel.unsettled and not self.over:
             key = (method, repeated_name(method, params))
             head = endpoint.heads.get(key) or endpoint.head(key, self._headers(method, params))
             if head is not None and self._turns.take():
                 body = encode_request(identifier, method, params)
                 response = endpoint.pool.post(endpoint.url, head, body)
-                if response is not None:
-                    return self._forwarded(identifier, method, params, timeout, body, response)
-                self._turns.give_back()
-        return self.request(method, params, timeout, None, identifier)
-
-    async def _forwarded(
-        self,
-        identifier: RequestId,
-        method: str,
-        params: Raw | Mapping[str, Any],
-        timeout: float | None,
-        body: bytes,
-        response: StartedResponse,
-    ) -> Raw | None:
-        """Wait for the answer to a request that was sent."""
+                if response is None:
+                    self._turns.give_back()
+        if response is None:
+            return await self.request(method, params, timeout, None, identifier)
         exchange = Exchange(self, identifier, method, timeout, None, response=response)
         self.peer.outgoing[identifier] = exchange
         if timeout is not None:
@@ -269,7 +258,7 @@ class HttpSession(Session):
                 self._single(exchange, response, answer)
             else:
                 with exchange:
-                    settled = await self._endpoint.settled(response, self._headers(method, params), body)
+                    settled = await endpoint.settled(response, self._headers(method, params), body)
                     await self._read(exchange, settled, in_session=False)
         except Lost as lost:
             raise lost.outcome(response.url, reused=True) from None
