@@ -212,12 +212,11 @@ class Relay:
         return (self._watched if call.host.hop_observers else self.sending)(call, method, sent, headers)
 
     def send_plain(
-        self, call: Call, method: str, sent: Sent, headers: Headers, repeats: bool = True
+        self, call: Call, method: str, sent: Sent, headers: Headers
     ) -> tuple[RelayConnection, Coroutine[Any, Any, Raw]] | None:
         """Return the connection for a plain request, and its result; None for a request that `send` has to send.
 
-        The request is about no task. `repeats`: headers may repeat arguments, as far as the list of the server is
-        known. `go_on` takes a result that is not complete, and an error.
+        The request is about no task. `go_on` takes a result that is not complete, and an error.
 
         Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
         a `_meta` that came before. `send` would send the same for them, after it has looked at every other case.
@@ -226,7 +225,6 @@ class Relay:
         request = call.request
         if (
             connection is None
-            or not connection.modern
             or request.revision != MODERN
             or call.asking is not None
             or call.outer is not None
@@ -234,7 +232,7 @@ class Relay:
             or self.sending is not self._usual
         ):
             return None
-        meta = connection.described.get(sent.raw_meta)
+        meta = connection.described.get(sent.raw_meta)  # A legacy connection has none.
         if meta is None:
             return None
         params = request.params
@@ -246,7 +244,7 @@ class Relay:
             {**sent.members, "_meta": meta},
             PlainCall(call),
             self.timeout,
-            self._headers(call, headers if repeats else None) if connection.repeats_arguments else None,
+            self._headers(call, headers) if connection.repeats_arguments else None,
         )
 
     async def _watched(

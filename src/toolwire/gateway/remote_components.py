@@ -125,7 +125,6 @@ class RemoteTool(ToolBase):
         except BadHeader as error:
             # XMH-6: clients leave out a tool with such a mark.
             raise ServerError(str(error)) from None
-        self._repeats = bool(self.headers)
         super().__init__(
             None,
             title=_given(definition.title),
@@ -149,19 +148,20 @@ class RemoteTool(ToolBase):
     def run_elsewhere(self, runner: Runner, call: Call, found: Any) -> Coroutine[Any, Any, Any]:
         if call.guard is None:
             raw: Raw | UnsetType = call.request.params.arguments
-            sent, headers = self._sent(call, raw), partial(self._repeated, raw)
-            plain = self._home.relay.send_plain(call, "tools/call", sent, headers, self._repeats)
+            sent = self._sent(call, raw)
+            headers = partial(self._repeated, raw) if self.headers else None
+            plain = self._home.relay.send_plain(call, "tools/call", sent, headers)
             if plain is not None:
                 call.owner = found.owner
-                return self._run_plain(runner, call, sent, headers, plain)
+                return self._run_plain(runner, call, raw, sent, plain)
         return super().run_elsewhere(runner, call, found)
 
     async def _run_plain(
         self,
         runner: Runner,
         call: Call,
+        raw: Raw | UnsetType,
         sent: Sent,
-        headers: Callable[[], Mapping[str, str]],
         plain: tuple[RelayConnection, Coroutine[Any, Any, Raw]],
     ) -> Any:
         """Wait for the result of a plain request. It needs no deadline of a handler, because the request has one."""
@@ -182,6 +182,8 @@ class RemoteTool(ToolBase):
                     return _signed(call, members)
             except ToolwireError as error:
                 first = error
+            # By now, the server may have said that headers repeat arguments.
+            headers = partial(self._repeated, raw)
             answer = await self._home.relay.go_on(call, "tools/call", sent, headers, connection, _ended(first))
             return self.outcome(call, answer)
         except BaseException as error:

@@ -234,7 +234,7 @@ class HttpSession(Session):
         self, method: str, params: Raw | Mapping[str, Any], timeout: float | None, identifier: RequestId
     ) -> Raw | None:
         channel, endpoint, response = self.channel, self._endpoint, None
-        if channel.modern and endpoint.tap is None and not channel.unsettled and not self.over:
+        if channel.modern and endpoint.tap is None and not (channel.unsettled or self._closed or self._ended.done()):
             key = (method, repeated_name(method, params))
             head = endpoint.heads.get(key) or endpoint.head(key, self._headers(method, params))
             if head is not None and self._turns.take():
