@@ -426,6 +426,7 @@ async def test_a_sign_of_life_that_was_asked_for_before_the_breaker_opened_says_
     back = Asked(failures=2, pause=1000, longest=1000)
     for _ in range(2):
         back.guard.failed(LATE)
+    assert back.guard.state == "closed"
     await until(lambda: back.asked == 1)
     back.guard.silent(DOWN)
     back.given.set_result(None)
