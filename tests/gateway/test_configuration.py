@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.backs import one, until
+from tests.http.raw_streams import KINDS, Hearing, rest_of
 
 from toolwire import Client, Server, testing
 from toolwire.client.http_target import HttpTarget
@@ -353,6 +354,50 @@ async def test_a_file_that_proves_wrong_when_its_servers_answer_changes_no_key_a
     assert [await answer_to(app, key) for key in "aabbc"] == [*["a result"] * 4, 401]
     app.drain()
     await app.stop()
+
+
+@pytest.mark.covers("GW-9.34")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_caller_whose_key_is_gone_hears_nothing_more(places: Places, kind: str) -> None:
+    gateway = gateway_of(keyed(backs(x="a"), "ab"))
+    app = gateway.http_app(sse=True)
+    assert await answer_to(app, "a") == "a result"
+    callers = [Hearing(app, key * 32) for key in "ab"]
+    streams = [await caller.open(kind) for caller in callers]
+    assert [stream.status for stream in streams] == [200, 200]
+    # The server that comes changes the list of tools after the key is gone.
+    await gateway.reload(keyed(backs(x="a", y="b"), "b"))
+    heard = [await rest_of(stream) for stream in streams]
+    assert not any("list_changed" in each for each in heard)
+    again = [await caller.open(kind) for caller in callers]
+    assert [stream.status for stream in again] == [401, 200]
+    for stream in again:
+        stream.close()
+    app.drain()
+    await app.stop()
+    for caller in callers:
+        await caller.pool.close()
+
+
+@pytest.mark.covers("GW-9.34")
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_caller_who_is_still_let_in_misses_no_change(places: Places, revision: str) -> None:
+    gateway = gateway_of(keyed(backs(x="a"), "ab"))
+    app = gateway.http_app()
+    pool = AsgiPool(app)
+    target = HttpTarget("http://localhost/mcp", pool=pool, headers={"authorization": f"Bearer {'b' * 32}"})
+    async with Client(target, revision=revision) as client, client.listen(tools=True) as changes:
+        heard = aiter(changes)
+        # The stream ends in the middle of this, and the change is told afterwards.
+        await gateway.reload(keyed(backs(x="a", y="b"), "b"))
+        assert (await anext(heard)).kind == "tools"
+        assert {tool.name for tool in await client.list_tools()} == {"x_who", "y_who"}
+        # The stream that was opened again is one like the first.
+        await gateway.reload(keyed(backs(x="a"), "b"))
+        assert (await anext(heard)).kind == "tools"
+    app.drain()
+    await app.stop()
+    await pool.close()
 
 
 @pytest.mark.covers("GW-9.34")

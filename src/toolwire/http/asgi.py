@@ -50,6 +50,7 @@ from toolwire.wire.answer import encode_failure
 from toolwire.wire.deadlines import Timeouts, timeouts
 from toolwire.wire.session import notify_without_session
 from toolwire.wire.shares import Caller, Shares, Taken
+from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -109,11 +110,12 @@ class HttpApp:
         self._passed: tuple[str | None, str | None, str, Any] | None = None
         self._limits = limits = limits or HttpLimits()
         self._callers = callers or Callers()
-        self.use_gate(gate)
+        self._use_gate(gate)
         self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
         self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
         # A session may have several streams, but most sessions have one or none.
         self._gets = Shares(limits.sessions, limits.share, "streams open", seconds=5)
+        self._listening: set[ExchangeOutlet] = set()
         self._hinted = False
         # One for all exchanges, because a modern request leaves no state behind (META-6).
         self._lifecycle = ServerLifecycle(endpoint.offer)
@@ -150,7 +152,16 @@ class HttpApp:
         return self._gate is not None and self._nobody is None
 
     def use_gate(self, gate: HttpGate | None) -> None:
-        """Have another gate authenticate requests from now on."""
+        """Have another gate authenticate requests from now on, and end the streams of callers that this one let in.
+
+        The clients open their streams again, and the new gate decides whether they may.
+        """
+        replaced = self._gate
+        self._use_gate(gate)
+        if self._ready_on is not None and not (replaced is None and gate is None):
+            call_on(self._ready_on, self._end_streams)
+
+    def _use_gate(self, gate: HttpGate | None) -> None:
         self._gate = gate
         self._nobody = None if gate is None else gate.nobody
         self._key_headers = () if gate is None else gate.key_headers
@@ -255,10 +266,19 @@ class HttpApp:
         """Report that the application is not ready, and end the streams that have no end of their own."""
         self._draining = True
         self._endpoint.drain()
+        self._end_legacy_streams()
+
+    def _end_legacy_streams(self) -> None:
         if self.sessions is not None:
             self.sessions.drain()
         if self.sse is not None:
             self.sse.drain()
+
+    def _end_streams(self) -> None:
+        """End the streams that have no end of their own. Their clients can open them again."""
+        self._end_legacy_streams()
+        for outlet in tuple(self._listening):
+            outlet.break_off()
 
     def give_up(self) -> None:
         """Answer the calls of legacy sessions that still run with an error: their clients can ask for it elsewhere."""
@@ -290,9 +310,10 @@ class HttpApp:
         try:
             if scope["method"] == "POST" and self._is_endpoint(scope):
                 self._check_source(scope, headers)
-                if self._gate is not None:
-                    await self._admit(self._gate, scope, headers)
-                await self._post(scope, headers, receive, send, extra)
+                gate = self._gate
+                if gate is not None:
+                    await self._admit(gate, scope, headers)
+                await self._post(gate, scope, headers, receive, send, extra)
                 return
             stream = await self._route(scope, headers, receive, send, extra)
         except HttpRefusal as refusal:
@@ -386,9 +407,10 @@ class HttpApp:
         if method == "OPTIONS" and extra:
             await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
             return None
-        if self._gate is not None:
-            await self._admit(self._gate, scope, headers)
-        return await self._other_method(scope, headers, send, extra)
+        gate = self._gate
+        if gate is not None:
+            await self._admit(gate, scope, headers)
+        return await self._other_method(gate, scope, headers, send, extra)
 
     async def _served_by(
         self, gate: HttpGate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
@@ -421,7 +443,7 @@ class HttpApp:
         return (told, "") if self._endpoint.is_strict else ("", f"ok, {told}")
 
     async def _other_method(
-        self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+        self, gate: HttpGate | None, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
         """Serve GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
         method = scope["method"]
@@ -436,7 +458,10 @@ class HttpApp:
             caller = self._caller(scope, headers)
             self._gets.take(caller)
             try:
-                return await self.sessions.get(scope.get(_PRINCIPAL), headers)
+                stream = await self.sessions.get(scope.get(_PRINCIPAL), headers)
+                if gate is not self._gate:
+                    stream.linger()
+                return stream
             except BaseException:
                 self._gets.give_back(caller)
                 raise
@@ -459,13 +484,15 @@ class HttpApp:
             return
         if method != allowed:
             raise HttpRefusal(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
-        if self._gate is not None:
-            await self._admit(self._gate, scope, headers)
+        gate = self._gate
+        if gate is not None:
+            await self._admit(gate, scope, headers)
         await self._ensure_started()
         assert self.sse is not None
         caller = self._caller(scope, headers)
         if path == STREAM_PATH:
             self._check_open()
+            self._check_gate(gate)
             await self.sse.stream(scope, scope.get(_PRINCIPAL), caller, headers, receive, send, extra)
         else:
             check_media(headers)
@@ -481,6 +508,11 @@ class HttpApp:
         if self._draining:
             raise HttpRefusal(503, "The server is stopping", _RETRY_LATER)
 
+    def _check_gate(self, gate: HttpGate | None) -> None:
+        """Refuse a new stream that another gate has let in than the one that decides now."""
+        if gate is not self._gate:
+            raise HttpRefusal(503, "The authorization of the server has changed: try again", _RETRY_LATER)
+
     def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
         host, server = headers.get("host"), scope.get("server")
         asked = (host, headers.get("origin"), scope.get("scheme", "http"), server)
@@ -494,7 +526,13 @@ class HttpApp:
         self._passed = asked
 
     async def _post(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+        self,
+        gate: HttpGate | None,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
     ) -> None:
         only_stream = check_media(headers)
         direct: Direct | None = scope.get(DIRECT)
@@ -515,13 +553,16 @@ class HttpApp:
             verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
             if isinstance(verdict, Incoming):
                 verdict.headers, verdict.principal, verdict.caller = headers, principal, caller
-                exchanges = None if verdict.method == _LISTEN else self._exchanges
-                if exchanges is not None:
-                    exchanges.check(caller)
+                listens = verdict.method == _LISTEN
+                if listens:
+                    self._check_gate(gate)
+                else:
+                    self._exchanges.check(caller)
+                exchanges = None if listens else self._exchanges
                 outlet = ExchangeOutlet(
                     receive, send, verdict.revision, extra, direct, only_stream, exchanges, caller, self._silences
                 )
-                await self._exchange(verdict, outlet)
+                await (self._listen if listens else self._exchange)(verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
             elif isinstance(verdict, Acknowledged):
@@ -560,6 +601,13 @@ class HttpApp:
         # A client that sends a session id has a session, and that session reports what is wrong with its version. But
         # 2026-07-28 has no sessions, so with that version the session id is ignored.
         return SESSION not in headers or self.sessions is None or headers.get(VERSION, MODERN) == MODERN
+
+    async def _listen(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
+        self._listening.add(outlet)
+        try:
+            await self._exchange(incoming, outlet)
+        finally:
+            self._listening.discard(outlet)
 
     async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
         status = 200

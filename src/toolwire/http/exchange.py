@@ -58,6 +58,7 @@ class ExchangeOutlet:
     _task: asyncio.Task[Any] | None = None
     _silence: Timeouts | None = None
     _is_counted: bool = False
+    _is_broken_off: bool = False
     _answered: asyncio.Future[None] | None = None
     is_unsettled: bool = False
     """Whether `settle` has something to do."""
@@ -162,6 +163,12 @@ class ExchangeOutlet:
             if self._task is not None:
                 self._task.cancel()
 
+    def break_off(self) -> None:
+        """End the stream without an answer, as a connection that breaks does: its client may ask again."""
+        if self._open:
+            self._is_broken_off = True
+            self._lost()
+
     def _put(self, event: bytes) -> None:
         if self._queue is None:
             self._queue = []
@@ -239,12 +246,15 @@ class ExchangeOutlet:
             await asyncio.gather(self._pump, return_exceptions=True)
 
     async def was_left(self) -> bool:
-        """Give up after a cancellation; return whether the client's disconnect was the reason, so that all is done."""
+        """Give up after a cancellation; return whether the end of the stream was the reason, so that all is done."""
         await self.abandon()
         task = asyncio.current_task()
         if not self.disconnected or task is None:
             return False
         task.uncancel()
+        if self._is_broken_off:
+            await self._start_stream()
+            await self._body(b"", more=False)
         return True
 
     def _stop_watching(self) -> None:

@@ -305,7 +305,9 @@ class SseTransport:
             if channel is None:
                 raise _no_stream()
             if channel.finishing:
-                raise json_refusal(503, "The server is stopping", headers=((b"retry-after", b"1"),))
+                raise json_refusal(
+                    503, "The stream is about to end: open another one", headers=((b"retry-after", b"1"),)
+                )
             if channel.full:
                 raise json_refusal(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
             channel.deliver(body, principal)
