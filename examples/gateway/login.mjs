@@ -35,4 +35,8 @@ provider.on('registration_create.success', (context, program) => {
   writeFileSync('programs.json', JSON.stringify(programs));
 });
 
-provider.listen(9000, '127.0.0.1', () => console.log('people sign in at http://127.0.0.1:9000'));
+const server = provider.listen(9000, '127.0.0.1', () => console.log('people sign in at http://127.0.0.1:9000'));
+server.on('error', (error) => {
+  console.log(`nobody can sign in: ${error.message}`);
+  process.exit(1);
+});

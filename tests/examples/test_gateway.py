@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.blocks import ROOT
 
 from toolwire.gateway.config import read_gateway_file
@@ -29,7 +30,8 @@ def test_the_provider_of_the_page_is_the_example() -> None:
     assert provider == (ROOT / "examples" / "gateway" / "login.mjs").read_text(encoding="utf-8")
 
 
-def test_the_example_describes_a_gateway(tmp_path: Path) -> None:
+def test_the_example_describes_a_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", str(tmp_path))
     shutil.copy(EXAMPLE, tmp_path)
     key = tmp_path / "audit.key"
     key.write_text("0123456789abcdef" * 4)

@@ -46,7 +46,7 @@ class Folder:
         npx.write_text(f'#!/bin/sh\nexec node "{script}" "$@"\n')
         npx.chmod(0o755)
         programs = (str(npx.parent), str(node), os.environ.get("PATH", ""))
-        self.environment = {**os.environ, "PATH": os.pathsep.join(programs)}
+        self.environment = {**os.environ, "PATH": os.pathsep.join(programs), "PWD": str(path)}
         (path / "node_modules").symlink_to(peers.node_folder() / "node_modules")
         (path / "papers").mkdir()
         (path / "papers" / "today.txt").write_text("Buy milk.\n")
