@@ -38,6 +38,7 @@ HARMLESS = {
     ("toolwire.server.tasks.fleet_tasks", "key"),
     ("toolwire.skills.frontmatter", "body"),  # The Markdown of a skill.
     ("toolwire.gateway.gateway", "state"),  # Whether a server is there.
+    ("toolwire.server.shaping.shapes", "key"),  # The place of a mistake.
     ("toolwire.client.extensions", "request_state"),  # A message of the protocol.
 }
 # Messages of the protocol are not credentials, and some modules are for one operating system only.

@@ -267,7 +267,9 @@ def test_nobody_at_the_url_is_status_three(toolwire: Command) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_a_person_can_sign_in_where_no_token_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_person_can_sign_in_where_no_token_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(client_files, "_application_data", lambda: tmp_path)
     monkeypatch.delenv("TOOLWIRE_TOKEN", raising=False)
     place = Place("https://weather.example/mcp")
@@ -277,6 +279,10 @@ def test_a_person_can_sign_in_where_no_token_is_given(monkeypatch: pytest.Monkey
 
     assert sign_in() is None
     monkeypatch.setattr(keyboard, "is_there", lambda: True)
+    made: list[Any] = []
+    monkeypatch.setattr("toolwire.auth.OAuth", lambda **options: made.append(options) or OAuth(**options))
     assert isinstance(sign_in(), OAuth)
+    made[0]["announce"]("https://login.example/?state=1")
+    assert "waiting for the sign-in" in capsys.readouterr().err
     assert sign_in("given") == "given"
     assert sign_in(None, "Authorization: Basic x") is None

@@ -184,7 +184,12 @@ def _sign_in(arguments: Namespace, place: Place) -> Any:
     has_header = any(name.lower() == "authorization" for name in headers(arguments, place))
     if given is not None or has_header or not keyboard.is_there():
         return given
-    return browser_sign_in(lambda url: note(f"toolwire: waiting for the sign-in in the browser; if none opens: {url}"))
+    return browser_sign_in(say_that_it_waits)
+
+
+def say_that_it_waits(url: str) -> None:
+    """Tell the user to sign in, also where no browser opens."""
+    note(f"toolwire: waiting for the sign-in in the browser; if none opens: {url}")
 
 
 def browser_sign_in(announce: Callable[[str], None] | None = None) -> Any:
