@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from joserfc.jwk import ECKey
 from msgspec import inspect
 from tests.gateway.backs import until
+from tests.http1.raw_http import certificate
 
 from toolwire import Server, testing
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.gateway import Gateway
-from toolwire.gateway.config import gateway_of, making
+from toolwire.gateway.config import authorization as a
+from toolwire.gateway.config import credentials as c
+from toolwire.gateway.config import gateway_of, making, shapes, tables
+from toolwire.gateway.config import policies as p
 from toolwire.gateway.config.tables import BackEntry, FileTables, GatewayTable, HttpTable
 from toolwire.gateway.configuration import AT_ONCE
 from toolwire.http1.asgi_pool import AsgiPool
@@ -272,13 +277,13 @@ def test_every_key_has_a_row() -> None:
     assert {name for name, row in GATEWAY.items() if row.shows} | {"limits"} == AT_ONCE.keys()
 
 
-def test_no_key_below_these_is_overlooked() -> None:
-    """A key of a table inside a table changes that table: no class leaves an attribute out when it compares."""
-    found: set[type] = set()
+def tables_inside() -> dict[type[Any], list[str]]:
+    """Return every table that stands in another one, with its keys."""
+    found: dict[type[Any], list[str]] = {}
 
     def look(type_: inspect.Type) -> None:
         if isinstance(type_, inspect.StructType) and type_.cls not in found:
-            found.add(type_.cls)
+            found[type_.cls] = [field.encode_name for field in type_.fields]
             for field in type_.fields:
                 look(field.type)
         for name in ("type", "types", "item_type", "value_type"):
@@ -286,7 +291,408 @@ def test_no_key_below_these_is_overlooked() -> None:
                 look(each)
 
     look(inspect.type_info(FileTables))
-    assert len(found) > 30
-    for each in found:
-        assert each.__struct_config__.eq, each  # type: ignore[attr-defined]
-        assert "__eq__" not in vars(each), each
+    return {cls: keys for cls, keys in found.items() if cls not in (FileTables, BackEntry, GatewayTable, HttpTable)}
+
+
+class Inside(NamedTuple):
+    """A table inside another one: where it stands, its members before, and another value for each key."""
+
+    place: str
+    before: dict[str, Any]
+    values: dict[str, Any]
+    around: dict[str, Any] = {}
+    """Further members of the table that it stands in."""
+    whole: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    """The table before and after, for a key that cannot stand beside the others."""
+
+
+ISSUER = "https://login.example"
+PROVIDER: dict[str, Any] = {
+    "issuer": "https://other.example",
+    "token_endpoint": f"{ISSUER}/token",
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "revocation_endpoint": f"{ISSUER}/revoke",
+    "resource": "https://api.example",
+    "client_id": "other",
+    "client_secret": "other secret",
+    "client_key": {"key": {"file": "key.pem"}},
+    "token_endpoint_auth_method": "client_secret_post",
+    "scopes": ["read"],
+    "accepts_fewer_scopes": True,
+    "dpop": True,
+    "parameters": {"prompt": "login"},
+    "trusted_hosts": ["login.example"],
+}
+ENDPOINTS = {"token_endpoint": "https://a.example/token", "authorization_endpoint": "https://a.example/authorize"}
+CLIENT: dict[str, Any] = {"issuer": ISSUER, "client_id": "gateway", **ENDPOINTS}
+GRANT = {"kind": "client_credentials", "client_id": "a", "secret": "s"}
+SUBJECT: dict[str, Any] = {
+    "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+    "subject_issuers": ["https://idp.example"],
+}
+IDENTITY = {
+    "provider": "https://idp.example",
+    "provider_client_id": "a",
+    "provider_token_endpoint": "https://idp.example/token",
+}
+UPSTREAM = {
+    "authorize_url": f"{ISSUER}/authorize",
+    "token_url": f"{ISSUER}/token",
+    "client_id": "gateway",
+    "client_secret": "s3cret",
+}
+JWT = {"issuer": ISSUER, "audience": "api"}
+ALONE: dict[str, dict[str, Any]] = {
+    "introspection": {"endpoint": f"{ISSUER}/introspect", "audience": "api", "client_id": "a", "client_secret": "s"},
+    "entra": {"tenant": "9188040d-6c67-4c5b-b112-36a304b66dad", "client_id": "a", "client_secret": "s"},
+    "google": {"client_id": "a", "client_secret": "s"},
+    "github": {"client_id": "a", "client_secret": "s", "users": ["anna"]},
+    "auth0": {"domain": "a.auth0.example", "audience": "a"},
+    "keycloak": {"url": ISSUER, "realm": "a", "audience": "a"},
+}
+PART: dict[str, Any] = {
+    "rate": "5/minute",
+    "quota": "5/day",
+    "concurrency": 5,
+    "timeout": 5.0,
+    "rules": {"a": {"at_most": 5}},
+    "result": 5000,
+    "redact": ["a"],
+    "mask": ["[0-9]{9}"],
+}
+ARGUMENT = {"rename": "b", "description": "D", "fixed": 1, "default": 1, "hidden": True}
+SEEN: dict[str, Any] = {
+    "title": "T",
+    "description": "D",
+    "scopes": ["s"],
+    "visible_to": ["s"],
+    "policy": {"timeout": 5.0},
+}
+SERVICE = "gateway.credentials.a"
+INSIDE: dict[type[Any], Inside] = {
+    tables.TlsTable: Inside(
+        "mcpServers.x.tls", {"certificate": "tls.pem"}, {"ca": "tls.pem", "certificate": "tls2.pem", "key": "tls.pem"}
+    ),
+    tables.Breaker: Inside("mcpServers.x.breaker", {}, {"failures": 3, "pause": 3.0, "longest": 99.0, "probes": 2}),
+    tables.Health: Inside("mcpServers.x.health", {}, {"every": 900.0, "timeout": 9.0, "failures": 9}),
+    c.NoCredentialTable: Inside(SERVICE, {"kind": "none"}, {}),
+    c.StaticSecretTable: Inside(
+        SERVICE, {"kind": "static_secret", "secret": "s"}, {"secret": "t", "header": "X-Key", "scheme": "Key"}
+    ),
+    c.UserSecretTable: Inside(SERVICE, {"kind": "user_secret"}, {"hint": "H", "header": "X-Key", "scheme": "Key"}),
+    c.UserOAuthTable: Inside(SERVICE, {"kind": "user_oauth", **CLIENT}, PROVIDER),
+    c.ServerOAuthTable: Inside(
+        SERVICE,
+        {"kind": "server_oauth", **CLIENT, "operators": ["anna"]},
+        {**PROVIDER, "operators": ["ben"]},
+        whole={
+            "grant": (
+                {"kind": "server_oauth", **CLIENT, "operators": ["anna"]},
+                {"kind": "server_oauth", "issuer": ISSUER, "grant": GRANT},
+            )
+        },
+    ),
+    c.TokenExchangeTable: Inside(
+        SERVICE, {"kind": "token_exchange", **CLIENT}, {**PROVIDER, **SUBJECT, "audience": "api"}
+    ),
+    c.IdentityAssertionTable: Inside(
+        SERVICE,
+        {"kind": "identity_assertion", **CLIENT, **IDENTITY},
+        {
+            **PROVIDER,
+            **SUBJECT,
+            "provider": "https://new.example",
+            "provider_client_id": "b",
+            "provider_token_endpoint": "https://new.example/token",
+            "provider_secret": "s",
+        },
+    ),
+    c.PassthroughTable: Inside(SERVICE, {"kind": "passthrough", "audience": "a"}, {"audience": "b"}),
+    c.KeyTable: Inside(
+        f"{SERVICE}.client_key",
+        {"key": {"file": "key.pem"}},
+        {"key": {"file": "key2.pem"}, "algorithm": "ES384", "key_id": "k"},
+        {"kind": "user_oauth", **CLIENT},
+    ),
+    c.ClientCredentialsTable: Inside(
+        f"{SERVICE}.grant",
+        GRANT,
+        {
+            "client_id": "b",
+            "secret": "t",
+            "issuer": ISSUER,
+            "token_endpoint_auth_method": "client_secret_post",
+        },
+        {"kind": "server_oauth", "issuer": ISSUER},
+        {"key": (GRANT, {"kind": "client_credentials", "client_id": "a", "key": {"key": {"file": "key.pem"}}})},
+    ),
+    c.WorkloadIdentityTable: Inside(
+        f"{SERVICE}.grant",
+        {"kind": "workload_identity", "client_id": "a", "assertion_file": "jwt"},
+        {
+            "client_id": "b",
+            "assertion_file": "jwt2",
+            "secret": "t",
+            "key": {"key": {"file": "key.pem"}},
+            "issuer": ISSUER,
+        },
+        {"kind": "server_oauth", "issuer": ISSUER},
+    ),
+    p.PolicyTable: Inside("gateway.policy", {}, {**PART, "by_scope": {"s": {"timeout": 5.0}}, "implies": {"s": ["t"]}}),
+    p.PolicyPart: Inside("gateway.policy.by_scope.s", {}, PART),
+    p.Rate: Inside(
+        "gateway.policy.rate", {"calls": "5/minute"}, {"calls": "6/minute", "per": "everyone", "shared": True}
+    ),
+    p.Slots: Inside(
+        "gateway.policy.concurrency", {"running": 1}, {"running": 2, "queue": 5, "wait": 5.0, "per": "caller"}
+    ),
+    p.RuleTable: Inside(
+        "gateway.policy.rules.a",
+        {"at_most": 1, "inside": "one", "to_hosts": ["a.example"]},
+        {
+            "at_most": 2,
+            "between": [1, 2],
+            "one_of": [1],
+            "matches": "a",
+            "plain_text": True,
+            "inside": "two",
+            "relative_to": "two",
+            "to_hosts": ["b.example"],
+            "schemes": ["http"],
+        },
+    ),
+    shapes.ToolTable: Inside(
+        "mcpServers.x.tools.wait",
+        {},
+        {
+            **SEEN,
+            "rename": "hold",
+            "annotations": {"readOnlyHint": True},
+            "arguments": {"a": {"description": "D"}},
+            "output_schema": "drop",
+            "result_budget": 5000,
+        },
+    ),
+    shapes.ArgumentTable: Inside("mcpServers.x.tools.wait.arguments.a", {}, ARGUMENT),
+    shapes.PromptTable: Inside(
+        "mcpServers.x.prompts.ask", {}, {**SEEN, "rename": "say", "arguments": {"a": {"description": "D"}}}
+    ),
+    shapes.ResourceTable: Inside("mcpServers.x.resources.note", {}, SEEN),
+    shapes.PinsTable: Inside("mcpServers.x.pins", {}, {"stores": "pins.db", "approve_first": False}),
+    tables.IconTable: Inside(
+        "gateway.icons.0",
+        {"src": "https://a.example/i.png"},
+        {"src": "https://a.example/j.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"},
+    ),
+    a.AuthTable: Inside(
+        "gateway.auth",
+        {"jwt": JWT},
+        {
+            **KEYS,
+            "jwt": {**JWT, "audience": "other"},
+            "anonymous": {},
+            "scopes": ["s"],
+            "scopes_supported": ["s"],
+            "authorization_servers": ["https://other.example"],
+            "resource": "https://api.example",
+            "resource_name": "Work",
+            "documentation": "https://docs.example",
+            "allow": ["anna"],
+            "enabled": False,
+            "sign_in": CLIENT,
+        },
+        whole={
+            **{name: ({"jwt": JWT}, {name: table}) for name, table in ALONE.items()},
+            "proxy": ({"jwt": JWT}, {"jwt": JWT, "proxy": UPSTREAM}),
+            "redirect_schemes": (
+                {"jwt": JWT, "proxy": UPSTREAM},
+                {"jwt": JWT, "proxy": UPSTREAM, "redirect_schemes": ["cursor"]},
+            ),
+        },
+    ),
+    a.ApiKeysTable: Inside(
+        "gateway.auth.api_keys", {"keys": {"ci": {"key": KEY}}}, {"keys": {"me": {"key": KEY}}, "header": "X-Key"}
+    ),
+    a.ApiKeyTable: Inside(
+        "gateway.auth.api_keys.keys.ci", {"key": KEY}, {"key": KEY + "0", "scopes": ["s"], "username": "Ci"}
+    ),
+    a.JwtTable: Inside(
+        "gateway.auth.jwt",
+        JWT,
+        {
+            "issuer": "https://other.example",
+            "audience": "other",
+            "jwks_uri": f"{ISSUER}/keys",
+            "keys": {"keys": [ECKey.generate_key("P-256").as_dict(private=False)]},
+            "algorithms": ["ES256"],
+            "other_audiences": ["b"],
+            "scope_claims": ["s"],
+            "subject_claims": ["email"],
+            "skew": 5,
+            "remember": 5,
+        },
+    ),
+    a.IntrospectionTable: Inside(
+        "gateway.auth.introspection",
+        ALONE["introspection"],
+        {
+            "endpoint": f"{ISSUER}/other",
+            "audience": "other",
+            "client_id": "b",
+            "client_secret": "t",
+            "issuer": ISSUER,
+            "other_audiences": ["b"],
+            "skew": 5,
+            "remember": 5,
+        },
+    ),
+    a.AnonymousTable: Inside("gateway.auth.anonymous", {}, {"subject": "guest", "scopes": ["s"]}, KEYS),
+    a.EntraTable: Inside(
+        "gateway.auth.entra",
+        ALONE["entra"],
+        {
+            "tenant": "9188040d-6c67-4c5b-b112-36a304b66dae",
+            "client_id": "b",
+            "client_secret": "t",
+            "app_id_uri": "api://b",
+            "proxy": True,
+            "login": "https://login.microsoftonline.us",
+        },
+    ),
+    a.GoogleTable: Inside(
+        "gateway.auth.google",
+        ALONE["google"],
+        {"client_id": "b", "client_secret": "t", "proxy": True},
+    ),
+    a.Auth0Table: Inside(
+        "gateway.auth.auth0",
+        ALONE["auth0"],
+        {"domain": "b.auth0.example", "audience": "b"},
+    ),
+    a.KeycloakTable: Inside(
+        "gateway.auth.keycloak",
+        ALONE["keycloak"],
+        {"url": "https://other.example", "realm": "b", "audience": "b"},
+    ),
+    a.GithubTable: Inside(
+        "gateway.auth.github",
+        ALONE["github"],
+        {
+            "client_id": "b",
+            "client_secret": "t",
+            "users": ["ben"],
+            "organization": "work",
+            "any_app": True,
+            "remember": 5,
+            "proxy": True,
+            "site": "https://github.example",
+            "api": "https://api.github.example",
+        },
+    ),
+    a.ProxyTable: Inside(
+        "gateway.auth.proxy",
+        UPSTREAM,
+        {
+            "authorize_url": f"{ISSUER}/other",
+            "token_url": f"{ISSUER}/other",
+            "client_id": "other",
+            "client_secret": "other",
+            "parameters": {"prompt": "login"},
+        },
+        {"jwt": JWT},
+    ),
+    a.SignInTable: Inside("gateway.auth.sign_in", CLIENT, PROVIDER, {"jwt": JWT}),
+    tables.PrincipalTable: Inside(
+        "gateway.local_principal",
+        {"subject": "anna"},
+        {"subject": "ben", "provider": "p", "username": "Anna", "scopes": ["s"], "claims": {"a": 1}},
+    ),
+    Limits: Inside("gateway.limits", {}, LIMITS),
+    tables.AuditTable: Inside(
+        "gateway.audit",
+        {"logger": "toolwire.test", "key": KEY},
+        {
+            "logger": "toolwire.other",
+            "key": KEY[::-1],
+            "anchor": "anchor",
+            "anchor_every": 5,
+            "redact": ["a"],
+            "mask": ["[0-9]{9}"],
+            "required": False,
+            "queue": 50,
+            "max_arguments": 500,
+        },
+        whole={"path": ({"logger": "toolwire.test", "key": KEY}, {"path": "audit.log", "key": KEY})},
+    ),
+    tables.MetricsTable: Inside("gateway.metrics", {}, {"token": "t", "buckets": [1.0, 2.0]}),
+    tables.Cache: Inside("gateway.cache", {}, {"ttl_ms": 5, "scope": "public"}),
+}
+
+
+def test_every_key_inside_a_table_has_a_row() -> None:
+    assert {cls: set(keys) for cls, keys in tables_inside().items()} == {
+        cls: {*row.values, *row.whole} for cls, row in INSIDE.items()
+    }
+
+
+def placed(place: str, table: dict[str, Any], around: dict[str, Any]) -> dict[str, Any]:
+    """Return the file in which a table stands at a place."""
+    url = {"url": "http://localhost/mcp"}
+    file: dict[str, Any] = {"mcpServers": {"x": dict(url), "y": dict(url)}, "gateway": {"secret": KEY}}
+    *way, last = place.split(".")
+    node: Any = file
+    for step in way:
+        node = node.setdefault(step, {})
+    if last == "0":
+        list_holder: Any = file
+        for step in way[:-1]:
+            list_holder = list_holder[step]
+        list_holder[way[-1]] = [table]
+    else:
+        node.update(around)
+        node[last] = table
+    return file
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the keys and certificates that tables name."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("tls", "tls2"):
+        (folder / name).mkdir()
+        certificate(folder / name).rename(folder / f"{name}.pem")
+    for name in ("key.pem", "key2.pem"):
+        (folder / name).write_bytes(ECKey.generate_key("P-256").as_pem(private=True))
+        (folder / name).chmod(0o600)
+    return folder
+
+
+@pytest.mark.covers("GW-9.34")
+@pytest.mark.parametrize("cls", INSIDE, ids=lambda cls: cls.__name__)
+async def test_keys_inside_a_table_change_while_a_call_runs(
+    cls: type[Any], monkeypatch: pytest.MonkeyPatch, files: Path
+) -> None:
+    row = INSIDE[cls]
+    monkeypatch.chdir(files)
+    waiting = Waiting(monkeypatch)
+    before = placed(row.place, row.before, row.around)
+    gateway = gateway_of(before)
+    table, name = row.place.split(".")[:2]
+    async with testing.connect(gateway) as (client, _):
+        calling = asyncio.ensure_future(client.call_tool("y_wait", returns=str))
+        await waiting.begun.wait()
+        changes = {key: (row.before, {**row.before, key: value}) for key, value in row.values.items()} | row.whole
+        for key, (first, second) in changes.items():
+            if first != row.before:
+                await gateway.reload(placed(row.place, first, row.around))
+            done = await gateway.reload(placed(row.place, second, row.around))
+            if table == "mcpServers":
+                assert done.changed == ("x",), key
+            else:
+                setting = f"gateway.limits.{key}" if name == "limits" else f"gateway.{name}"
+                assert {*done.settings, *done.restart} == {setting}, key
+            await gateway.reload(before)
+        assert not calling.done()
+        waiting.go_on.set()
+        assert await calling == "ended well"
+    await waiting.end()
