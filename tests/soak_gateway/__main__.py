@@ -45,7 +45,8 @@ LIMITS: dict[str, tuple[float, int]] = {
     "kilobytes": (0.05, 4096),
     "descriptors": (0.0, 24),
     "threads": (0.0, 2),
-    "children": (0.0, 1),
+    # A server that a change of the file replaced keeps its processes until their users have been idle for a while.
+    "children": (0.0, 16),
     "tasks": (0.0, 48),
     "objects": (0.05, 4000),
 }
