@@ -40,8 +40,8 @@ from tests.soak_gateway.processes import Back, Figures, GatewayProcess, backs_in
 from tests.soak_gateway.traffic import Traffic
 
 #: How much more of each the gateway may have at the end than after the first rounds: a part, and a number on top.
-#: Conversations that a client left are kept for ten minutes, with their connections and tasks. A server that a change of
-#: the file replaced keeps its processes, with three pipes each, until their users have been idle for a while.
+#: Conversations that a client left are kept for ten minutes, with their connections and tasks. A server that a change
+#: of the file replaced keeps its processes, with three pipes each, until their users have been idle for a while.
 LIMITS: dict[str, tuple[float, int]] = {
     "kilobytes": (0.05, 4096),
     "descriptors": (0.0, 24 + 3 * 16),
