@@ -61,7 +61,7 @@ class Resumption(Struct, array_like=True):
     position: str
     """The last event id of the stream in which the answer comes."""
     address: str = ""
-    """Where the session is, if the server has several addresses."""
+    """The address of the session, if the server has several."""
 
 
 class RelayedCall:

@@ -88,7 +88,7 @@ class Credential:
     ) -> None:
         self.name: str = name
         self.owner: str = owner
-        """Whose account it is: two credentials with the same name and owner are the same account."""
+        """The owner of the account: two credentials with the same name and owner are the same account."""
         self.token: str = token
         """The secret or the token; empty for `NoCredential`."""
         self._in_header = in_header
@@ -167,7 +167,7 @@ class Vault:
         self.records: SealedRecords = SealedRecords(kv, make_sealer(secrets, random=os.urandom, purpose="vault"))
         self.links: Links = Links(kv, self.records.sealer, clock)
         self.connect_url: str | None = None
-        """Where links lead to; None while the server has no address for browsers."""
+        """The address that links begin with; None while the server has no address for browsers."""
         self.on_connected: Callable[[str, str], None] | None = None
         """Called with a legacy session, and the id of the elicitation that its user has finished."""
         self.nobodies: set[str] = set()

@@ -26,7 +26,7 @@ class ApiKeyTable(Table, kw_only=True, frozen=True):
     key: Secret
     """The key, or `sha256:` and its digest."""
     scopes: list[str] = []
-    """What the caller was granted."""
+    """The scopes of the caller."""
     username: str | None = None
     """A name for people to read; the subject by default."""
 
@@ -44,11 +44,11 @@ class JwtTable(Table, kw_only=True, frozen=True):
     """Signed tokens of an issuer. The issuer is published as the authorization server, unless another one is named."""
 
     issuer: str | list[str]
-    """What stands in `iss` of the tokens."""
+    """The `iss` of the tokens."""
     audience: str | list[str]
-    """What the issuer writes into `aud` of tokens for this gateway."""
+    """The `aud` that the issuer writes into tokens for this gateway."""
     jwks_uri: str | None = None
-    """Where the keys of the issuer are; its metadata says it by default."""
+    """The address of the keys of the issuer; by default its metadata names it."""
     keys: dict[str, Any] | None = None
     """A key set (`{"keys": [...]}`) instead."""
     algorithms: tuple[str, ...] = ALGORITHMS
@@ -71,7 +71,7 @@ class IntrospectionTable(Table, kw_only=True, frozen=True):
     endpoint: str
     """The introspection endpoint."""
     audience: str | list[str]
-    """What has to stand in `aud` of the answer."""
+    """The `aud` that the answer needs."""
     client_id: str | None = None
     """The client that the gateway is there."""
     client_secret: Secret | None = None
@@ -92,7 +92,7 @@ class AnonymousTable(Table, kw_only=True, frozen=True):
     subject: str = "anonymous"
     """The subject of this caller."""
     scopes: list[str] = []
-    """What this caller was granted."""
+    """The scopes of this caller."""
 
 
 class EntraTable(Table, kw_only=True, frozen=True):
@@ -140,7 +140,7 @@ class KeycloakTable(Table, kw_only=True, frozen=True):
     realm: str
     """The realm."""
     audience: str
-    """What the audience mapper writes into tokens for this gateway."""
+    """The `aud` that the audience mapper writes into tokens for this gateway."""
 
 
 class GithubTable(Table, kw_only=True, frozen=True):
@@ -207,7 +207,7 @@ class AuthTable(Table, kw_only=True, frozen=True):
     redirect_schemes: list[str] | None = None
     """Private schemes to which a proxy may redirect clients, such as `cursor`."""
     scopes: list[str] | None = None
-    """What every request needs."""
+    """The scopes that every request needs."""
     scopes_supported: list[str] | None = None
     """What the metadata names; `scopes` by default."""
     authorization_servers: list[str] | None = None

@@ -196,7 +196,7 @@ class PrincipalTable(Table, kw_only=True, frozen=True):
     username: str | None = None
     """A name for people to read."""
     scopes: list[str] = []
-    """What the caller was granted."""
+    """The scopes of the caller."""
     claims: dict[str, Any] = {}
     """What else is known about the caller."""
 

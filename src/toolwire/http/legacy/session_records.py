@@ -41,7 +41,7 @@ class BackSession(Struct, array_like=True, frozen=True):
     id: str
     revision: str
     address: str = ""
-    """Where the session is, if the server has several addresses."""
+    """The address of the session, if the server has several."""
 
 
 class SessionRecord(Struct, omit_defaults=True):
