@@ -559,6 +559,42 @@ async def test_a_client_whose_stream_always_had_an_owner_gets_what_happened_and_
     assert looked_again(resumed) == (["prompts"] if happen is is_still_there else ["note://today", "prompts"])
 
 
+@pytest.mark.parametrize("carries", ["notifications", "an answer"])
+async def test_an_older_claim_that_is_heard_late_does_not_end_the_stream_that_went_on(
+    replicas: Replicas, gate: Gate, carries: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = await two(replicas)
+    streams = replicas.apps[1].sessions.streams
+    claims: list[bytes] = []
+    replicas.servers[0]._link.on("claim", claims.append)
+    if carries == "notifications":
+        before = await here.get()
+        place = before.last_event_id
+    else:
+        call = here.start_call("hold", id=7)
+        await call.message("notifications/message")
+        place = call.last_event_id
+        before = await here.get({"last-event-id": place})
+    (older,) = claims
+    claim = streams._claim
+
+    async def claim_late(stream: Any) -> None:
+        streams._on_claim(older)
+        await claim(stream)
+
+    monkeypatch.setattr(streams, "_claim", claim_late)
+    after = await there.get({"last-event-id": place})
+    assert not after.ended
+    if carries == "notifications":
+        replicas.servers[0].notify_changed("prompts")
+        await after.message("notifications/prompts/list_changed")
+    else:
+        gate.opened.set()
+        await after.finished()
+        assert text_of(after.messages[-1]) == "held"
+    await before.finished()
+
+
 @pytest.mark.parametrize("happens", [True, False])
 async def test_a_client_that_does_not_resume_is_told_only_if_something_happened(
     replicas: Replicas, happens: bool

@@ -107,6 +107,7 @@ class GetStream:
         "_woken",
         "_work",
         "carrier",
+        "claim_heard",
         "id",
         "name",
         "position",
@@ -126,6 +127,8 @@ class GetStream:
         """Whether another connection carries the stream now."""
         self.carrier: str = ""
         """The process of that connection."""
+        self.claim_heard: bool = False
+        """Whether the claim of this stream has come back. Claims that come before are older, and do not end it."""
         self._send: SendMessage | None = None
         self._task: asyncio.Task[Any] | None = None
         self._work: asyncio.Task[None] | None = None

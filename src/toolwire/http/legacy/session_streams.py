@@ -188,7 +188,7 @@ class SessionStreams:
             assert stream.claimed is not None
             await self._claim(stream)
             if not await in_time(CLAIM_SECONDS, stream.claimed):
-                stream.owns = True
+                stream.owns = stream.claim_heard = True
             await stream.look_for_events()
             # Read after the claim: this process hears of whatever changes from now on.
             record = await self._records.find(token)
@@ -340,7 +340,10 @@ class SessionStreams:
             if isinstance(stream, SessionStream) and claim.stream.startswith("g"):
                 stream.owner, stream.owner_asked = claim.process, False
             if stream.id == claim.by:
+                stream.claim_heard = True
                 _become_owner(stream)
+            elif not stream.claim_heard:
+                continue
             elif stream.name == claim.stream:
                 self._give_up(stream, claim)
             elif isinstance(stream, SessionStream) and claim.stream.startswith("g"):
@@ -460,6 +463,7 @@ class SessionStreams:
             return
         stream.wake()
         if not isinstance(stream, SessionStream):
+            stream.claim_heard = True  # It may be among the messages that were missed.
             return
         stream.level, stream.uris = record.level, frozenset(record.uris)
         if stream.owns or stream.claimed is not None:
