@@ -21,6 +21,8 @@ STORES   ?=
 # fleet: which scenes ("short" for two minutes of them, all if none is named), and for how long replicas are killed.
 SCENES   ?=
 SECONDS  ?= 100
+# corpus: how many documents (all if no number is given).
+DOCUMENTS ?=
 # mutation-rows: which rows (all if none is named).
 ROWS     ?=
 
@@ -29,7 +31,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gateway play test check fuzz interop conformance browser docs build release-check bench soak soak-gateway simulate simulate-mistakes kills fleet mutation mutation-rows clean
+.PHONY: help setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway simulate simulate-mistakes kills fleet mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -92,14 +94,19 @@ interop: $(READY) ## run the tests against other MCP libraries (installs them an
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
 
+corpus: $(READY) ## read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
+	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS))
+	$(BIN)/python scripts/written_code.py .corpus/@octokit/openapi/package/generated/api.github.com.json --tags issues pulls
+
 conformance: $(READY) ## run the official conformance suite (needs Node)
 	$(BIN)/python scripts/conformance.py
 
-browser: $(READY) ## test the inspector's page in a real browser (needs chromium); screenshots in .browser/
+browser: $(READY) ## test the inspector's page, ready views, and our views in hosts of others, in a real browser (needs chromium); screenshots in .browser/
 	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
-	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2
-	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
+	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2 mcp-2.3.0 view-hosts
+	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) TOOLWIRE_PEERS=$(abspath .bench/peers) \
+	TOOLWIRE_AXE=$(abspath .bench/peers/node/node_modules/axe-core/axe.min.js) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
 
 docs: $(READY) ## build the documentation
 	$(BIN)/python -m pip install --quiet --group docs
@@ -147,4 +154,4 @@ mutation-rows: $(READY) ## break the behaviour of each acceptance row and see wh
 # --- Afterwards ---
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv* .bench .browser .fleet .gateway .soak-gateway .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .corpus .fleet .gateway .soak-gateway .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

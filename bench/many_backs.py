@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+from asgi_requests import answered
 from driver import PATIENCE
 from spawned import resident_kib
 from toolwire.gateway import Gateway
@@ -23,45 +24,6 @@ from web import raise_descriptor_limit
 
 BACKS, TOOLS = 1000, 10
 TURNS = 5
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-HEADERS = {
-    "host": "127.0.0.1:8000",
-    "content-type": "application/json",
-    "accept": "application/json, text/event-stream",
-    "mcp-protocol-version": "2026-07-28",
-    "mcp-method": "tools/list",
-}
-SCOPE = {
-    "type": "http",
-    "asgi": {"version": "3.0"},
-    "http_version": "1.1",
-    "method": "POST",
-    "scheme": "http",
-    "path": "/mcp",
-    "raw_path": b"/mcp",
-    "query_string": b"",
-    "headers": [(name.encode(), value.encode()) for name, value in HEADERS.items()],
-    "client": ("127.0.0.1", 1),
-    "server": ("127.0.0.1", 8000),
-}
-
-
-async def answered(app: Any, cursor: str | None) -> bytes:
-    params = {"_meta": META} | ({} if cursor is None else {"cursor": cursor})
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}).encode()
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    await app(dict(SCOPE), receive, send)
-    return b"".join(message.get("body", b"") for message in sent)
 
 
 async def cursors(app: Any) -> list[str | None]:
@@ -69,7 +31,7 @@ async def cursors(app: Any) -> list[str | None]:
     found: list[str | None] = [None]
     tools = 0
     while True:
-        result = json.loads(await answered(app, found[-1]))["result"]
+        result = json.loads(await answered(app, "tools/list", found[-1]))["result"]
         tools += len(result["tools"])
         if "nextCursor" not in result:
             break
@@ -84,14 +46,14 @@ async def measured(url: str) -> dict[str, float]:
     warm = Gateway("warm")
     warm.add("back", url)
     app: Any = warm.http_app()
-    await answered(app, None)
+    await answered(app, "tools/list")
     await app.stop()
     before = resident_kib()
     gateway = Gateway("gateway")
     for number in range(BACKS):
         gateway.add(f"b{number}", url)
     app = gateway.http_app()
-    await answered(app, None)
+    await answered(app, "tools/list")
     async with asyncio.timeout(5 * PATIENCE):
         while any(back.state != "ready" for back in gateway.backs.values()):
             await asyncio.sleep(0.1)
@@ -101,7 +63,7 @@ async def measured(url: str) -> dict[str, float]:
     for _ in range(TURNS):
         started = time.perf_counter()
         for cursor in pages:
-            await answered(app, cursor)
+            await answered(app, "tools/list", cursor)
         times.append(time.perf_counter() - started)
     await app.stop()
     return {"list": statistics.median(times) * 1000, "memory": memory}

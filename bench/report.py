@@ -144,6 +144,9 @@ BUDGETS = (
     Budget("gateway, extra requests to the server for each call", number, "none", None, 0),
     Budget("gateway, list of 10,000 tools of 1,000 servers", milliseconds, "50 ms", None, 50, aim=10),
     Budget("gateway, memory of an idle server with 10 tools", kibibytes, "for information", None),
+    Budget("OpenAPI call, added to the HTTP request", microseconds, "200 µs", None, 200, aim=100),
+    Budget("OpenAPI, GitHub's description to a served list", seconds, "1.5 s", None, 1.5, aim=0.7),
+    Budget("OpenAPI, GitHub's description, memory", mebibytes, "76 MiB (80 MB)", None, 76.3),
     Budget("task, Redis against memory", times, "0.3x", None, 0.3, more_is_better=True, aim=0.5),
     Budget("legacy call, Redis against memory", times, "0.46x", None, 0.46, more_is_better=True, aim=0.7),
     Budget("replica beside 49 others, share of a core", percent, "2 %", None, 0.02),
@@ -201,6 +204,9 @@ def closing_table(samples: Samples, failures: dict[str, str], facts: dict[str, s
         " says otherwise; direct calls and calls through it take turns. It has a core without its caller. With 16"
         " connections, it has that core for itself, and so has the server that is called alone. npm's mcp-proxy"
         " reaches its server by stdio. In the column of the bare echo is a relay of bytes, which reads none of them.",
+        "The tool of an API is called by a client in the same process, and the API runs in another one. The bare"
+        " request is sent by the contender's own HTTP client, in turns with the calls. Both are times of the processor."
+        " GitHub's description is read in a new process, until all its operations were listed.",
         "The clients over HTTP take turns at one server, Toolwire's, each in a process of its own, in the revision that"
         " both sides agree on.",
         markdown(["what", *CONTENDERS], list(measured.values())),

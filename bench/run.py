@@ -27,6 +27,7 @@ from pathlib import Path
 import fleet_lines
 import gateway_lines
 import http_lines
+import openapi_lines
 from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
 from notes import Notes, say
 from report import closing_table, medians_of
@@ -221,6 +222,8 @@ AT_THE_END: dict[str, Callable[[Bench], None]] = {
     "gateway-hop": gateway_lines.one_hop,
     "gateway-requests": gateway_lines.extra_requests,
     "gateway-servers": gateway_lines.many_servers,
+    "openapi-call": openapi_lines.calls,
+    "openapi-reading": openapi_lines.reading,
     "redis": fleet_lines.on_redis,
 }
 

@@ -44,6 +44,7 @@ _AREAS: Final = {
     "server": "Servers",
     "client": "Clients",
     "gateway": "Gateways",
+    "apps": "Apps",
     "auth": "Authorization and signing in",
     "http": "HTTP",
     "http1": "HTTP",

@@ -37,6 +37,7 @@ STATEMENTS = [
     ("otel", "Server('s', tracing=True)"),
     ("otel", "Client(server, tracing=True)"),
     ("skills", "asyncio.run(load_skill())"),
+    ("openapi", "openapi(b'openapi: 3.0.3')"),
 ]
 COMMANDS = [
     ("http", "run weather.py --transport http"),
@@ -50,6 +51,10 @@ COMMANDS = [
     ("redis", "run weather.py --stores redis://127.0.0.1:1"),
     ("otel", "run otel.py"),
     ("skills", "run skills.py"),
+    ("openapi", "run api.yaml --all"),
+    ("openapi", "openapi list api.yaml"),
+    ("openapi", "openapi add api.yaml --all --write api.lock.json"),
+    ("openapi", "new pets --from api.yaml --all"),
     ("cli", "list weather.py --color always"),
     ("cli", "call weather.py forecast city=Oslo --color always"),
 ]
@@ -57,6 +62,7 @@ BEFORE = """
 import asyncio, pathlib
 from toolwire import Client, Policy, Server, testing
 from toolwire.auth import JWT, github
+from toolwire.openapi import openapi
 
 server = Server("s")
 behind_proxy = Server("s", auth=github("id", "its secret", proxy=True), secret="sixteen bytes or more")
@@ -67,6 +73,7 @@ async def load_skill():
         await client.skills.load(trap.uri)
 """
 # Written next to the server of the README, for the commands above.
+API = "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\npaths: {}\n"
 FILES = {
     "auth.py": "server = Server('s', auth=JWT('https://login.example', audience='https://mcp.example/mcp'))",
     "policy.py": "server = Server('s', policy=Policy(quota='1/day'))",
@@ -150,6 +157,7 @@ def check_extras(python: Path, folder: Path) -> None:
     """Check that every feature whose extra is missing says so in one line, in a program and on the command line."""
     for name, body in FILES.items():
         (folder / name).write_text(BEFORE + body, encoding="utf-8")
+    (folder / "api.yaml").write_text(API, encoding="utf-8")
     for extra, statement in STATEMENTS:
         program = f"{BEFORE}from toolwire.protocol.errors import ToolwireError\ntry:\n    {statement}\n"
         program += "except ToolwireError as error:\n    raise SystemExit(str(error))"

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "breakages.toml"
 REQUIREMENTS = ROOT / "tests" / "requirements.toml"
 
-ACCEPTANCE_ROW = re.compile(r"[JSER]\d+|FLT-\d+|GW-[\d.]+")
+ACCEPTANCE_ROW = re.compile(r"[JSER]\d+|FLT-\d+|GW-[\d.]+|OA-[\d.]+|APP-[\w.]+")
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -16,6 +16,7 @@ from toolwire.auth import JWT, PrivateKey, entra, github
 from toolwire.auth.jose import _joserfc
 from toolwire.cli import screen
 from toolwire.extras import MissingExtra
+from toolwire.openapi.description.reading import read_description
 from toolwire.skills.frontmatter import read_skill_document
 
 EXTRAS = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"][
@@ -44,6 +45,7 @@ NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("opentelemetry", "otel", lambda: Server("s", tracing=True)),
     ("opentelemetry", "otel", lambda: Client(Server("s"), tracing=True)),
     ("rich", "cli", lambda: screen.results("always")),
+    ("pyyaml", "openapi", lambda: read_description(b"openapi: 3.1.0")),
     ("pyyaml", "skills", lambda: read_skill_document(b"---\nname: a\n---\n")),
 ]
 # A package whose module has another name.

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -351,3 +352,27 @@ async def test_the_statuses_of_the_troubleshooting_page(status: int, method: str
     answer = await client.start(method, **{"body": json.dumps(CALL).encode(), **request_}).finished()
     assert answer.status == status, answer.body
     assert f"| {status}" in (GUIDES / "troubleshooting.md").read_text(encoding="utf-8")
+
+
+# --- apps ---
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """Return the files on a page, by the names in their first lines."""
+    found = re.findall(r"```(?:py|html)\n(?:# |<!-- )([\w.]+)(?: -->)?\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    return dict(found)
+
+
+def test_the_first_view_passes_its_own_test(tmp_path: Path) -> None:
+    files = files_of(GUIDES / "apps.md")
+    assert sorted(files) == ["orders.html", "server.py", "test_orders.py", "test_page.py"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    commands = (
+        ["pytest", "-q", "-p", "no:asyncio", "-W", "error", "test_orders.py"],
+        ["toolwire", "lint", "server.py"],
+    )
+    for command in commands:
+        done = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 errors, 0 warnings" in done.stdout

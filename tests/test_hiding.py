@@ -40,6 +40,14 @@ HARMLESS = {
     ("toolwire.gateway.gateway", "state"),  # Whether a server is there.
     ("toolwire.server.shaping.shapes", "key"),  # The place of a mistake.
     ("toolwire.client.extensions", "request_state"),  # A message of the protocol.
+    ("toolwire.openapi.model", "headers"),  # Descriptions of headers.
+    ("toolwire.openapi.model", "request_body"),
+    ("toolwire.openapi.model", "is_secret"),
+    ("toolwire.openapi.definition.arguments", "key"),  # The place and the name of a parameter.
+    ("toolwire.openapi.definition.arguments", "is_secret"),
+    ("toolwire.openapi.api_options", "forward_headers"),  # Names, not values.
+    ("toolwire.openapi.description.json_path", "key"),  # A member or an index of a document.
+    ("toolwire.apps.bridge", "code"),  # The code of an error.
 }
 # Messages of the protocol are not credentials, and some modules are for one operating system only.
 LEFT_OUT = ("toolwire.protocol.", "toolwire.types", "toolwire.testing", "toolwire.inspector", "toolwire.platforms")

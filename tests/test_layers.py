@@ -43,6 +43,7 @@ LAYERS = {
     "printable": 1,
     "redaction": 0,
     "tokens": 0,
+    "yaml_core_schema": 0,
     "hostile_text": 0,
     "wire": 2,
     "http": 2,
@@ -53,6 +54,7 @@ LAYERS = {
     "inspector": 4,
     "skills": 4,
     "apps": 4,
+    "openapi": 4,
     "testing": 5,
     "testing_plugin": 5,
     "cli": 5,
@@ -71,6 +73,9 @@ STRANGERS = {("server", "client"), ("client", "server")}
 # The one way upwards: parts of `Server` and `Client` that live in a package above them.
 UPWARDS: dict[str, str] = {
     "client.gateway": "toolwire.gateway.client_gateway.ClientGateway",
+    "server.app": "toolwire.apps.served.ServedApps",
+    "server.from_asgi": "toolwire.openapi.included.server_of_application",
+    "server.include": "toolwire.openapi.included.IncludedApis",
     "server.mount": "toolwire.gateway.remote_server.remote",
     "server.skills": "toolwire.skills.served.ServedSkills",
     "verified_body": "toolwire.skills.verified_body.verified_body",

@@ -15,6 +15,8 @@ REFERENCE = ROOT / "docs" / "reference"
 DIRECTIVE = re.compile(r"^::: ([\w.]+)\n((?: {4}.*\n?)*)", re.MULTILINE)
 # docs/stability.md names these modules as stable.
 SUBMODULES = (
+    "apps",
+    "apps.views",
     "audit",
     "auth",
     "client",
@@ -23,6 +25,7 @@ SUBMODULES = (
     "gateway",
     "logs",
     "messages",
+    "openapi",
     "stores",
     "testing",
     "transports",

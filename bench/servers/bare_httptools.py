@@ -16,11 +16,14 @@ from echo_server import encode
 
 RESULT = {"content": [{"type": "text", "text": "2"}], "structuredContent": {"result": 2}}
 BODY = encode({"jsonrpc": "2.0", "id": 1, "result": RESULT})
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
 class Connection(asyncio.Protocol):
     """One connection; httptools calls its methods `on_…` while it parses."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # That of uvloop is no subclass of it.
@@ -46,12 +49,15 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self.begin()
-        self.transport.write(ANSWER)
+        self.transport.write(self.answer)
 
 
-def serve(path: str, ready: Callable[[str], None]) -> None:
+def serve(path: str, ready: Callable[[str], None], body: bytes = BODY) -> None:
+    answer = HEAD % len(body) + body
+
     async def main() -> None:
-        server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0, backlog=2048)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(answer), "127.0.0.1", 0, backlog=2048)
         ready(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}")
         await server.serve_forever()
 

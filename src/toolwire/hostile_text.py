@@ -44,15 +44,24 @@ _SENT_AWAY: Final = re.compile(
     r"\b(?:credential|password|secret|token|api[ _-]?key|ssh|\.env\b|id_rsa)",
     re.IGNORECASE | re.DOTALL,
 )
-_RULES: Final = (
-    (_DIRECTION, "changes the direction of writing, so that it reads differently from what it says"),
-    (_TAGS, "has invisible characters that spell a hidden text"),
-    (_SELECTORS, "has invisible characters that can carry a hidden text"),
-    (_UNSEEN, "has invisible characters"),
-    (_CONTROL, "has control characters"),
-    (_ROLES, "pretends that somebody else speaks"),
-    (_ORDERS, "gives the model orders about other instructions or about the user"),
-    (_SENT_AWAY, "asks to run a download or to send secrets away"),
+# Each rule has the words without which it finds nothing in ASCII, because looking for a word is much faster.
+_RULES: Final[tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...]] = (
+    (_DIRECTION, (), "changes the direction of writing, so that it reads differently from what it says"),
+    (_TAGS, (), "has invisible characters that spell a hidden text"),
+    (_SELECTORS, (), "has invisible characters that can carry a hidden text"),
+    (_UNSEEN, (), "has invisible characters"),
+    (_CONTROL, ("",), "has control characters"),
+    (_ROLES, ("<", "[", ":"), "pretends that somebody else speaks"),
+    (
+        _ORDERS,
+        ("ignore", "disregard", "forget", "override", "not", "don't", "never", "without", "must"),
+        "gives the model orders about other instructions or about the user",
+    ),
+    (
+        _SENT_AWAY,
+        ("curl", "wget", "send", "post", "upload", "exfiltrate"),
+        "asks to run a download or to send secrets away",
+    ),
 )
 
 
@@ -63,7 +72,10 @@ def hostile_text(text: str) -> list[str]:
 
 def _findings(text: str) -> Iterator[str]:
     head = text[:_LONGEST_SCAN]
-    for pattern, what in _RULES:
+    lowered = head.lower() if head.isascii() else None
+    for pattern, words, what in _RULES:
+        if lowered is not None and not any(word in lowered for word in words):
+            continue
         found = pattern.search(head)
         if found is not None:
             yield f"The text {what}: {found[0][:_SHOWN]!a}"

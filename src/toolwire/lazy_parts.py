@@ -12,8 +12,11 @@ from typing import Any, Final
 #: The name of a part -> the module and the name in it.
 PARTS: Final[dict[str, tuple[str, str]]] = {
     "verified_body": ("toolwire.skills.verified_body", "verified_body"),
+    "server.app": ("toolwire.apps.served", "ServedApps"),
     "server.skills": ("toolwire.skills.served", "ServedSkills"),
     "client.gateway": ("toolwire.gateway.client_gateway", "ClientGateway"),
+    "server.from_asgi": ("toolwire.openapi.included", "server_of_application"),
+    "server.include": ("toolwire.openapi.included", "IncludedApis"),
     "server.mount": ("toolwire.gateway.remote_server", "remote"),
 }
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
 
 # Tokenizers differ by model family. These pieces are what all of them agree on fairly well: short words, runs of
 # punctuation, groups of digits.
@@ -16,3 +19,9 @@ def count_tokens(text: str) -> int:
     The estimate is good enough to compare texts and to notice that one is large.
     """
     return sum(1 for _ in _PIECES.finditer(text))
+
+
+def definition_tokens(name: str, description: str, input_schema: Mapping[str, Any]) -> int:
+    """Estimate the tokens of what a client hands to the model of a tool: name, description and input schema."""
+    shown = {"name": name, "description": description, "input_schema": input_schema}
+    return count_tokens(msgspec.json.encode(shown).decode())

@@ -18,6 +18,7 @@ from tests.redis_server import RedisServer, running
 from toolwire.auth import ClientCredentials, Principal
 from toolwire.auth.errors import NotConnected, Refused, SignInFailed
 from toolwire.auth.flow.authorization import query_parameters
+from toolwire.auth.flow.scopes import Scopes
 from toolwire.auth.vault.kinds import (
     IdentityAssertion,
     Kind,
@@ -459,7 +460,41 @@ async def test_fewer_scopes_than_needed_connect_nothing(login: AuthorizationServ
     assert (await lenient.vault().obtain("github", asker(ALICE))).token in login.valid
     with pytest.raises(NotConnected) as missing:
         await lenient.vault().obtain("github", asker(ALICE), scopes=("gist",))
-    assert missing.value.scopes == ("gist",)
+    assert missing.value.scopes == ("repo", "user", "gist"), "with what it has already"
+
+
+async def test_scopes_of_an_account_grow(login: AuthorizationServer) -> None:
+    """An account that is connected for one more thing is still good for the others."""
+    async with connected(login, scopes=["repo"]) as (_, vault):
+        for scope in ("gist", "user"):
+            with pytest.raises(NotConnected) as missing:
+                await vault.obtain("github", asker(ALICE), scopes=(scope, "openid"))
+            attempt = await vault.begin("github", CALLBACK, missing.value.scopes)
+            await vault.finish("github", Owner.of(ALICE), attempt, await signed_in(attempt.url))
+        for scope in ("repo", "gist", "user", "openid"):
+            await vault.obtain("github", asker(ALICE), scopes=(scope,))
+        # The account is over. It is connected again with everything that it was good for.
+        login.refresh_tokens.clear()
+        token = (await vault.obtain("github", asker(ALICE))).token
+        with pytest.raises(NotConnected) as missing:
+            await vault.obtain("github", asker(ALICE), refused=token)
+        assert {"repo", "gist", "user"} <= {*missing.value.scopes}
+
+
+async def test_tokens_of_the_server_are_kept_by_their_scopes(login: AuthorizationServer) -> None:
+    grant = ClientCredentials("machine", "machine-secret")
+    vault = Replicas(MemoryKV(), {"api": ServerOAuth(login.url, grant=grant, scopes=["read"])}).vault()
+    asked: list[Scopes] = [(), ("write",), (), ("write",), ("write", "read"), ("admin",)]
+    tokens = [(await vault.obtain("api", Asker(None), scopes=scopes)).token for scopes in asked]
+    assert [login.valid[token] for token in tokens] == [
+        "read",
+        "read write",
+        "read",
+        "read write",
+        "read write",
+        "read admin",
+    ]
+    assert len({*tokens}) == 3
 
 
 @pytest.mark.covers("GW-5.13")

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.command import Command
 
 from toolwire.cli.lint import findings
-from toolwire.cli.new import FILES
+from toolwire.cli.new import FILES, TEMPLATES
 from toolwire.client import Client
 
 
@@ -64,6 +64,31 @@ def test_the_template_of_a_skill_passes_its_own_test_and_the_linter(
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "toolwire[http,skills]" in Path("pyproject.toml").read_text()
+
+
+@pytest.mark.covers("APP-8A.14")
+def test_the_template_of_an_app_passes_its_own_test_and_the_linter(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert toolwire("new", "demo", "--template", "app").status == 0
+    monkeypatch.chdir("demo")
+    assert 'server = Server("demo", ' in Path("server.py").read_text()
+    linted = toolwire("lint", "server.py", "--strict")
+    assert (linted.status, linted.out.endswith("0 errors, 0 warnings, 0 hints.\n")) == (0, True)
+    # The test in a browser needs one, and is run with those of the browser.
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"]
+    command += ["-p", "no:asyncio", "-k", "not browser"]
+    tested = subprocess.run(command, capture_output=True, text=True)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "2 passed" in tested.stdout
+
+
+def test_braces_of_a_template_stay() -> None:
+    for files in TEMPLATES.values():
+        for text in files.values():
+            assert "{{" not in text
+            assert "}}" not in text
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a b", "..", "-x", "a" * 65, "é"])

@@ -244,9 +244,9 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     loaded = set(json.loads(toolwire("run", file).stderr))
     assert "toolwire.cli.run" in loaded
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
-    needed = ("run", "errors", "server_file", "server_source", "options")
+    needed = ("run", "errors", "server_file", "server_source", "options", "api_file", "openapi_options")
     assert ours == {f"toolwire.cli.{name}" for name in needed}
-    assert not {"toolwire.client", "rich", "httptools"} & loaded
+    assert not {"toolwire.client", "toolwire.openapi", "rich", "httptools"} & loaded
 
 
 # --- what is logged, and what is said at a terminal ------------------------------------------------------------------

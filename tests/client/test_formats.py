@@ -166,7 +166,7 @@ async def test_tools_for_apps_alone_are_listed_and_not_converted(over: str) -> N
         server = Gateway("front")
         server.add("b", inner, prefix="", shape=Shape(tools={"app": ToolShape(title="App")}))
     async with Client(server) as client:
-        tools = await client.list_tools()
+        tools = await client.list_tools(audience=None)
         assert {tool.name for tool in tools} == {"both", "app", "model", "plain"}
         assert (await client.call_tool("app")).text == "done"
     shown = {"both", "model", "plain"}

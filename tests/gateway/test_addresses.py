@@ -254,7 +254,7 @@ async def test_a_resource_of_its_own_address_is_not_renamed_by_a_template_that_i
         assert contents.uri == "memo://a"
 
 
-async def test_a_tool_shows_the_new_address_when_its_resource_is_renamed() -> None:
+async def test_a_view_that_no_list_has_is_renamed_together_with_its_tool() -> None:
     back = holding("memo://other")
 
     @back.tool(meta=UI)
@@ -265,7 +265,7 @@ async def test_a_tool_shows_the_new_address_when_its_resource_is_renamed() -> No
     gateway.add("a", holding(APP)).add("b", back)
     async with Client(gateway) as client:
         (tool,) = await client.list_tools()
-        assert tool.meta["ui/resourceUri"] == APP
+        assert tool.meta["ui/resourceUri"] == "ui://b/app/main.html" == tool.meta["ui"]["resourceUri"]
         back.resource(APP)(_resource(APP))
         await until(lambda: len(gateway.catalog.all("resources")) == 3)
         (tool,) = await client.list_tools()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from joserfc.jwk import ECKey
 from msgspec import inspect
@@ -21,13 +22,16 @@ from toolwire import Server, testing
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.gateway import Gateway
+from toolwire.gateway.config import apis, gateway_of, making, shapes, tables
 from toolwire.gateway.config import authorization as a
 from toolwire.gateway.config import credentials as c
-from toolwire.gateway.config import gateway_of, making, shapes, tables
 from toolwire.gateway.config import policies as p
 from toolwire.gateway.config.tables import BackEntry, FileTables, GatewayTable, HttpTable
 from toolwire.gateway.configuration import AT_ONCE
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.openapi import openapi
+from toolwire.openapi.lock_file.lock import make_lock, write_lock
+from toolwire.server.described_api import DescribedApi
 from toolwire.server.limits import LIMITS_AT_USE, Limits
 
 PLAIN = str(Path(__file__).parent / "plain_back.py")
@@ -58,6 +62,7 @@ def entry(gateway: Gateway) -> Any:
 
 
 COMMAND = {"command": sys.executable, "args": [PLAIN, "old"], "revision": "2025-11-25"}
+API = {"openapi": "pets.json", "api": {"keep": ["*"]}}
 SECRET = {"kind": "static_secret", "secret": "s", "header": "X-Key"}
 KEY = "0123456789abcdef0123456789abcdef"
 KEYS = {"api_keys": {"keys": {"ci": {"key": KEY}}}}
@@ -72,6 +77,7 @@ GATEWAY: dict[str, Row] = {
     "instructions": Row("Do this.", lambda gateway: (gateway.instructions or "").startswith("Do this.")),
     "strict": Row(True, lambda gateway: gateway.catalog.is_strict),
     "stale": Row(True, lambda gateway: remote(gateway).keeps_stale_lists),
+    "ping": Row(False, lambda gateway: not remote(gateway).answers_pings),
     "auth": Row(KEYS, lambda gateway: gateway.auth is not None),
     "local_principal": Row({"subject": "anna"}, lambda gateway: gateway.local_principal.subject == "anna"),
     "policy": Row({"timeout": 7}, lambda gateway: gateway.policy.timeout == 7 and gateway.enforcer is not None),
@@ -156,6 +162,9 @@ ENTRY: dict[str, Row] = {
     "visible_to": Row(["s"], lambda gateway: entry(gateway).visible_to == ["s"]),
     "result_budget": Row(2000, lambda gateway: entry(gateway).result_budget == 2000),
     "pins": Row(True, lambda gateway: entry(gateway).pins),
+    "openapi": Row("other.json", lambda gateway: names(gateway) == {"x_other", "y_wait"}, API),
+    "lock": Row("pets.lock.json", lambda gateway: names(gateway) == {"x_pets", "y_wait"}, {"openapi": "pets.json"}),
+    "api": Row({"keep": ["pets"]}, lambda gateway: names(gateway) == {"x_pets", "y_wait"}, {"openapi": "pets.json"}),
     "forward_headers": Row(["x-a"], lambda gateway: entry(gateway).forward_headers == ["x-a"]),
     "policy": Row({"timeout": 7}, lambda gateway: remote(gateway).policy.timeout == 7),
 }
@@ -166,6 +175,32 @@ TABLES = {
 
 
 LIMITS = {name: 0.5 if name == "share" else 17 for name in Limits.__struct_fields__}
+
+
+def described(name: str) -> bytes:
+    """Return the description of an API with one operation and several security schemes."""
+    flows = {"authorizationCode": {"authorizationUrl": f"{ISSUER}/a", "tokenUrl": f"{ISSUER}/t", "scopes": {}}}
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": name, "version": "1"},
+            "servers": [{"url": "https://{region}.example", "name": "one", "variables": {"region": {"default": "a"}}}],
+            "paths": {"/things": {"get": {"operationId": name, "security": [{}], "responses": {}}}},
+            "components": {"securitySchemes": {"oauth": {"type": "oauth2", "flows": flows}}},
+        }
+    )
+
+
+def write_apis(folder: Path) -> None:
+    """Write descriptions, a lock file and an overlay."""
+    for name in ("pets", "other"):
+        (folder / f"{name}.json").write_bytes(described(name))
+    actions = [{"target": "$.info", "update": {"title": "changed"}}]
+    (folder / "a.overlay.json").write_bytes(msgspec.json.encode({"overlay": "1.0.0", "info": {}, "actions": actions}))
+    api = openapi(folder / "pets.json", keep="pets")
+    path = folder / "pets.lock.json"
+    digests = api.description.digests
+    write_lock(path, make_lock(path, api.description, api.definitions, [], source="pets.json", digests=digests), {})
 
 
 class Waiting:
@@ -185,9 +220,11 @@ class Waiting:
         await self.go_on.wait()
         return "ended well"
 
-    def target_of(self, name: str, entry: Any) -> Target:
+    def target_of(self, name: str, entry: Any) -> Target | DescribedApi:
         """Make the target that the file says, whose requests reach the server here."""
         made: Any = self._made(name, entry)
+        if isinstance(made, DescribedApi):
+            return made
         if entry.command is None:
             made = HttpTarget(entry.url, headers=entry.headers, pool=self.pool)
         made.entry = entry
@@ -206,15 +243,17 @@ async def test_a_key_changes_while_a_call_runs(
 ) -> None:
     row = (GATEWAY if table == "gateway" else ENTRY)[name]
     monkeypatch.chdir(tmp_path)
+    write_apis(tmp_path)
     waiting = Waiting(monkeypatch)
     url = {"url": "http://localhost/mcp"}
 
     def file(**change: Any) -> dict[str, Any]:
-        entry = {**({} if "command" in (row.beside.keys() | change.keys()) else url), **row.beside, **change}
+        is_other = {"command", "openapi"} & (row.beside.keys() | change.keys())
+        entry = {**({} if is_other else url), **row.beside, **change}
         servers = {"x": entry if table == "mcpServers.x" else url, "y": url}
         return {"mcpServers": servers, "gateway": change if table == "gateway" else {}}
 
-    if table == "mcpServers.x" and {"command", "credentials"} & row.beside.keys():
+    if table == "mcpServers.x" and {"command", "credentials", "openapi"} & row.beside.keys():
         # Nothing waits there: the call is made at its neighbour.
         before = file()
         called = "y_wait"
@@ -372,6 +411,36 @@ SERVICE = "gateway.credentials.a"
 INSIDE: dict[type[Any], Inside] = {
     tables.TlsTable: Inside(
         "mcpServers.x.tls", {"certificate": "tls.pem"}, {"ca": "tls.pem", "certificate": "tls2.pem", "key": "tls.pem"}
+    ),
+    apis.ApiTable: Inside(
+        "mcpServers.x.api",
+        {},
+        {
+            "keep": ["pets"],
+            "drop": ["*"],
+            "resources": ["pets"],
+            "overlays": ["a.overlay.json"],
+            "operations": {"pets": {"timeout": 3}},
+            "base_url": "https://b.example",
+            "server": "one",
+            "server_variables": {"region": "b"},
+            "credentials": {"oauth": SECRET},
+            "output": "none",
+            "max_bytes": 10,
+            "max_tokens": 10,
+            "inline_bytes": 10,
+            "max_items": 10,
+            "depth": 3,
+            "max_description": 100,
+            "watch": 3600.0,
+            "passthrough": True,
+            "require_scopes": True,
+            "reach": ["https://b.example"],
+            "origins": ["https://b.example"],
+            "shape": "bridge",
+            "cache": False,
+        },
+        {"openapi": "pets.json", "lock": "pets.lock.json"},
     ),
     tables.Breaker: Inside("mcpServers.x.breaker", {}, {"failures": 3, "pause": 3.0, "longest": 99.0, "probes": 2}),
     tables.Health: Inside("mcpServers.x.health", {}, {"every": 900.0, "timeout": 9.0, "failures": 9}),
@@ -651,6 +720,8 @@ def placed(place: str, table: dict[str, Any], around: dict[str, Any]) -> dict[st
     else:
         node.update(around)
         node[last] = table
+        if "openapi" in around:
+            del node["url"]
     return file
 
 
@@ -658,6 +729,7 @@ def placed(place: str, table: dict[str, Any], around: dict[str, Any]) -> dict[st
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the keys and certificates that tables name."""
     folder = tmp_path_factory.mktemp("files")
+    write_apis(folder)
     for name in ("tls", "tls2"):
         (folder / name).mkdir()
         certificate(folder / name).rename(folder / f"{name}.pem")

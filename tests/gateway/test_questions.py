@@ -10,6 +10,9 @@ from tests.gateway.backs import OVER, REVISIONS, Recorded, gateway_before
 
 from toolwire import Context, Server, testing
 from toolwire.client import Accept, Elicitation
+from toolwire.client.http_target import HttpTarget
+from toolwire.gateway import Gateway
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ToolFailed
 from toolwire.protocol.revisions import MODERN
@@ -204,3 +207,38 @@ async def test_a_question_outlives_another_call_of_its_client(near: Any, far: st
         assert (await client.call_tool("b_wait")).text == "waited"
         ended.set()
         assert (await booking).text == "True"
+
+
+@pytest.mark.covers("GW-3.17")
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_a_server_that_was_started_again_between_two_rounds_is_named(front: str) -> None:
+    def asking() -> Server:
+        server = Server("back")
+
+        @server.tool
+        async def name(ctx: Context) -> str:
+            return str((await ctx.elicit("Your name?", str)).data)
+
+        return server
+
+    # Two processes of one program: neither can open a state of the other.
+    apps = [asking().http_app(), asking().http_app()]
+
+    async def newest(scope: Any, receive: Any, send: Any) -> None:
+        await apps[-1](scope, receive, send)
+
+    async def answer(message: str, params: t.ElicitRequestParams) -> Accept:
+        apps.append(apps.pop(0))
+        return Accept({"value": "Ada"})
+
+    gateway, pool = Gateway("front"), AsgiPool(newest)
+    gateway.add("b", HttpTarget("http://localhost/mcp", pool=pool), revision=MODERN)
+    try:
+        async with testing.connect(gateway, revision=front, elicit=answer) as (client, _):
+            with pytest.raises(ProtocolError, match="The server 'b' behind this one did not go on with the request"):
+                await client.call_tool("b_name")
+    finally:
+        await pool.close()
+        for app in apps:
+            app.drain()
+            await app.stop()

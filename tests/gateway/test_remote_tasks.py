@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,10 +42,14 @@ from toolwire.client.relay import RelayConnection
 from toolwire.client.target import Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, back_connections
+from toolwire.gateway.back_connections import IDLE_SECONDS, Conversation
+from toolwire.gateway.expiring import SWEEP_SECONDS
 from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.remote_tasks import MAX_KEPT_SECONDS
 from toolwire.protocol.errors import Unreachable
 from toolwire.server.tasks import tasks_elsewhere
 from toolwire.stores import Stores
+from toolwire.testing import elapse
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
 
@@ -517,13 +522,14 @@ async def test_the_connection_on_which_a_task_was_made_outlives_its_client(monke
 class Counting(Target):
     """A command: each connection is a process of its own, and all of them count their tasks from one."""
 
-    def __init__(self) -> None:
+    def __init__(self, ttl: int | None = None) -> None:
         self.label = "counting"
         self.numbers = itertools.count()
+        self.task: Message = {**TASK, "ttl": ttl}
 
     async def open(self) -> Link:
         result = {"content": [{"type": "text", "text": f"of process {next(self.numbers)}"}]}
-        server = lying({"task": TASK}, get={**TASK, "status": "completed"}, result=result)
+        server = lying({"task": self.task}, get={**self.task, "status": "completed"}, result=result)
         return await ServerTarget(server).open()
 
 
@@ -537,6 +543,49 @@ async def test_two_tasks_with_the_same_id_are_two_tasks(front: str, names: tuple
         first, second = await begin(ann, "go"), await begin(bob, "go")
         texts = [text_in(await outcome(ann, first)), text_in(await outcome(bob, second))]
         assert texts == ["of process 1", "of process 2"]
+
+
+@fronts
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
+@pytest.mark.parametrize(("ttl", "seconds"), [(1_000, IDLE_SECONDS), (3_600_000, 3600.0), (None, MAX_KEPT_SECONDS)])
+async def test_a_task_is_remembered_until_its_ttl_is_over(
+    front: str, is_read: bool, ttl: int | None, seconds: float
+) -> None:
+    """2025-11-25 tasks, ttl: null is unlimited. What this process remembers of a task is not."""
+    host = Server("front", limits=QUICK)
+    remote = RemoteServer("b", Counting(ttl), revision=CORE)
+    host.mount(remote)
+    ann = Principal("ann")
+    async with talk(host, front, principal=ann) as one, talk(host, front, principal=ann) as other:
+        task = await begin(one, "go")
+        if is_read:
+            await outcome(one, task)
+        # Each request about the task counts its time anew.
+        for _ in range(3):
+            await elapse(seconds - 1)
+            assert text_in(await outcome(other, task)) == "of process 1"
+        await elapse(seconds + IDLE_SECONDS + SWEEP_SECONDS)
+        assert remote.back_connections.conversations == 0
+        assert _conversations() == 0
+        assert not remote.tool_tasks.is_used
+
+
+@pytest.mark.parametrize(("front", "tool"), [(MODERN, "hold"), ("2025-06-18", "only")])
+async def test_a_task_that_no_client_knows_is_forgotten_when_it_is_over(front: str, tool: str) -> None:
+    held, host = held_tools(), Server("front", limits=Limits(task_window=5.0))
+    held.go.set()
+    remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
+    host.mount(remote)
+    async with talk(host, front) as client:
+        for _ in range(2):
+            assert text_in(await client.call(tool))
+        assert _conversations() == remote.back_connections.conversations
+        assert not remote.tool_tasks.is_used
+
+
+def _conversations() -> int:
+    gc.collect()
+    return sum(type(each) is Conversation for each in gc.get_objects())
 
 
 # --- servers that do what they should not ---

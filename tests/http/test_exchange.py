@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 from toolwire import Server
 from toolwire.http import exchange as http_outlet
 from toolwire.http.asgi import HttpApp
+from toolwire.http.exchange import ExchangeOutlet, WaitingExchanges
+from toolwire.testing import elapse
+from toolwire.wire.shares import Shares, Taken
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 
@@ -107,6 +111,68 @@ async def test_silence_is_filled_with_comments(
     stage.opened.set()
     await call.finished()
     assert text_of(call.answer()) == "silence"
+
+
+@pytest.mark.covers("SSE-5")
+@pytest.mark.parametrize("first", [0.0, http_outlet.LOOK_SECONDS * 1.5], ids=["at once", "after a look"])
+async def test_a_stream_begins_after_fifteen_seconds_of_silence(
+    client: ModernClient, stage: Stage, first: float
+) -> None:
+    """An exchange is timed when it has waited for a while. Its time began before that."""
+    await client.call("echo", {"text": "the server has started"})
+    call = client.start_call("silent")
+    await stage.reached.wait()
+    await elapse(first)
+    await elapse(http_outlet.KEEP_ALIVE - http_outlet.LOOK_SECONDS - 1 - first)
+    assert call.status is None
+    await elapse(1 + http_outlet.LOOK_SECONDS)
+    await call.until(lambda: call.status == 200)
+    stage.opened.set()
+    await call.finished()
+    assert text_of(call.answer()) == "silence"
+
+
+async def test_exchanges_that_wait_are_counted_for_their_callers_when_the_shares_become_scarce() -> None:
+    shares = Shares(8, 0.5, "requests in work")
+    waiting = WaitingExchanges(asyncio.get_running_loop(), shares)
+    outlets = [_waiting(waiting, caller) for caller in ("ann", "ann", "ann", "bob")]
+    assert (shares.total, len(waiting.fresh)) == (4, 4)
+    shares.check("ann")  # She has three of the four that she may have.
+    assert (shares.total, len(waiting.fresh)) == (4, 0)
+    outlets.append(_waiting(waiting, "ann"))
+    for refused in (lambda: shares.check("ann"), lambda: shares.take("ann")):
+        with pytest.raises(Taken, match="You have 4 requests in work"):
+            refused()
+    assert (shares.held_by("ann"), shares.held_by("bob")) == (4, 1)
+    outlets.append(_waiting(waiting, "bob"))
+    for outlet in outlets:
+        for _ in range(2):
+            outlet.settle()
+    assert (shares.total, shares.callers, len(waiting.fresh)) == (0, 0, 0)
+
+
+async def test_a_wait_that_has_ended_is_neither_counted_nor_timed() -> None:
+    shares = Shares(8, 0.5, "requests in work")
+    waiting = WaitingExchanges(asyncio.get_running_loop(), shares)
+    short, long = _waiting(waiting, "ann"), _waiting(waiting, "bob")
+    short.settle()
+    await elapse(http_outlet.LOOK_SECONDS)
+    assert (shares.total, shares.callers) == (1, 1)
+    await elapse(http_outlet.KEEP_ALIVE)
+    assert (short.begun, long.begun) == (False, True)
+    await long.abandon()
+    long.settle()
+    assert shares.total == 0
+
+
+def _waiting(waiting: WaitingExchanges, caller: str) -> ExchangeOutlet:
+    async def nothing(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    direct: Any = SimpleNamespace(task=None, on_lost=None, watch=lambda: None)
+    outlet = ExchangeOutlet(nothing, nothing, MODERN, (), direct, False, waiting, caller)
+    outlet.waits()
+    return outlet
 
 
 async def test_an_answer_right_after_a_message_does_not_wait(client: ModernClient, stage: Stage) -> None:

@@ -379,12 +379,14 @@ async def test_whoever_wants_to_know_hears_of_a_client_that_goes_away(early: boo
         while direct.whole_body() is None:
             await asyncio.sleep(0)
         if early:
-            direct.when_lost(lost.set)
+            direct.on_lost = lost.set
+            direct.watch()
         begun.set()
         while not direct.disconnected:
             await asyncio.sleep(0)
         if not early:
-            direct.when_lost(lost.set)
+            direct.on_lost = lost.set
+            direct.watch()
 
     async with serving(application) as connection:
         # Large enough for reading to be paused, and small enough to arrive nevertheless.
@@ -401,7 +403,7 @@ async def test_nobody_is_told_of_a_client_that_has_its_answer() -> None:
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         cycles.append(scope[DIRECT])
-        scope[DIRECT].when_lost(lambda: told.append(True))
+        scope[DIRECT].on_lost = lambda: told.append(True)
         scope[DIRECT].answer(200, (JSON,), b"{}")
 
     async with serving(application) as connection:
@@ -409,7 +411,7 @@ async def test_nobody_is_told_of_a_client_that_has_its_answer() -> None:
         await connection.answer()
         assert await connection.rest() == b""
     assert told == []
-    assert cycles[0]._when_lost is None
+    assert cycles[0].on_lost is None
 
 
 @pytest.mark.parametrize("waits", [True, False])

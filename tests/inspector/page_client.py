@@ -45,6 +45,10 @@ class Page:
         found: dict[str, Any] = await self._events.until(lambda: next(filter(fits, self.events), None))
         return found
 
+    async def more_events(self, type: str, than: int) -> None:
+        """Wait until there are more events of a type than that."""
+        await self._events.until(lambda: sum(each["type"] == type for each in self.events) > than)
+
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Make a call and wait for its end."""
         return await self.ended(await self.start(method, **params))

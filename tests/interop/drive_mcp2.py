@@ -8,6 +8,7 @@ command for stdio or an address for streamable HTTP. The environment variable `D
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import warnings
@@ -214,6 +215,19 @@ async def extension(driver: Driver) -> None:
         await session.send_request(wrong, Tally)
     except Exception as error:
         report["wrong"] = str(error)
+
+
+async def given(driver: Driver) -> None:
+    """List the tools, and make the calls that the environment variable `DRIVE_CALLS` has."""
+    listed = await driver.pages(driver.client.list_tools, "tools")
+    driver.report["tools"] = {
+        tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed
+    }
+    driver.report["calls"] = []
+    for name, arguments in json.loads(os.environ["DRIVE_CALLS"]):
+        result = await driver.client.call_tool(name, arguments)
+        data = [block.data for block in result.content if block.type == "image"]
+        driver.report["calls"].append({**summary(result), "data": data})
 
 
 def is_address(target: list[str]) -> bool:

@@ -100,7 +100,10 @@ async function pages(list, member) {
 const tell = (params, options) => (first ? client.callTool(params, undefined, options) : client.callTool(params, options));
 
 async function call(name, input = {}, options = undefined, meta = undefined) {
-  const result = await tell({ name, arguments: input, ...(meta ? { _meta: meta } : {}) }, options);
+  return told(await tell({ name, arguments: input, ...(meta ? { _meta: meta } : {}) }, options));
+}
+
+function told(result) {
   const text = result.content.filter((block) => block.type === "text").map((block) => block.text);
   return {
     types: result.content.map((block) => block.type),
@@ -251,6 +254,18 @@ scenarios.crossing = async () => {
 scenarios.questions = async () => {
   for (const name of ["confirm", "visit", "think", "roots"]) {
     report[name] = await attempt(() => call(name));
+  }
+};
+
+// List the tools, and make the calls that the environment variable DRIVE_CALLS has.
+scenarios.given = async () => {
+  const listed = await pages((params) => client.listTools(params), "tools");
+  report.tools = Object.fromEntries(listed.map((tool) => [tool.name, tool]));
+  report.calls = [];
+  for (const [name, input] of JSON.parse(process.env.DRIVE_CALLS)) {
+    const result = await tell({ name, arguments: input });
+    const data = result.content.filter((block) => block.type === "image").map((block) => block.data);
+    report.calls.push({ ...told(result), data });
   }
 };
 

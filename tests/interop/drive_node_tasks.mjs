@@ -38,6 +38,13 @@ async function play(name, given) {
   return seen;
 }
 
+// One call that the environment variable DRIVE_CALL has, in place of those of examples/everything.py.
+if (process.env.DRIVE_CALL) {
+  report.seen = await play(...JSON.parse(process.env.DRIVE_CALL));
+  console.log(JSON.stringify(report));
+  await client.close();
+  process.exit(0);
+}
 report.slow = await play("slow_compute", { seconds: 0.3, label: "driven" });
 report.asking = await play("confirm_delete", { filename: "a.txt" });
 report.failing = await play("failing_job", {});

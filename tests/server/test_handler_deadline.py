@@ -184,3 +184,23 @@ async def _garbage_of_ten_calls(client: Client) -> int:
     for _ in range(10):
         await client.call_tool("waits")
     return gc.collect()
+
+
+@pytest.mark.parametrize("seconds", [10.0, 300.0])
+def test_the_time_that_is_left(seconds: float) -> None:
+    clock = Clock()
+    handlers = RunningHandlers(clock)  # type: ignore[arg-type]
+    deadline = handlers.start(seconds, None)
+    assert deadline.time_left == seconds
+    clock.go_to(clock.now + 1.0)
+    # A long time is counted from the first look on.
+    counted = seconds - 1.0 if seconds < 20 else seconds
+    assert deadline.time_left == counted
+    deadline.pause()
+    clock.go_to(clock.now + 3.0)
+    assert deadline.time_left == counted
+    deadline.resume()
+    clock.go_to(clock.now + 2.0)
+    assert deadline.time_left == counted - 2.0
+    deadline.allow(8.0)
+    assert deadline.time_left == 8.0

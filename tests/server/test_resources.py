@@ -605,3 +605,23 @@ async def test_the_meta_of_a_resource_stands_in_its_contents_too(revision: str, 
     # `_meta` of contents came with 2025-06-18.
     assert contents.get("_meta") == ({**given, **added} if revision >= "2025-06-18" else None)
     assert mine.meta == {"org.example/a": 2, "org.example/c": 3}, "the handler's own object stays as it is"
+
+
+@pytest.mark.covers("APP-8A.1")
+@pytest.mark.parametrize(
+    ("given", "served", "told"),
+    [
+        ({}, "text/html;profile=mcp-app", 0),
+        ({"mime_type": "text/html; profile=mcp-app"}, "text/html; profile=mcp-app", 0),
+        ({"mime_type": "text/html"}, "text/html", 1),
+    ],
+)
+def test_the_type_of_a_view_that_is_a_plain_resource(
+    caplog: pytest.LogCaptureFixture, given: dict[str, str], served: str, told: int
+) -> None:
+    for uri in ("ui://s/a.html", "ui://s/{name}.html"):
+        server = Server("s")
+        server.resource(uri, **given)(lambda: "<p>")  # type: ignore[arg-type]
+        (found,) = [*server.catalog.resources.values(), *server.catalog.templates.values()]
+        assert found.mime_type == served
+    assert len([each for each in caplog.records if "hosts do not show the view" in each.getMessage()]) == 2 * told

@@ -256,6 +256,9 @@ def test_what_a_thread_adds_while_a_list_is_made_is_in_the_next_one() -> None:
                 in_a_thread(partial(server.add, Tool(ping_tool, name=waiting.pop())))
             return True
 
+        def lists(self, found: Any) -> bool:
+            return True
+
     waiting = ["late", "later"]
     server = Server("s", tools=[ping_tool, Tool(ping_tool, name="second")])
     assert sorted(server.catalog.all("tools", Interrupting())) == ["ping_tool", "second"]

@@ -275,3 +275,42 @@ async def test_something_is_left(no_leaks):
     assert "a task: Event.wait at " in said
     assert "3 passed" in said
     assert "1 failed" in said
+
+
+VIEWS = """
+from toolwire import Server
+from toolwire.apps import Page
+
+server = Server("shop")
+orders = server.app(Page("orders.html", "<!doctype html><h1>Orders</h1>"))
+
+@server.tool(app=orders, annotations={"readOnlyHint": True})
+async def show_orders(month: str) -> dict[str, int]:
+    return {"orders": len(month)}
+"""
+
+
+@pytest.mark.covers("APP-8C.8")
+def test_views_are_a_fixture_too(project: Path, run: Run) -> None:
+    (project / "src" / "server.py").write_text(VIEWS)
+    status, said = run(
+        """
+import pytest
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+async def test_view(view, over):
+    async with view("show_orders", {"month": "May"}, over=over, theme="dark") as shown:
+        shown.check_page()
+        assert (await shown.initialize())["hostContext"]["theme"] == "dark"
+        assert shown.told("ui/notifications/tool-result")[0]["structuredContent"] == {"orders": 3}
+
+async def test_a_call_that_is_refused(view):
+    async with view("show_orders", {"month": "May"}) as shown:
+        await shown.initialize()
+        await shown.call_tool("pay", {})
+""",
+    )
+    assert status == 1
+    assert "called 'pay', which its server does not list" in said
+    assert "2 passed" in said
+    assert "1 failed" in said

@@ -46,7 +46,7 @@ class NeedsLogin(Unauthorized):
 
 
 class NotConnected(Unauthorized):
-    """The owner has not connected an account yet, or has to connect it again. `scopes` are what it lacks."""
+    """The owner has not connected an account yet, or has to connect it again. `scopes` are what it needs."""
 
     def __init__(self, name: str, scopes: tuple[str, ...] = ()) -> None:
         super().__init__(f"There is no account for {name!r}")

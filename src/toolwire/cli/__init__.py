@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "read": ("read", "read a resource of a server"),
     "prompt": ("prompt", "get the messages of a prompt of a server"),
     "request": ("any_method", "send a request of any method to a server, such as one of an extension"),
+    "openapi": ("openapi", "choose tools from the description of an API, and keep them in step with it"),
     "new": ("new", "make a small project with a server and its test"),
     "install": ("install", "add a server to the configuration of a client"),
     "lint": ("lint", "find what makes a server's tools, or a folder of skills, hard to use"),

@@ -53,13 +53,13 @@ def main(arguments: Namespace) -> int:
     try:
         http_server.check_installed()
         sockets = http_server.listen("127.0.0.1", arguments.port, public=False)
-        page_sockets = serving.listen(arguments.inspector_port)
+        listeners = serving.listen(arguments.inspector_port, arguments.view_port)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1
     url = http_server.url_of(sockets, "127.0.0.1", arguments.path)
     development = Development(reloader, url, principal)
-    run(development.serve(sockets, page_sockets, arguments.path, open_page=not arguments.no_open))
+    run(development.serve(sockets, listeners, arguments.path, open_page=not arguments.no_open))
     return 0
 
 
@@ -82,10 +82,10 @@ class Development:
         self._broken = staged.failed is not None
         self._report(staged.failed)
 
-    async def serve(self, sockets: list[socket], page_sockets: list[socket], path: str, *, open_page: bool) -> None:
+    async def serve(self, sockets: list[socket], listeners: serving.Listeners, path: str, *, open_page: bool) -> None:
         page = InspectorApp(self.inspector)
         server = http_server.HttpServer(self.stage.http_app(path=path), sockets, drain=self.stage.limits.drain)
-        inspector = serving.make_server(page, page_sockets)
+        inspector = serving.InspectorServer(page, listeners)
 
         def stop() -> None:
             server.stop()
@@ -98,7 +98,7 @@ class Development:
                 f"toolwire: {self._label} {mended if self._broken else serves}\n"
                 f"toolwire: give that address to any MCP client, or run\n  toolwire list {self._url}\n"
             )
-            announce_page(serving.address(page, page_sockets), open_it=open_page)
+            announce_page(serving.address(page, listeners), open_it=open_page)
 
         logging.getLogger("toolwire").addHandler(_PageLogHandler(self.inspector))
         with stdio.signals(stop):

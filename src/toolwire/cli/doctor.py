@@ -8,13 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from toolwire.cli import catalogue, key_values, lint, screen, targets
+from toolwire.cli import catalogue, key_values, lint, lint_views, screen, targets
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_rules import LintFinding
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import RENDERS_APPS, view_address
 from toolwire.protocol.errors import ToolwireError, Unauthorized, counted
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 
@@ -108,9 +109,12 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
 async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagnosis]:
     """Check the server as a client sees it: the revisions that it speaks, and its tools."""
     try:
-        async with targets.client(arguments) as client:
+        async with targets.client(arguments, extensions=RENDERS_APPS) as client:
             revision = seen.revision = client.revision
             tools = seen.tools = (await catalogue.fetch(client, ("tools",))).tools
+            views = {uri for tool in tools if (uri := view_address(tool.meta)) is not None}
+            endpoint = lint_views.public_endpoint(targets.chosen(arguments).target)
+            of_views = await lint_views.check(client, tools, endpoint=endpoint, calls=False)
     except Unauthorized as error:
         yield skipped("revisions", error.message)
         return
@@ -118,13 +122,15 @@ async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagno
         yield bad("revisions", str(error), "Compare with `toolwire list --verbose`.")
         return
     yield _revisions(revision, revision == MODERN and await _speaks_legacy(arguments))
-    yield _portability(lint.findings(tools), len(tools))
+    yield _linted("tools", lint.findings(tools), len(tools))
+    if views:
+        yield _views(of_views, len(views))
 
 
 async def _leaving(arguments: Namespace, tools: list[t.Tool], leave: Leave) -> Diagnosis:
     """Leave during a call of the tool that the user named, or of a tool that only reads."""
     if arguments.call is None:
-        name = next((tool.name for tool in tools if _is_harmless(tool)), None)
+        name = next((tool.name for tool in tools if lint_views.is_harmless(tool)), None)
         if name is None:
             return skipped("leaving", "no tool declares readOnlyHint and needs no arguments: name a tool with --call")
         return await leave(name, {})
@@ -134,11 +140,6 @@ async def _leaving(arguments: Namespace, tools: list[t.Tool], leave: Leave) -> D
         return skipped("leaving", f"the server has no tool {name!r}")
     checker = key_values.checker(tool.input_schema)
     return await leave(name, key_values.understood(key_values.arguments(given, tool.input_schema), checker))
-
-
-def _is_harmless(tool: t.Tool) -> bool:
-    hints = tool.annotations
-    return hints is not UNSET and hints.read_only_hint is True and not key_values.required(tool.input_schema)
 
 
 async def _speaks_legacy(arguments: Namespace) -> bool:
@@ -158,12 +159,20 @@ def _revisions(revision: str, legacy: bool) -> Diagnosis:
     return warning("revisions", f"{MODERN} alone", advice)
 
 
-def _portability(found: list[LintFinding], count: int) -> Diagnosis:
+def _linted(check: str, found: list[LintFinding], count: int) -> Diagnosis:
     errors = [each for each in found if each.level == "error"]
     if errors:
         first = f"{errors[0].tool}: {errors[0].message}"
-        return bad("tools", f"{counted(len(errors), 'error')}, the first in {first}", "`toolwire lint` names them all.")
+        return bad(check, f"{counted(len(errors), 'error')}, the first in {first}", "`toolwire lint` names them all.")
     warnings = sum(each.level == "warning" for each in found)
     if warnings:
-        return warning("tools", counted(warnings, "warning"), "`toolwire lint` names them.")
-    return good("tools", f"{count}, and the linter has no complaint")
+        return warning(check, counted(warnings, "warning"), "`toolwire lint` names them.")
+    return good(check, f"{count}, and the linter has no complaint")
+
+
+def _views(found: list[LintFinding], count: int) -> Diagnosis:
+    silent = next((each.tool for each in found if each.rule == "UI011"), None)
+    if silent is None:
+        return _linted("views", found, count)
+    advice = "A view that does not speak the handshake is never shown. server.app() adds the handshake to a page."
+    return bad("views", f"{silent} does not speak the handshake (ui/initialize)", advice)

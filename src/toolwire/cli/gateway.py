@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from toolwire.gateway import Gateway
-    from toolwire.http.serving import HttpServer
+    from toolwire.inspector.serving import InspectorServer
     from toolwire.server.server import Server
 
 
@@ -52,6 +52,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--inspector-port", type=options.port, default=0, metavar="PORT", help="the port of its page (default: any)"
+    )
+    parser.add_argument(
+        "--view-port", type=options.port, default=0, metavar="PORT", help="the port of views of tools (default: any)"
     )
     parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
     options.add_log_level(parser)
@@ -107,8 +110,8 @@ class _Page:
         from toolwire.inspector import serving
 
         self._arguments = arguments
-        self._sockets = serving.listen(arguments.inspector_port)
-        self._server: HttpServer | None = None
+        self._listeners = serving.listen(arguments.inspector_port, arguments.view_port)
+        self._server: InspectorServer | None = None
         self._served: asyncio.Task[None] | None = None
         self.gateway: Gateway | None = None
 
@@ -123,8 +126,8 @@ class _Page:
             url, label=self._arguments.file, url=url, saved=saved_requests(url), gateway=lambda: self.gateway
         )
         app = InspectorApp(inspector)
-        address = serving.address(app, self._sockets)
-        self._server = serving.make_server(app, self._sockets)
+        address = serving.address(app, self._listeners)
+        self._server = serving.InspectorServer(app, self._listeners)
         shown = self._server.serve(lambda: announce_page(address, open_it=not self._arguments.no_open))
         self._served = asyncio.get_running_loop().create_task(shown)
 

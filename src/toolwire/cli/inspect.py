@@ -12,7 +12,6 @@ from toolwire.auth import FileStorage
 from toolwire.cli import client_files, options, targets
 from toolwire.cli.errors import FAILED, UsageError
 from toolwire.cli.tasks import is_missing_file, open_store
-from toolwire.http.serving import url_of
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
 from toolwire.inspector.saved_requests import SavedRequests
@@ -42,6 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def add_page_arguments(parser: ArgumentParser, port: str) -> None:
     parser.add_argument(port, type=options.port, default=0, metavar="PORT", help="the port of the page (default: any)")
+    parser.add_argument(
+        "--view-port", type=options.port, default=0, metavar="PORT", help="the port of views of tools (default: any)"
+    )
     parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
 
 
@@ -53,14 +55,14 @@ def main(arguments: Namespace) -> int:
         gateway = _gateway(arguments.target)
         place = targets.Place(gateway) if gateway is not None else targets.chosen(arguments)
         stores = _stores(arguments.stores)
-        sockets = serving.listen(arguments.port)
+        listeners = serving.listen(arguments.port, arguments.view_port)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return FAILED
-    app = InspectorApp(_inspector(arguments, place, url_of(sockets, serving.HOST, CALLBACK), stores, gateway))
-    address = serving.address(app, sockets)
+    app = InspectorApp(_inspector(arguments, place, listeners.url(CALLBACK), stores, gateway))
+    address = serving.address(app, listeners)
     try:
-        run(serving.serve(app, sockets, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
+        run(serving.serve(app, listeners, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
     finally:
         if stores is not None:
             stores.close()

@@ -1,4 +1,4 @@
-"""`toolwire lint TARGET`: find what makes tools or skills hard to use, and how much of a model's context they take.
+"""`toolwire lint TARGET`: find what makes tools, views or skills hard to use, and what they take of a model's context.
 
 TARGET is a server, or a folder of skills.
 """
@@ -17,6 +17,7 @@ from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_rules import LintFinding, tool_tokens
 from toolwire.cli.listing import short
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import RENDERS_APPS, audiences
 from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="exit status 1 for warnings too, not only for errors")
     parser.add_argument("--quiet", action="store_true", help="leave the hints out")
     parser.add_argument("--json", action="store_true", help="print findings and tokens as JSON")
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="the public address of the server, which the domain of its views depends on"
+    )
+    parser.add_argument(
+        "--no-calls", action="store_true", help="do not call tools that show a view, only read and need no arguments"
+    )
 
 
 def main(arguments: Namespace) -> int:
@@ -51,9 +58,16 @@ def _lint_skills(arguments: Namespace) -> int:
 
 
 async def _lint(arguments: Namespace) -> int:
-    async with targets.client(arguments) as client:
+    # Imported here because few servers have views.
+    from toolwire.cli import lint_views
+
+    endpoint = arguments.endpoint or lint_views.public_endpoint(targets.chosen(arguments).target)
+    # The linter looks at a server as a host of views does.
+    async with targets.client(arguments, extensions=RENDERS_APPS) as client:
         tools = (await catalogue.fetch(client, ("tools",))).tools
-    return _report(arguments, findings(tools), {tool.name: tool_tokens(tool) for tool in tools}, "tool")
+        of_views = await lint_views.check(client, tools, endpoint=endpoint, calls=not arguments.no_calls)
+    sizes = {tool.name: tool_tokens(tool) for tool in tools if "model" in audiences(tool.meta)}
+    return _report(arguments, _sorted([*findings(tools), *of_views]), sizes, "tool")
 
 
 def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int], noun: str) -> int:
@@ -70,8 +84,10 @@ def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int
 
 
 def findings(tools: list[t.Tool]) -> list[LintFinding]:
-    """Return all findings, the worst first."""
-    found = [*lint_rules.check(tools), *(finding for tool in tools for finding in lint_vendors.check(tool))]
+    """Return what a model, or its vendor, has trouble with, the worst first. Tools for views alone reach no model."""
+    tools = [tool for tool in tools if "model" in audiences(tool.meta)]
+    found = [*lint_rules.check(tools), *lint_vendors.check_all(tools)]
+    found += [finding for tool in tools for finding in lint_vendors.check(tool)]
     return _sorted(found)
 
 

@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import UNSET, Struct
 
+from toolwire.hostile_text import hostile_text
+from toolwire.openapi.definition.annotations import CHANGING_VERBS
 from toolwire.protocol import types as t
 from toolwire.schemas.walking import description_of, mapped
-from toolwire.tokens import count_tokens
+from toolwire.tokens import definition_tokens
 
 # Names that say neither what is done nor to what.
 _VAGUE: Final = re.compile(
@@ -46,8 +47,7 @@ class LintFinding(Struct, frozen=True):
 
 def tool_tokens(tool: t.Tool) -> int:
     """Estimate the tokens of what a client hands to the model: name, description and input schema."""
-    shown = {"name": tool.name, "description": tool.description or "", "input_schema": tool.input_schema}
-    return count_tokens(msgspec.json.encode(shown).decode())
+    return definition_tokens(tool.name, tool.description or "", tool.input_schema)
 
 
 def check(tools: Iterable[t.Tool]) -> Iterator[LintFinding]:
@@ -78,6 +78,8 @@ def check_tool(tool: t.Tool) -> Iterator[LintFinding]:
     elif "and" in words[1:-1]:
         yield found("hint", "two-in-one", "the name has an 'and' in it: two tools are easier to choose from")
     yield from _description(tool)
+    yield from _texts(tool)
+    yield from _reading(tool, words)
     members = dict(mapped(tool.input_schema, ("properties",)))
     for name, member in members.items():
         yield from _argument(tool, name, member)
@@ -102,7 +104,40 @@ def _description(tool: t.Tool) -> Iterator[LintFinding]:
         yield LintFinding("warning", "long-description", tool.name, "", message, ("OpenAI",))
 
 
+def _texts(tool: t.Tool) -> Iterator[LintFinding]:
+    """Check the texts that a model reads for signs of deceit: those of an API description are written by others."""
+    for where, text in (("", _described(tool)), ("schema", _schema_texts(tool.input_schema))):
+        for finding in hostile_text(text):
+            yield LintFinding("warning", "hostile-text", tool.name, where, finding)
+
+
+def _schema_texts(schema: Any) -> str:
+    found: list[str] = []
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            found += [part[key] for key in ("description", "title") if isinstance(part.get(key), str)]
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return "\n".join(found)
+
+
+def _reading(tool: t.Tool, words: list[str]) -> Iterator[LintFinding]:
+    """Check that a tool which says that it only reads has no name that says otherwise."""
+    if tool.annotations is UNSET or tool.annotations.read_only_hint is not True:
+        return
+    verb = next((word for word in words[:2] if CHANGING_VERBS.fullmatch(word) is not None), None)
+    if verb is not None:
+        message = f"says that it only reads, and its name says {verb!r}: set readOnlyHint to what is true"
+        yield LintFinding("warning", "read-only-change", tool.name, "", message)
+
+
 def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[LintFinding]:
+    if isinstance(member, dict) and member.get("format") == "int64":
+        message = "may be beyond 2^53, where many clients lose digits of numbers: take it as a string"
+        yield LintFinding("hint", "large-integer", tool.name, name, message)
     if description_of(member):
         if isinstance(member, dict) and _is_nested(member) and not _has_example(member, tool):
             message = "is nested; an example in its description helps a model to fill it in"

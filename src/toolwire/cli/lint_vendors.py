@@ -7,7 +7,7 @@ interface refuse the tool, or the request with all tools in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -59,6 +59,23 @@ _FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname",
 _BESIDE_CHOICE: Final = frozenset(("anyOf", "nullable", "title", "$defs", "definitions", "$schema"))
 _PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+# Clients offer a model so many tools at most, those of all servers together. They leave the others out.
+_MOST_TOOLS: Final = {"Cursor": 40, "VS Code": 128}
+
+
+def too_many(count: int) -> Iterator[str]:
+    """Yield a sentence for each client that leaves out tools of a server with so many."""
+    for client, most in _MOST_TOOLS.items():
+        if count > most:
+            yield f"{client} offers a model about {most} tools, those of all servers together; here are {count:,}"
+
+
+def check_all(tools: Collection[t.Tool]) -> Iterator[LintFinding]:
+    """Check the number of the tools."""
+    clients = tuple(client for client, most in _MOST_TOOLS.items() if len(tools) > most)
+    for sentence in list(too_many(len(tools)))[-1:]:
+        yield LintFinding("warning", "vendor-tool-count", "", "", sentence, clients)
 
 
 def check(tool: t.Tool) -> Iterator[LintFinding]:

@@ -1,17 +1,20 @@
 """`toolwire new NAME`: make a small project that runs and passes its own test.
 
-`--template skill` makes a server that offers a skill.
+`--template skill` makes a server that offers a skill, and `--template app` one whose tool has a view.
+`--from api.yaml` makes one of an API, with typed code.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolwire._version import __version__
 from toolwire.cli import screen
 from toolwire.cli.errors import DONE, UsageError
+from toolwire.cli.openapi_options import add_locking
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -26,7 +29,7 @@ from toolwire import Server, ToolError
 
 server = Server("{name}", version="0.1.0", instructions="Converts amounts of money.")
 
-RATES = {{"EUR": 1.0, "NOK": 11.6, "USD": 1.1}}
+RATES = {"EUR": 1.0, "NOK": 11.6, "USD": 1.1}
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Amount:
 
 def rate_of(currency: str) -> float:
     if currency not in RATES:
-        raise ToolError(f"{{currency!r}} is not known; use one of {{', '.join(RATES)}}.")
+        raise ToolError(f"{currency!r} is not known; use one of {', '.join(RATES)}.")
     return RATES[currency]
 
 
@@ -53,7 +56,7 @@ async def convert_amount(value: float, currency: str, to: str = "EUR") -> Amount
     return Amount(round(value / rate_of(currency) * rate_of(to), 2), to)
 
 
-@server.resource("rates://{{currency}}")
+@server.resource("rates://{currency}")
 async def rate(currency: str) -> float:
     """How much of a currency one euro is."""
     return rate_of(currency)
@@ -62,7 +65,7 @@ async def rate(currency: str) -> float:
 @server.prompt
 def compare(amount: str) -> str:
     """Ask for an amount in every currency."""
-    return f"Show {{amount}} in every currency you can convert to, as a table."
+    return f"Show {amount} in every currency you can convert to, as a table."
 
 
 if __name__ == "__main__":
@@ -87,12 +90,12 @@ def client() -> Iterator[Client]:
 
 
 def test_converting(client: Client) -> None:
-    arguments = {{"value": 116, "currency": "NOK"}}
+    arguments = {"value": 116, "currency": "NOK"}
     assert client.call_tool("convert_amount", arguments, returns=Amount) == Amount(10.0, "EUR")
 
 
 def test_an_unknown_currency_is_explained_to_the_model(client: Client) -> None:
-    result = client.call_tool("convert_amount", {{"value": 1, "currency": "GBP"}})
+    result = client.call_tool("convert_amount", {"value": 1, "currency": "GBP"})
     assert result.is_error
     assert "use one of EUR, NOK, USD" in result.text
 
@@ -195,6 +198,189 @@ $ pytest                                  # run its tests
 ```
 """
 
+_APP_SERVER: Final = '''"""The {name} server, whose tool has a view. `toolwire dev server.py` shows it."""
+
+from dataclasses import dataclass
+
+from toolwire import Server, ToolError
+
+server = Server("{name}", version="0.1.0", instructions="Keeps a list of tasks and shows it.")
+
+
+@dataclass
+class Task:
+    number: int
+    text: str
+    done: bool = False
+
+
+TASKS = [Task(1, "Water the plants"), Task(2, "Write to Ada"), Task(3, "Buy tea")]
+
+board = server.app("board.html")  # The page beside this file, at ui://{name}/board.html.
+
+
+@server.tool(app=board, annotations={"readOnlyHint": True})
+async def show_tasks(open_only: bool = False) -> list[Task]:
+    """Show the tasks, in a view where the client has one.
+
+    Args:
+        open_only: Leave out the tasks that are done.
+    """
+    return [task for task in TASKS if not (open_only and task.done)]
+
+
+@board.tool(annotations={"destructiveHint": False, "idempotentHint": True})
+async def finish_task(number: int) -> Task:
+    """Mark a task as done. The view calls this; models do not see it."""
+    for task in TASKS:
+        if task.number == number:
+            task.done = True
+            return task
+    raise ToolError(f"There is no task {number}.")
+
+
+if __name__ == "__main__":
+    server.run()
+'''
+
+_APP_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Tasks</title>
+<style>
+  :root { color-scheme: light dark; }
+  body {
+    margin: 0; padding: 16px; font: 14px/1.5 var(--font-sans, system-ui, sans-serif);
+    background: var(--color-background-primary, light-dark(#fff, #1c1c1f));
+    color: var(--color-text-primary, light-dark(#201f1d, #ecebe8));
+  }
+  h1 { margin: 0 0 8px; font-size: 17px; }
+  ul { margin: 0; padding: 0; list-style: none; }
+  li { display: flex; gap: 12px; align-items: center; padding: 6px 0; }
+  li span { flex: 1; }
+  .done span { text-decoration: line-through; }
+  button { font: inherit; padding: 4px 12px; }
+</style>
+</head>
+<body>
+<main>
+  <h1>Tasks</h1>
+  <ul id="tasks"></ul>
+  <p role="status" id="status">Waiting for the tasks…</p>
+</main>
+<script>
+  // Toolwire puts its view library into the page when it serves it: that is the object `toolwire`.
+  const list = document.getElementById("tasks");
+  const status = document.getElementById("status");
+
+  function row(task) {
+    const item = document.createElement("li");
+    const text = document.createElement("span");
+    text.textContent = task.text; // Never innerHTML: what a tool returns is not yours.
+    item.append(text);
+    item.className = task.done ? "done" : "";
+    if (!task.done) {
+      const button = document.createElement("button");
+      button.textContent = "Done";
+      button.setAttribute("aria-label", `Done: ${task.text}`);
+      button.onclick = () => finish(task, item);
+      item.append(button);
+    }
+    return item;
+  }
+
+  async function finish(task, item) {
+    const result = await toolwire.callTool("finish_task", { number: task.number });
+    if (result.isError) {
+      status.textContent = result.content[0].text;
+      return;
+    }
+    item.replaceWith(row({ ...task, done: true }));
+    status.textContent = `${task.text}: done.`;
+    toolwire.updateModelContext(`The user finished the task "${task.text}".`);
+  }
+
+  toolwire.on("result", (result) => {
+    const data = toolwire.data(result);
+    const tasks = data.result ?? data; // A list arrives in an object: {"result": [...]}.
+    list.replaceChildren(...tasks.map(row));
+    status.textContent = tasks.length ? "" : "There are no tasks.";
+  });
+</script>
+</body>
+</html>
+"""
+
+_APP_TEST: Final = '''"""Tests of the {name} server and of its view. `pytest` runs them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from toolwire import Client, testing
+from toolwire.apps import RENDERS_APPS
+
+from server import server
+
+
+def show(look: Any, **options: Any) -> None:
+    """Show the view in a host for tests, and look at it."""
+
+    async def run() -> None:
+        async with Client(server, extensions=RENDERS_APPS) as client:
+            async with testing.view(client, "show_tasks", **options) as view:
+                await look(view)
+
+    asyncio.run(run())
+
+
+def test_the_page_has_no_faults() -> None:
+    async def look(view: Any) -> None:
+        view.check_page()  # what leaves a view blank in some host
+        assert "Write to Ada" in view.result.text  # complete without the view, too
+        await view.initialize()
+
+    show(look)
+
+
+def test_the_view_can_finish_a_task() -> None:
+    async def look(view: Any) -> None:
+        await view.initialize()
+        assert (await view.call_tool("finish_task", {"number": 1})).structured["done"] is True
+        assert (await view.call_tool("finish_task", {"number": 9})).is_error
+
+    show(look)
+
+
+def test_in_a_browser() -> None:
+    pytest.importorskip("playwright", reason="pip install playwright, and have Chromium")
+
+    async def look(view: Any) -> None:
+        await view.check()  # it paints, reports its size, logs no error and breaks no policy
+        await view.frame.get_by_label("Done: Buy tea").click()
+        await view.frame.get_by_text("Buy tea: done.").wait_for()
+        assert [call.name for call in view.calls] == ["finish_task"]
+
+    show(look, browser=True, theme="dark", width=420)
+'''
+
+_APP_README: Final = """# {name}
+
+An MCP server with a view. With `toolwire[http]` and `pytest` installed:
+
+```console
+$ toolwire call server.py show_tasks          # what a client without views gets
+$ toolwire lint server.py                     # check the tools and the page
+$ toolwire dev server.py                      # look at the view, with reload
+$ pytest                                      # run its tests
+$ toolwire run server.py --transport http     # serve it over HTTP
+```
+
+`pip install playwright` and Chromium let the tests open the view in a browser as well.
+"""
+
 FILES: Final = {
     "server.py": _SERVER,
     "test_server.py": _TEST,
@@ -213,7 +399,20 @@ SKILL_FILES: Final = {
     # Line endings that git changes would change the digests of the files.
     ".gitattributes": "skills/** -text\n",
 }
-TEMPLATES: Final = {"tools": FILES, "skill": SKILL_FILES}
+APP_FILES: Final = {
+    **FILES,
+    "server.py": _APP_SERVER,
+    "board.html": _APP_PAGE,
+    "test_server.py": _APP_TEST,
+    "README.md": _APP_README,
+}
+TEMPLATES: Final = {"tools": FILES, "skill": SKILL_FILES, "app": APP_FILES}
+#: The command that shows what a template does.
+_TRY: Final = {
+    "tools": "toolwire call server.py convert_amount value=116 currency=NOK",
+    "skill": "toolwire skills show server.py {skill}",
+    "app": "toolwire call server.py show_tasks",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -221,6 +420,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--template", choices=TEMPLATES, default="tools", help="what the server offers (default: %(default)s)"
     )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="an API description, as a file or a URL: write typed code for the operations that are chosen",
+    )
+    add_locking(parser)
 
 
 def main(arguments: Namespace) -> int:
@@ -231,18 +437,27 @@ def main(arguments: Namespace) -> int:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{str(folder)!r} exists already and is not empty: choose another name")
+    if arguments.source is not None:
+        # Imported here because most projects are not made of an API.
+        from toolwire.cli import new_from_api
+
+        return new_from_api.main(arguments, folder)
+    if any(getattr(arguments, option) for option in ("tags", "operation", "path", "all")):
+        raise UsageError("--tags, --operation, --path and --all are for --from, which names the description of an API")
     skill = re.sub(r"[_-]+", "-", folder.name.lower())
     values = {"name": folder.name, "skill": skill, "version": __version__}
-    made = {name.format(**values): text.format(**values) for name, text in TEMPLATES[arguments.template].items()}
+    made = {_filled(name, values): _filled(text, values) for name, text in TEMPLATES[arguments.template].items()}
     for name, text in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     out = screen.results()
     out.line(f"Made {folder} with {', '.join(made)}. Try it:")
     out.line(f"  cd {folder}")
-    if arguments.template == "skill":
-        out.line(f"  toolwire skills show server.py {skill}")
-    else:
-        out.line("  toolwire call server.py convert_amount value=116 currency=NOK")
+    out.line(f"  {_filled(_TRY[arguments.template], values)}")
     out.line("  toolwire dev server.py")
     return DONE
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Put values into the places of a template. All other braces are those of Python, CSS and JavaScript."""
+    return re.sub(r"\{(name|skill|version)\}", lambda found: values[found[1]], text)

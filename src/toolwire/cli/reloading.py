@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from toolwire.apps.bundle import PageError
 from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
@@ -100,6 +101,7 @@ class Reloader:
         self._modules: set[str] = set()
         self._stamps: dict[Path, tuple[object, ...] | None] = {}
         self._skill_folders: set[Path] = set()
+        self._pages: set[Path] = set()
         # Python takes a compiled file for current when its source has the same size and second. A quick change would
         # go unnoticed.
         sys.dont_write_bytecode = True
@@ -116,6 +118,8 @@ class Reloader:
             loaded = _explained(str(error), error.__cause__)
             if isinstance(error.__cause__, SkillsError):
                 self._skill_folders.add(Path(error.__cause__.folder))
+            elif isinstance(error.__cause__, PageError):
+                self._pages.add(Path(error.__cause__.file))
         except UsageError as error:
             loaded = LoadFailed(str(error), str(error), str(self._path))
         finally:
@@ -126,6 +130,8 @@ class Reloader:
         if isinstance(loaded, Server):
             catalogs = (loaded.catalog, *loaded.catalog.family())
             self._skill_folders = {Path(folder) for each in catalogs for folder in each.skill_set.folders}
+            views = (view for each in catalogs for view in each.resources.values())
+            self._pages = {Path(file) for view in views for file in view.source_files}
         self._watch(brought, before)
         if isinstance(loaded, LoadFailed):
             if loaded.file is not None:
@@ -142,7 +148,7 @@ class Reloader:
         modules = [sys.modules.get(name) or before.get(name) for name in names]
         files = {Path(file) for module in modules if (file := getattr(module, "__file__", None))}
         folders = {Path(folder) for each in sys.modules if (folder := component_directory(each))}
-        watched = {*files, *folders, *self._stamps, *self._skill_folders, self._path}
+        watched = {*files, *folders, *self._stamps, *self._skill_folders, *self._pages, self._path}
         self._stamps = {file: self._stamp(file) for file in watched}
 
     async def changed(self) -> None:

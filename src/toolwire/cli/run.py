@@ -1,4 +1,4 @@
-"""`toolwire run FILE[:OBJECT]`: serve the server that a Python file defines, over stdio or HTTP."""
+"""`toolwire run FILE[:OBJECT]`: serve the server that a Python file or a lock file defines, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from toolwire import logs
-from toolwire.cli import options, server_file, server_source
+from toolwire.cli import openapi_options, options, server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import STORES_VARIABLE, stores_of_environment
@@ -48,6 +48,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="where to keep state when the file does not say it: a SQLite file, or redis://host:6379/0 "
         f"(put an address with a password into {STORES_VARIABLE} instead)",
     )
+    api = parser.add_argument_group("with an API description in place of a Python file")
+    api.add_argument("--all", action="store_true", help="offer all of its operations")
+    api.add_argument(
+        "--bridge", action="store_true", help="offer three tools that list, describe and call the operations"
+    )
+    api.add_argument("--base-url", metavar="URL", help="the address of the API, in place of the one it names")
+    openapi_options.add_credential(api)
     options.add_caller(parser, "the caller over stdio (default: nobody in particular, without restrictions)")
     options.add_log_level(parser)
     add_http_arguments(parser)
@@ -134,6 +141,8 @@ def main(arguments: Namespace) -> int:
     options.check_caller(arguments)
     if arguments.subject and not over_stdio:
         raise UsageError("--as is for --transport stdio; over HTTP the auth= of the server decides who the caller is")
+    if _is_of_api(arguments) and arguments.reload:
+        raise UsageError("--all, --bridge, --base-url and --credential do not go with --reload: reload a lock file")
     if arguments.reload and given.get("workers", 1) > 1:
         raise UsageError("--reload works with one worker: leave out --workers")
     at_a_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
@@ -149,7 +158,7 @@ def main(arguments: Namespace) -> int:
     handler = logs.install(arguments.log_level or ("info" if given.get("access_log") else "warning"))
     try:
         stores_of_environment()  # A wrong address fails here and not in the middle of the file.
-        server = _staged(arguments.server) if arguments.reload else server_file.load(arguments.server)
+        server = _server(arguments)
         if arguments.log_level is None:
             _give_way(handler)
         if arguments.subject:
@@ -170,6 +179,28 @@ def main(arguments: Namespace) -> int:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1
     return 0
+
+
+def _is_of_api(arguments: Namespace) -> bool:
+    return bool(arguments.all or arguments.bridge or arguments.base_url or arguments.credential)
+
+
+def _server(arguments: Namespace) -> Any:
+    if arguments.reload:
+        return _staged(arguments.server)
+    if not _is_of_api(arguments):
+        return server_file.load(arguments.server)
+    if arguments.server.endswith(".py"):
+        raise UsageError(
+            "--all, --bridge, --base-url and --credential are for an API description, and not for a Python file"
+        )
+    return server_file.load_api(
+        arguments.server,
+        everything=arguments.all,
+        bridge=arguments.bridge,
+        base_url=arguments.base_url,
+        credentials=openapi_options.credentials_of(arguments.credential),
+    )
 
 
 def _staged(spec: str) -> Any:

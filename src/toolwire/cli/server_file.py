@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Final
 
+from toolwire.cli import api_file
 from toolwire.cli.errors import UsageError
 from toolwire.cli.server_source import ServerSource, parse
 from toolwire.extras import MissingExtra
@@ -30,6 +31,8 @@ def load(spec: str, *, anew: bool = True) -> Any:
     With `anew=False`, a module that was imported from the file before is used as it is.
     """
     source = parse(spec)
+    if api_file.is_api_file(source.path):
+        return _of_api(source)
     try:
         module = (None if anew else _imported(source.path)) or _import(source)
         return _find(vars(module), source)
@@ -40,6 +43,18 @@ def load(spec: str, *, anew: bool = True) -> Any:
         raise FileFailed(f"toolwire: {source.label}: {error}\n") from error
     except Exception as error:
         raise FileFailed(_told(error, source)) from error
+
+
+def _of_api(source: ServerSource, **options: Any) -> Any:
+    try:
+        return api_file.make_server(source.path, **options)
+    except ServerError as error:
+        raise FileFailed(f"toolwire: {error}\n") from error
+
+
+def load_api(spec: str, **options: Any) -> Any:
+    """Load the server of an API description or of a lock file; see `api_file.make_server`."""
+    return _of_api(parse(spec), **options)
 
 
 def _imported(path: Path) -> ModuleType | None:

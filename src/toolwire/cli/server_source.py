@@ -14,7 +14,7 @@ from toolwire.schemas.wording import nearest
 METAVAR: Final = "FILE[:OBJECT]"
 HELP: Final = (
     "the file, or its module (package.module), and the name of the Server in it, or of a function that makes it, "
-    "if it is not obvious"
+    "if it is not obvious; or the lock file of an API (toolwire openapi add)"
 )
 _MODULE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::([A-Za-z_]\w*))?")
 

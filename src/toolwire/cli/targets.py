@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from toolwire import logs
-from toolwire.cli import client_files, keyboard, options, server_source
+from toolwire.cli import api_file, client_files, keyboard, options, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 HELP: Final = (
     "a URL, a server file (server.py, server.py:OBJECT, server.js) or module (package.module), "
+    "the lock file of an API (api.lock.json), "
     "a command in quotes ('npx -y some-server'), or an entry of a configuration "
     "(mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
 )
@@ -212,6 +213,8 @@ def locate(target: str) -> Place:
     file, _, name = target.rpartition(":")
     if target.endswith(FILES) or file.endswith(".py"):
         server_source.parse(target)
+        return Place([*RUN, target])
+    if target.endswith(".json") and api_file.is_lock_file(target):
         return Place([*RUN, target])
     entry = _configured(target, file, name)
     if entry is not None:

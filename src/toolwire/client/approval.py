@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
@@ -12,6 +12,8 @@ from toolwire.client.errors import Denied
 from toolwire.protocol import types as t
 
 Arguments: TypeAlias = Mapping[str, Any]
+#: Who makes a call: "app" is a view of a tool (SEP-1865), None the program itself.
+Via: TypeAlias = Literal["app"] | None
 
 
 class ToolCall(Struct, frozen=True):
@@ -21,6 +23,8 @@ class ToolCall(Struct, frozen=True):
     arguments: Arguments
     tool: t.Tool | None
     """The definition, as the server listed it; None for a tool that it does not list."""
+    via: Via = None
+    """The maker of the call: "app" for a view, which is a program of the server, and None for this program."""
 
     @property
     def annotations(self) -> t.ToolAnnotations:

@@ -43,6 +43,7 @@ from toolwire.client.tools import (
 )
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import AUDIENCES, Audience, audiences
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
@@ -58,7 +59,8 @@ from toolwire.wire.tapped_channel import Tap
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
-    from toolwire.client.safety import Safety
+    from toolwire.client.apps import Apps
+    from toolwire.client.safety import Check, Safety
     from toolwire.client.several import SeveralTarget
     from toolwire.client.skills import OriginSkills, Skills
 
@@ -231,6 +233,7 @@ class Client(Extending):
         self._approve_skill = approve_skill
         self._pins = pins
         self._skills: Skills | None = None
+        self._apps: Apps | None = None
         self._safety: Safety | None = None
         if any(each is not None for each in (approve, budget, pins, audit)):
             # Imported here because most clients have none of these options.
@@ -338,11 +341,14 @@ class Client(Extending):
 
     # --- tools ---
 
-    async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
-        """List all tools. Their output schemas are what results are checked against.
+    async def list_tools(self, *, audience: Audience | None = "model", timeout: float | None = None) -> list[t.Tool]:
+        """List the tools for a model. Their output schemas are what results are checked against.
 
-        A client that never lists its tools does so once by itself, at the first structured result.
+        Tools that are for views alone are left out (SEP-1865). `audience="app"` lists those that views may call, and
+        None all tools. A client that never lists its tools does so once by itself, at the first structured result.
         """
+        if audience is not None and audience not in AUDIENCES:
+            raise ValueError(f"audience= is 'model', 'app' or None, not {audience!r}")
         self._outdated = None  # This listing serves for every change that was announced before it.
         listed = await self._all_tools(timeout)
         connection = self._connector.current()
@@ -352,9 +358,10 @@ class Client(Extending):
         connection.tools.learn(tools, with_headers=connection.repeats_arguments)
         if self._safety is not None:
             self._safety.listed(listed)
-        return tools
+        return tools if audience is None else [tool for tool in tools if audience in audiences(tool.meta)]
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
+        """Return one page of the list as the server has it, with the tools of all audiences."""
         page = await self._tools_page(cursor, timeout)
         page.tools = one_of_each(page.tools)
         if self._connector.current().repeats_arguments:
@@ -649,6 +656,37 @@ class Client(Extending):
         from toolwire.client.skills import OriginSkills
 
         return OriginSkills(self, label, self._target.address, self._approve_skill, self._pins)
+
+    # --- views ---
+
+    @property
+    def apps(self) -> Apps:
+        """The views of the server, or of each server of a configuration (SEP-1865)."""
+        if self._apps is None:
+            # Imported here because most clients show no views.
+            from toolwire.client.apps import Apps
+
+            members = self._members or {self._target.label: self}
+            self._apps = Apps(self, members, self._target, self._definition, self._call_for_view)
+        return self._apps
+
+    async def _call_for_view(
+        self, name: str, arguments: Mapping[str, Any] | None, timeout: float | None, check: Check
+    ) -> ToolResult:
+        """Make a call of a view, if the check of the view and all checks of this client pass."""
+
+        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> ToolResult:
+            result: ToolResult = await self._call_tool(name, arguments, None, timeout, None, None, None)
+            return result
+
+        if self._safety is None:
+            await check()
+            return await make(arguments, timeout)
+        wanted = self._timeout if timeout is None else timeout
+        called: ToolResult = await self._safety.call(
+            name, arguments, wanted, self._definition, make, via="app", check=check
+        )
+        return called
 
     # --- logging and roots ---
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolwire import schemas
+from toolwire.protocol.apps import audiences
 from toolwire.protocol.types import Tool
 from toolwire.schemas.walking import listed, mapped
 
@@ -82,10 +83,8 @@ def by_vendor_name(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 
 def is_for_models(tool: Tool) -> bool:
-    """Return whether models may call a tool: not one that is visible to the app of its server alone (SEP-1865)."""
-    ui = tool.meta.get("ui") if isinstance(tool.meta, dict) else None
-    visibility = ui.get("visibility") if isinstance(ui, dict) else None
-    return not isinstance(visibility, list) or "model" in visibility
+    """Return whether models may call a tool: not one that is visible to the views of its server alone (SEP-1865)."""
+    return "model" in audiences(tool.meta)
 
 
 def _is_taken(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from toolwire.audit.log import AuditLog, now
-from toolwire.client.approval import Approve, Arguments, ToolCall, approved
+from toolwire.client.approval import Approve, Arguments, ToolCall, Via, approved
 from toolwire.client.budget import Budget
 from toolwire.client.errors import BudgetExceeded, Denied, ToolChanged
 from toolwire.client.pins import Pins
@@ -25,6 +25,8 @@ _MAX_NAME: Final = 200
 Make: TypeAlias = Callable[[Arguments | None, float | None], Awaitable[Any]]
 #: A function that returns the definition of a tool.
 Find: TypeAlias = Callable[[str], Awaitable[t.Tool | None]]
+#: A function that raises `Denied` for a call that must not be made.
+Check: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Safety:
@@ -54,15 +56,28 @@ class Safety:
         if self._pins is not None:
             self._pins.check(*self._target.pinned(name, tool))
 
-    async def call(self, name: str, arguments: Arguments | None, timeout: float | None, find: Find, make: Make) -> Any:
-        """Make a call if every check passes, and record it either way."""
+    async def call(
+        self,
+        name: str,
+        arguments: Arguments | None,
+        timeout: float | None,
+        find: Find,
+        make: Make,
+        *,
+        via: Via = None,
+        check: Check | None = None,
+    ) -> Any:
+        """Make a call if every check passes, and record it either way.
+
+        `via` says who makes it, if it is not the program. `check` is a check of the caller, which comes first.
+        """
         if self._audit is None:
-            return await self._call(name, arguments, timeout, find, make, None)
+            return await self._call(name, arguments, timeout, find, make, None, via, check)
         if self._audit.required and not self._audit.ready:
             raise Denied("Calls cannot be recorded at the moment, so none are made")
-        record = CallRecord(self._audit, self._target.label, name, arguments)
+        record = CallRecord(self._audit, self._target.label, name, arguments, via)
         try:
-            result = await self._call(name, arguments, timeout, find, make, record)
+            result = await self._call(name, arguments, timeout, find, make, record, via, check)
         except BaseException as error:
             record.failed(error)
             raise
@@ -77,14 +92,18 @@ class Safety:
         find: Find,
         make: Make,
         record: CallRecord | None,
+        via: Via,
+        check: Check | None,
     ) -> Any:
+        if check is not None:
+            await check()
         tool = await find(name) if self._pins is not None or self._approve is not None else None
         self.check(name, tool)
         # First, so that nobody is asked to approve a call that the budget forbids.
         held = None if self._budget is None else self._budget.hold(name)
         try:
             if self._approve is not None:
-                arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool), arguments)
+                arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool, via), arguments)
                 if record is not None:
                     record.arguments = arguments
                 if self._pins is not None:
@@ -111,11 +130,15 @@ class Safety:
 class CallRecord:
     """The audit record of one call: begun when the call is wanted, written when it has ended or was not made."""
 
-    def __init__(self, log: AuditLog, server: str, name: str, arguments: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, log: AuditLog, server: str, name: str, arguments: Mapping[str, Any] | None, via: Via = None
+    ) -> None:
         self.arguments = arguments
         """The arguments that the client sent, after approval."""
         self._log = log
         self._entry: dict[str, Any] = {"time": now(), "server": server, "name": log.redaction.text(name[:_MAX_NAME])}
+        if via is not None:
+            self._entry["via"] = via
         self._started = time.perf_counter()
 
     def ended(self, result: Any) -> None:

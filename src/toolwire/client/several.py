@@ -62,6 +62,8 @@ class OwnGateway(InProcessServer, Protocol):
 
     def tools_of(self, server: str) -> list[t.Tool]: ...
 
+    def own_address(self, server: str, uri: str) -> str: ...
+
 
 class SeveralTarget(Target):
     """Several servers as the place that a client connects to."""
@@ -120,6 +122,20 @@ class SeveralTarget(Target):
     @property
     def missing(self) -> dict[str, str]:
         return self.gateway.missing
+
+    def server_of(self, tool: str) -> str | None:
+        found = self.gateway.origin(tool)
+        return None if found is None else found[0]
+
+    def own_name(self, tool: str) -> str:
+        found = self.gateway.origin(tool)
+        return tool if found is None else found[1].name
+
+    def tool_at(self, server: str, own_name: str) -> str:
+        return f"{server}_{own_name}"
+
+    def address_at(self, server: str, uri: str) -> str:
+        return self.gateway.own_address(server, uri)
 
     def pinned(self, name: str, tool: t.Tool | None) -> tuple[str, str, t.Tool | None]:
         found = self.gateway.origin(name)

@@ -32,6 +32,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
 
 if TYPE_CHECKING:
+    from toolwire.client.apps import BlockingApps
     from toolwire.client.skills.blocking import BlockingSkills
 
 P = ParamSpec("P")
@@ -200,6 +201,14 @@ class Client:
         from toolwire.client.skills.blocking import BlockingSkills
 
         return BlockingSkills(self._client.skills, self._wait)
+
+    @property
+    def apps(self) -> BlockingApps:
+        """The views of the server, or of each server of a configuration (SEP-1865)."""
+        # Imported here because most clients show no views.
+        from toolwire.client.apps import BlockingApps
+
+        return BlockingApps(self._client.apps, self._wait)
 
     def stub(self, protocol: Callable[..., S]) -> S:
         """Return an object with the methods of `protocol` (a class), each of which calls the tool of its name and

@@ -188,6 +188,24 @@ class Target(ABC):
         """The servers that are away, each with the reason, where this is a place of several servers."""
         return {}
 
+    # A view knows the tools and resources of its own server, under the names that they have there (SEP-1865).
+
+    def server_of(self, tool: str) -> str | None:
+        """Return the name of the server that has a tool; None where no server has it."""
+        return self.label
+
+    def own_name(self, tool: str) -> str:
+        """Return the name that a tool has at its server."""
+        return tool
+
+    def tool_at(self, server: str, own_name: str) -> str:
+        """Return the name under which a program calls a tool of one server."""
+        return own_name
+
+    def address_at(self, server: str, uri: str) -> str:
+        """Return the address that a resource has at its server: `uri`, unless it has another address here."""
+        return uri
+
     def pinned(self, name: str, tool: t.Tool | None) -> tuple[str, str, t.Tool | None]:
         """Return the address of the server that has a tool, and the name and the definition that it has there."""
         return self.address, name, tool

@@ -67,7 +67,7 @@ class AccountRelay(Relay):
         super().__init__(*args, **options)
         self.credentials = credentials
 
-    def _open_connection(self) -> RelayConnection | None:
+    def plain_connection(self, call: Call) -> RelayConnection | None:
         return None  # Each account has its own.
 
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:

@@ -377,7 +377,8 @@ class AccountServer(RemoteServer):
         """Yield the addresses in all lists, each once."""
         found: dict[tuple[str, str], Unit] = {}
         for group in self._groups.values():
-            for unit in units_of(group.lists.resources, group.lists.templates, group.lists.skills):
+            lists = group.lists
+            for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
                 found.setdefault((unit.kind, unit.main), unit)
         yield from found.values()
 

@@ -17,6 +17,7 @@ from toolwire.gateway.names import Renaming, uri_name
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import view_address
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.catalog import Catalog, Owner
 
@@ -43,9 +44,15 @@ class Unit(NamedTuple):
 
 
 def units_of(
-    resources: Iterable[t.Resource], templates: Iterable[t.ResourceTemplate], skills: Iterable[t.Skill]
+    resources: Iterable[t.Resource],
+    templates: Iterable[t.ResourceTemplate],
+    skills: Iterable[t.Skill],
+    tools: Iterable[t.Tool] = (),
 ) -> list[Unit]:
-    """Return the addresses in the lists of a server. A skill inside another one belongs to that one."""
+    """Return the addresses in the lists of a server. A skill inside another one belongs to that one.
+
+    A tool names the address of its view. The view need not be in the list of resources (SEP-1865).
+    """
     entries = {rules.root_of(each.uri): each for each in skills}
     outermost = {root: root for root in entries if _nearest(entries, root.rpartition("/")[0]) is None}
     below: dict[str, dict[Address, None]] = {root: {} for root in outermost}
@@ -56,12 +63,13 @@ def units_of(
         found["resources", entry.uri] = None
         if entry.resources != rules.DYNAMIC:
             found.update({("resources", file.uri): None for file in entry.resources})
-    for each in resources:
-        root_above = _nearest(outermost, each.uri)
+    views = (view for each in tools if (view := view_address(each.meta)) is not None)
+    for uri in dict.fromkeys((*(each.uri for each in resources), *views)):
+        root_above = _nearest(outermost, uri)
         if root_above is None:
-            units.append(Unit("resources", each.uri, (("resources", each.uri),)))
+            units.append(Unit("resources", uri, (("resources", uri),)))
         else:
-            below[root_above]["resources", each.uri] = None
+            below[root_above]["resources", uri] = None
     units += [Unit("templates", each.uri_template, (("templates", each.uri_template),)) for each in templates]
     return [*units, *(Unit("skills", root, tuple(addresses)) for root, addresses in below.items())]
 

@@ -24,6 +24,7 @@ from toolwire.gateway.back_health import is_failure
 from toolwire.gateway.back_urls import FailoverOpener, Returning, SeveralUrls, UrlStates
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import CallRefused, ToolwireError, Unreachable
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -41,15 +42,13 @@ NEW_SECONDS: Final = 1.0
 #: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
 PROBE_SECONDS: Final = 5.0
 
-#: SEP-1865: a host that shows user interfaces declares it. It has no methods between a client and a server.
-UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 #: What a gateway can carry. Servers list tools only for clients that can do what the tools need, so that the connection
 #: for lists declares all of it. Nobody asks anything there, because no call of a legacy server goes over it.
 EVERYTHING: Final[dict[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}, "context": {}},
     "roots": {},
-    "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}, t.TASKS_EXTENSION: {}},
+    "extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}, t.TASKS_EXTENSION: {}},
 }
 
 #: The client of conversations that all calls with one credential share.
@@ -286,7 +285,7 @@ class BackConnections:
         self._lanes[conversation] = lane
         lane.used = loop.time()
         if self._reaper is None:
-            self._reaper = loop.call_later(self._idle_seconds / 4, self._reap)
+            self._reaper = loop.call_later(self.idle_seconds / 4, self._reap)
         if session is not None:
             self._use(lane, session, self._agreed(conversation.credential))
         if not alone:
@@ -396,7 +395,8 @@ class BackConnections:
         return self._waiting
 
     @property
-    def _idle_seconds(self) -> float:
+    def idle_seconds(self) -> float:
+        """The seconds that the connection of a conversation stays open without a call."""
         return self._bounds.idle_seconds or IDLE_SECONDS
 
     def _crowd(self, conversation: Conversation) -> list[Conversation]:
@@ -455,14 +455,14 @@ class BackConnections:
     def _reap(self) -> None:
         self.close_idle()
         loop = asyncio.get_running_loop()
-        self._reaper = loop.call_later(self._idle_seconds / 4, self._reap) if self._lanes else None
+        self._reaper = loop.call_later(self.idle_seconds / 4, self._reap) if self._lanes else None
 
     def close_idle(self) -> None:
         """Close the connections of conversations that have ended, or that nobody has used for a while."""
         now = asyncio.get_running_loop().time()
         for key, lane in list(self._lanes.items()):
             is_over = getattr(key.client, "over", False)
-            if not lane.is_busy and lane.kept_until < now and (is_over or lane.used < now - self._idle_seconds):
+            if not lane.is_busy and lane.kept_until < now and (is_over or lane.used < now - self.idle_seconds):
                 self._close_lane(key)
 
     def _close_lane(self, conversation: Conversation) -> None:

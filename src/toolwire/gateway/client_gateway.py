@@ -108,6 +108,10 @@ class ClientGateway(Gateway):
         tools = self._by_name[server].catalog.tools.values()
         return [tool.remote for tool in tools if isinstance(tool, RemoteTool)]
 
+    def own_address(self, server: str, uri: str) -> str:
+        """Return the address that a resource has at its server. One that has no other address here is that already."""
+        return self._by_name[server].uris.inner(uri)
+
     # --- components that no list has ---
 
     def _unlisted(self, kind: str, key: str) -> Found[Any] | None:

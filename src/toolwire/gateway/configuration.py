@@ -26,7 +26,7 @@ from toolwire.server.limits import LIMITS_AT_USE
 from toolwire.wire.hangup import hangups
 
 if TYPE_CHECKING:
-    from toolwire.gateway.gateway import Coming, Gateway
+    from toolwire.gateway.gateway import Coming, ComingApi, Gateway
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -184,17 +184,17 @@ class Configuration:
         because a caller who is let in no longer must not gain time from a server that is slow.
         """
         gateway = self._gateway
-        coming: list[Coming] = []
+        coming: list[Coming | ComingApi] = []
         before = SimpleNamespace(**{name: getattr(gateway, name) for name in ADMISSION})
         try:
             # Not all at once: those before a mistake are discarded.
             coming.extend(gateway.prepare(name, partial(self._add_back, gateway, file, name)) for name in names)
             self._apply(made, admission)
             for each in coming:
-                await each.back.until_settled()
-                if each.back.is_circular:
+                await each.until_settled()
+                if each.is_circular:
                     circle = ServerError("its lists lead back to this gateway: the gateways form a circle")
-                    raise file.error(circle, file.back_key(each.back.name))
+                    raise file.error(circle, file.back_key(each.name))
         except BaseException as error:
             for each in coming:
                 gateway.discard(each)
@@ -270,6 +270,10 @@ def _keep_stale(gateway: Gateway, made: Gateway) -> None:
     gateway.keep_stale_lists(made.keeps_stale_lists)
 
 
+def _answer_pings(gateway: Gateway, made: Gateway) -> None:
+    gateway.answer_pings(made.answers_pings)
+
+
 def _page(gateway: Gateway, made: Gateway) -> None:
     gateway.kernel.methods.pages.size = made.kernel.methods.pages.size
     gateway.kernel.methods.cache = made.kernel.methods.cache
@@ -305,6 +309,7 @@ AT_ONCE: Final[Mapping[str, Apply]] = {
     "capabilities": _declare,
     "strict": _be_strict,
     "stale": _keep_stale,
+    "ping": _answer_pings,
     **ADMISSION,
     "limits": lambda gateway, made: gateway.use_limits(made.limits),
     "audit": _audit,

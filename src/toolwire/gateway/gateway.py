@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolwire.client.targets import TargetLike, TargetOptions, resolve
 from toolwire.gateway.back_connections import ConnectionBounds
@@ -27,7 +27,8 @@ from toolwire.gateway.sent_request import allowed_headers
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
-from toolwire.server.catalog import Found, Mount
+from toolwire.server.catalog import Catalog, Found, Mount
+from toolwire.server.described_api import DescribedApi
 from toolwire.server.server import Server
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
 from toolwire.wire.threads import call_on
@@ -61,7 +62,7 @@ class Back(Struct, frozen=True):
     revision: str | None
     """The revision that is spoken with it; None before it was reached."""
     transport: str
-    """`http`, `stdio`, or `memory` for a server in this process."""
+    """`http`, `stdio`, `memory` for a server in this process, or `openapi` for an API."""
     last_change: float | None
     """When its components changed last, in seconds since 1970; None before they were known."""
     tools: int
@@ -99,6 +100,15 @@ class _Leaving:
         self.successor = successor
 
 
+class IncludedApi(NamedTuple):
+    """An API behind a gateway."""
+
+    name: str
+    api: DescribedApi
+    prefix: str
+    shape: Shape | None
+
+
 class Coming(NamedTuple):
     """A server that was prepared, and is not offered yet."""
 
@@ -106,16 +116,49 @@ class Coming(NamedTuple):
     prefix: str
     replaced_credentials: Mapping[str, Kind]
 
+    @property
+    def name(self) -> str:
+        return self.back.name
+
+    @property
+    def is_circular(self) -> bool:
+        """Return whether its lists lead back to the gateway."""
+        return self.back.is_circular
+
+    async def until_settled(self) -> None:
+        """Wait until its lists are known, or its time for that is over."""
+        await self.back.until_settled()
+
+
+class ComingApi(NamedTuple):
+    """An API that was prepared, and is not offered yet."""
+
+    included: IncludedApi
+    is_circular: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.included.name
+
+    async def until_settled(self) -> None:
+        """Return at once: everything is known of an API whose description was read."""
+
 
 class Gateway(Server):
     """A server in front of other servers: one address, one list, one policy, one audit log.
 
     While a server behind it is away, its components are missing in lists. `stale=True` keeps the last ones that are
-    known in lists. `strict=True`: a list in which components are missing is an error. `options` are those of `Server`.
+    known in lists. `strict=True`: a list in which components are missing is an error. `ping=False` refuses `ping` on
+    2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`.
     """
 
-    def __init__(self, name: str, *, strict: bool = False, stale: bool = False, **options: Any) -> None:
+    def __init__(
+        self, name: str, *, strict: bool = False, stale: bool = False, ping: bool = True, **options: Any
+    ) -> None:
         self._backs: dict[str, tuple[RemoteServer, str]] = {}
+        self._apis: dict[str, IncludedApi] = {}
+        """The APIs among the servers behind this one."""
+        self._preparing: list[IncludedApi] | None = None
         self._told: frozenset[str] = frozenset()
         self._withheld: frozenset[str] = frozenset()
         self._looks = False
@@ -125,6 +168,8 @@ class Gateway(Server):
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
         self.keeps_stale_lists: bool = stale
+        self.answers_pings: bool = ping
+        """Whether hosts that show views may ping on 2026-07-28."""
         self.configuration: FollowedConfiguration | None = None
         """The file that this gateway was made from, and that `reload` reads again; None for one without a file."""
         super().__init__(name, **options)
@@ -133,7 +178,7 @@ class Gateway(Server):
     def add(
         self,
         name: Any,
-        target: TargetLike | None = None,
+        target: TargetLike | DescribedApi | None = None,
         *,
         prefix: str | None = None,
         timeout: float | None = TIMEOUT_SECONDS,
@@ -166,7 +211,8 @@ class Gateway(Server):
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
-        `target` is what a `Client` connects to. The names of its tools and prompts start with `prefix`, which is
+        `target` is what a `Client` connects to, or an API that `toolwire.openapi.openapi()` read, which takes `prefix`,
+        `policy` and `shape`. The names of its tools and prompts start with `prefix`, which is
         `name_` unless another one is given, and "" for none. `timeout` is how many seconds a request to it may take.
         `revision` is the one to speak with it, instead of the newest that both know. `list_timeout` is how many seconds
         lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
@@ -191,8 +237,16 @@ class Gateway(Server):
             return super().add(name)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
             raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
-        if name in self._backs:
+        if name in self._backs or name in self._apis:
             raise ServerError(f"There is a server {name!r} behind {self.name!r} already")
+        if isinstance(target, DescribedApi):
+            others = (revision, env, cwd, inherit_env, headers, auth, tls, proxy, credentials, list_credentials, health)
+            others = (*others, credential_variable, max_calls, max_calls_per_caller, isolation, urls, *forward_headers)
+            if any(each is not None for each in others) or trust:
+                raise ServerError(
+                    f"{name!r} is an API, which takes prefix=, policy= and shape=: give openapi() the rest"
+                )
+            return self._add_api(name, target, f"{name}_" if prefix is None else prefix, shape, policy)
         if revision is not None and revision not in REVISIONS:
             known = ", ".join(REVISIONS)
             raise ServerError(f"The server {name!r} cannot have the revision {revision!r}; use one of {known}")
@@ -256,20 +310,50 @@ class Gateway(Server):
         self.put(back, shown, shape)
         return self
 
+    def _add_api(self, name: str, api: DescribedApi, prefix: str, shape: Shape | None, policy: Policy | None) -> Self:
+        if policy is not None:
+            shape = structs.replace(shape or Shape(), policy=policy)
+        if shape is not None:
+            _check_lengths(name, prefix, shape)
+        self.included_apis.check(api)
+        included = IncludedApi(name, api, prefix, shape)
+        if self._preparing is not None:
+            self._preparing.append(included)
+        else:
+            self._include(included)
+        return self
+
+    def _include(self, included: IncludedApi) -> None:
+        self.included_apis.add(included.api, included.prefix, included.shape, included.name)
+        self._apis[included.name] = included
+        self._look_soon()
+
+    def _exclude(self, name: str) -> None:
+        self.exclude(self._apis.pop(name).api)
+        self._look_soon()
+
     def put(self, back: RemoteServer, prefix: str, shape: Shape | None = None) -> None:
         """Put a server behind this one that is made already."""
         back.published.append(self._look_soon)
+        back.answers_pings = self.answers_pings
         self._backs[back.name] = (back, prefix)
         self.mount_catalog(prefix, back.catalog, shape)
 
     def _mount_of(self, back: RemoteServer) -> Mount:
         return next(mount for mount in self.catalog.mounts if mount.catalog is back.catalog)
 
+    def _mount(self, name: str) -> Mount:
+        catalog = self._catalog_of(name)
+        return next(mount for mount in self.catalog.mounts if mount.catalog is catalog)
+
     def remove(self, name: Any) -> Self:
         """Take a server away, also while this one runs; its connections close when its calls have ended.
 
         What is not the name of a server is a component of this server itself.
         """
+        if isinstance(name, str) and name in self._apis:
+            self._exclude(name)
+            return self
         found = self._backs.pop(name, None) if isinstance(name, str) else None
         if found is None:
             return self._remove_own(name)
@@ -286,7 +370,7 @@ class Gateway(Server):
             self.vault.remove(each)
         return taken
 
-    async def replace(self, name: str, target: TargetLike, **options: Any) -> Self:
+    async def replace(self, name: str, target: TargetLike | DescribedApi, **options: Any) -> Self:
         """Put a server in the place of the one of this name, also while this one runs. The options are those of `add`.
 
         The old server is offered until the new one has listed its components, or its time for that is over. Calls,
@@ -294,25 +378,34 @@ class Gateway(Server):
         """
         coming = self.prepare(name, lambda: self.add(name, target, **options))
         try:
-            await coming.back.until_settled()
+            await coming.until_settled()
         except BaseException:
             self.discard(coming)
             raise
         self.offer(coming)
         return self
 
-    def prepare(self, name: str, add: Callable[[], object]) -> Coming:
+    def prepare(self, name: str, add: Callable[[], object]) -> Coming | ComingApi:
         """Have `add` put a server behind this one, and connect to it, but do not offer it yet.
 
         One of the same name goes on being offered. Call `offer` or `discard` with the result.
         """
-        old = self._backs.pop(name, None)
+        old, old_api = self._backs.pop(name, None), self._apis.pop(name, None)
         kinds = self._take_credentials(name)
+        apis: list[IncludedApi] = []
+        self._preparing = apis
         try:
             add()
         except BaseException:
             self._restore(name, old, kinds)
             raise
+        finally:
+            self._preparing = None
+            if old_api is not None:
+                self._apis[name] = old_api
+        if apis:
+            self._restore(name, old, kinds)
+            return ComingApi(apis[0])
         back, prefix = self._backs.pop(name)
         if old is not None:
             self._backs[name] = old
@@ -328,8 +421,15 @@ class Gateway(Server):
             self._signed.add(name)
             self.vault.add(each, kind)
 
-    def offer(self, coming: Coming) -> None:
+    def offer(self, coming: Coming | ComingApi) -> None:
         """Offer a server that was prepared, from now on in the place of the one of the same name."""
+        if coming.name in self._apis:
+            self._exclude(coming.name)
+        if isinstance(coming, ComingApi):
+            if (server := self._backs.pop(coming.name, None)) is not None:
+                self._retire(*server)
+            self._include(coming.included)
+            return
         back = coming.back
         old = self._backs.get(back.name)
         self._backs[back.name] = (back, coming.prefix)
@@ -338,8 +438,10 @@ class Gateway(Server):
         back.offer()
         self._look_soon()
 
-    def discard(self, coming: Coming) -> None:
+    def discard(self, coming: Coming | ComingApi) -> None:
         """Take a server away that was prepared, and keep the one of the same name."""
+        if isinstance(coming, ComingApi):
+            return  # Nobody has seen it.
         name = coming.back.name
         self._take_credentials(name)
         self._restore(name, self._backs.get(name), coming.replaced_credentials)
@@ -348,9 +450,15 @@ class Gateway(Server):
 
     def arrange(self, names: Iterable[str]) -> None:
         """Put the servers behind this one into an order: the first one keeps a name that two of them have."""
-        self._backs = {name: self._backs[name] for name in dict.fromkeys((*names, *self._backs)) if name in self._backs}
-        self.catalog.arrange([back.catalog for back, _ in self._backs.values()])
+        order = dict.fromkeys((*names, *self._backs, *self._apis))
+        self._backs = {name: self._backs[name] for name in order if name in self._backs}
+        self._apis = {name: self._apis[name] for name in order if name in self._apis}
+        self.catalog.arrange([self._catalog_of(name) for name in order if name in self._backs or name in self._apis])
         self._look_soon()
+
+    def _catalog_of(self, name: str) -> Catalog:
+        """Return the catalogue of a server or of an API behind this one."""
+        return self._backs[name][0].catalog if name in self._backs else self.included_apis.catalog(self._apis[name].api)
 
     def _retire(self, back: RemoteServer, prefix: str, successor: RemoteServer | None = None) -> None:
         """Offer the components of a server no longer. It goes when its calls, questions and tasks have ended."""
@@ -413,13 +521,19 @@ class Gateway(Server):
         for back, _ in self._backs.values():
             back.keep_stale_lists(keeps)
 
+    def answer_pings(self, answers: bool) -> None:
+        """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
+        self.answers_pings = answers
+        for back, _ in self._backs.values():
+            back.answer_pings(answers)
+
     def _remove_own(self, component: Any) -> Self:
         try:
             return super().remove(component)
         except ServerError:
             if not isinstance(component, str):
                 raise
-            known = ", ".join(map(repr, self._backs)) or "none"
+            known = ", ".join(map(repr, (*self._backs, *self._apis))) or "none"
             text = f"{self.name!r} has neither a server nor a component {component!r}; its servers: {known}"
             raise ServerError(text) from None
 
@@ -427,15 +541,20 @@ class Gateway(Server):
     def backs(self) -> Mapping[str, Back]:
         """The servers behind this one, in the order in which they were added."""
         hidden = self._hidden()
-        return {
+        found = {
             name: _back(remote, hidden[name], self._kinds(name), self._mount_of(remote))
             for name, (remote, _) in self._backs.items()
         }
+        for name, included in self._apis.items():
+            kinds = self.included_apis.credentials(included.api)
+            found[name] = _api_back(name, self._catalog_of(name), hidden[name], kinds, self._mount(name))
+        order = [mount.catalog for mount in self.catalog.mounts]
+        return {name: found[name] for name in sorted(found, key=lambda name: order.index(self._catalog_of(name)))}
 
     @property
     def pins(self) -> Mapping[str, ToolPins]:
         """The pins of the servers behind this one that have some, by the names of the servers."""
-        mounts = ((name, self._mount_of(remote)) for name, (remote, _) in self._backs.items())
+        mounts = ((name, self._mount(name)) for name in (*self._backs, *self._apis))
         shapes = ((name, mount.shape) for name, mount in mounts if isinstance(mount, ShapedMount))
         return {name: shape.pins for name, shape in shapes if shape.pins is not None}
 
@@ -451,9 +570,9 @@ class Gateway(Server):
 
     def _hidden(self) -> dict[str, tuple[str, ...]]:
         """Return, for each server, the public names that lead to another server."""
-        found: dict[str, list[str]] = {name: [] for name in self._backs}
-        for name, (remote, _) in self._backs.items():
-            mount = self._mount_of(remote)
+        found: dict[str, list[str]] = {name: [] for name in (*self._backs, *self._apis)}
+        for name in found:
+            mount = self._mount(name)
             for kind in ("tools", "prompts"):
                 shown = self.catalog.all(kind)
                 found[name].extend(
@@ -544,6 +663,25 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
         {} if remote.back_connections.urls is None else remote.back_connections.urls.errors,
         tuple(each.text for each in mount.faults) if isinstance(mount, ShapedMount) else (),
         tuple(mount.quarantined) if isinstance(mount, ShapedMount) else (),
+    )
+
+
+def _api_back(name: str, catalog: Catalog, hidden: tuple[str, ...], credentials: tuple[str, ...], mount: Mount) -> Back:
+    """Return an API as an operator sees it. It is asked for nothing before somebody calls it."""
+    return Back(
+        name,
+        "ready",
+        None,
+        None,
+        "openapi",
+        None,
+        len(catalog.listed("tools")),
+        0,
+        0,
+        hidden,
+        credentials=credentials,
+        faults=tuple(each.text for each in mount.faults) if isinstance(mount, ShapedMount) else (),
+        quarantined=tuple(mount.quarantined) if isinstance(mount, ShapedMount) else (),
     )
 
 

@@ -176,7 +176,8 @@ class Relay:
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
         self._earlier: list[Relay] = []
-        self._headers: Callable[[Call, Headers], dict[str, str] | None] = parameter_headers
+        self.headers_for: Callable[[Call, Headers], dict[str, str] | None] = parameter_headers
+        """Returns the headers of a request to a modern server that follow from the client's request."""
         self._forwarded: tuple[str, ...] = TRACE_HEADERS
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
@@ -221,22 +222,14 @@ class Relay:
         Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
         a `_meta` that came before. `send` would send the same for them, after it has looked at every other case.
         """
-        connection = self._open_connection()
+        connection = self.plain_connection(call)
+        if connection is None:
+            return None
         request = call.request
-        if (
-            connection is None
-            or request.revision != MODERN
-            or call.asking is not None
-            or call.outer is not None
-            or call.host.hop_observers
-            or self.sending is not self._usual
-        ):
-            return None
-        meta = connection.described.get(sent.raw_meta)  # A legacy connection has none.
-        if meta is None:
-            return None
+        meta = connection.described.get(sent.raw_meta)
         params = request.params
-        if request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET):
+        has_rounds = request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET)
+        if meta is None or has_rounds:
             return None
         return connection, connection.relay(
             connection.next_id(),
@@ -244,8 +237,25 @@ class Relay:
             {**sent.members, "_meta": meta},
             PlainCall(call),
             self.timeout,
-            self._headers(call, headers) if connection.repeats_arguments else None,
+            self.headers_for(call, headers) if connection.repeats_arguments else None,
         )
+
+    def plain_connection(self, call: Call) -> RelayConnection | None:
+        """Return the connection for a request that may be plain; None for a request that `send` has to send."""
+        connection: Any = self.connections.shared.connection
+        request = call.request
+        if (
+            connection is None
+            or connection.ended
+            or request.revision != MODERN
+            or call.asking is not None
+            or call.outer is not None
+            or not connection.described  # Nothing was sent yet, or the server is a legacy one.
+            or call.host.hop_observers
+            or self.sending is not self._usual
+        ):
+            return None
+        return cast("RelayConnection", connection)
 
     async def _watched(
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
@@ -331,13 +341,10 @@ class Relay:
         except ToolwireError as error:
             raise self.failed(error, call) from None
 
-    def _open_connection(self) -> RelayConnection | None:
-        """Return the connection for all requests to a modern server; None where it is not open."""
-        shared: Any = self.connections.shared.connection
-        return None if shared is None or shared.ended else shared
-
     async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
-        shared = self._open_connection() or await self.connections.shared_connection()
+        shared: Any = self.connections.shared.connection
+        if shared is None or shared.ended:
+            shared = await self.connections.shared_connection()
         return shared if shared.modern else await self._conversation(call, about, shared)
 
     async def _conversation(
@@ -430,7 +437,10 @@ class Relay:
         round = 0
         while True:
             if raw is None:
-                raw = await self._once(call, connection, method, members, sent, headers)
+                try:
+                    raw = await self._once(call, connection, method, members, sent, headers)
+                except ProtocolError as error:
+                    raise self._of_round(error, members) from None
             result = members_of(raw)
             kind = result.get("resultType", COMPLETE)
             if kind == COMPLETE or (kind == _TASK and sent.task is not None):
@@ -495,14 +505,14 @@ class Relay:
             {**members, "_meta": meta},
             relayed,
             timeout,
-            self._headers(call, headers) if connection.repeats_arguments else self._legacy_headers(call, connection),
+            self.headers_for(call, headers) if connection.repeats_arguments else self._legacy_headers(call, connection),
         )
 
     def forward(self, names: Iterable[str]) -> None:
         """Hand on the headers with these names that a client's request has, beside those of a trace."""
         self._forwarded = (*TRACE_HEADERS, *names)
         # Most servers get no such header, and their calls do not look for them.
-        self._headers = self._all_headers
+        self.headers_for = self._all_headers
 
     def _all_headers(self, call: Call, headers: Headers) -> dict[str, str] | None:
         found = forwarded_headers(call, self._forwarded)
@@ -736,6 +746,16 @@ class Relay:
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
+
+    def _of_round(self, error: ProtocolError, members: Mapping[str, Any]) -> ProtocolError:
+        """Return the error of a later round, with the name of the server if it refuses the state that it gave.
+
+        A server that was started again since may not know its own state. A client cannot know that, nor which server.
+        """
+        if error.code != INVALID_PARAMS or "requestState" not in members:
+            return error
+        text = f"The server {self.name!r} behind this one did not go on with the request: {error.message}"
+        return ProtocolError(error.code, text, error.data)
 
     def _is_same_account(self, made: str, owner: str) -> bool:
         return made == owner

@@ -12,8 +12,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.relay import RelayConnection
+from toolwire.gateway.back_messages import PlainCall
 from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
-from toolwire.gateway.sent_request import Sent, sent_with
+from toolwire.gateway.sent_request import WRITTEN_HERE, Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -82,6 +83,8 @@ class Home(Protocol):
     """The schemes of the addresses that the other server lists."""
     reads_directories: bool
     """Whether the other server declares that it reads directories of skills."""
+    answers_pings: bool
+    """Whether pings of hosts that show its views are answered on 2026-07-28."""
 
     @property
     def uris(self) -> UriNames:
@@ -146,14 +149,30 @@ class RemoteTool(ToolBase):
         return replace_members(remote, **changes)
 
     def run_elsewhere(self, runner: Runner, call: Call, found: Any) -> Coroutine[Any, Any, Any]:
-        if call.guard is None:
-            raw: Raw | UnsetType = call.request.params.arguments
-            sent = self._sent(call, raw)
-            headers = partial(self._repeated, raw) if self.headers else None
-            plain = self._home.relay.send_plain(call, "tools/call", sent, headers)
-            if plain is not None:
+        relay, request = self._home.relay, call.request
+        connection = relay.plain_connection(call) if call.guard is None else None
+        if connection is not None and request.raw is not UNSET:
+            # Most calls are plain. For them this does what `_sent` and `Relay.send_plain` do, and no more.
+            params: dict[str, Any] = _members(request.raw)
+            meta = connection.described.get(bytes(params.pop("_meta", _NO_META)))
+            if meta is not None and WRITTEN_HERE.isdisjoint(params):
+                raw: Raw | UnsetType = request.params.arguments
+                if raw is not UNSET:
+                    params["arguments"] = raw
+                params["name"] = self.remote.name
+                params["_meta"] = meta
+                result = connection.relay(
+                    connection.next_id(),
+                    "tools/call",
+                    params,
+                    PlainCall(call),
+                    relay.timeout,
+                    relay.headers_for(call, partial(self._repeated, raw) if self.headers else None)
+                    if connection.repeats_arguments
+                    else None,
+                )
                 call.owner = found.owner
-                return self._run_plain(runner, call, raw, sent, plain)
+                return self._run_plain(runner, call, raw, connection, result)
         return super().run_elsewhere(runner, call, found)
 
     async def _run_plain(
@@ -161,11 +180,10 @@ class RemoteTool(ToolBase):
         runner: Runner,
         call: Call,
         raw: Raw | UnsetType,
-        sent: Sent,
-        plain: tuple[RelayConnection, Coroutine[Any, Any, Raw]],
+        connection: RelayConnection,
+        result: Coroutine[Any, Any, Raw],
     ) -> Any:
         """Wait for the result of a plain request. It needs no deadline of a handler, because the request has one."""
-        connection, result = plain
         first: Raw | ToolwireError
         try:
             try:
@@ -183,7 +201,7 @@ class RemoteTool(ToolBase):
             except ToolwireError as error:
                 first = error
             # By now, the server may have said that headers repeat arguments.
-            headers = partial(self._repeated, raw)
+            sent, headers = self._sent(call, raw), partial(self._repeated, raw)
             answer = await self._home.relay.go_on(call, "tools/call", sent, headers, connection, _ended(first))
             return self.outcome(call, answer)
         except BaseException as error:
@@ -349,11 +367,20 @@ class UnlistedResources(ResourceTemplate):
         return sent
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
-        """Read an address at the first server that has it. Nothing says which one that is, and reading does no harm."""
+        """Read an address at the first server that has it.
+
+        A view belongs to the server whose tool names it. Of other addresses nothing says which server has them, and
+        reading does no harm.
+        """
         kernel = cast("Kernel", call.host)
         ways = [each for each in kernel.catalog.unlisted_ways(uri) if isinstance(each.component, UnlistedResources)]
         scheme = uri.partition(":")[0]
-        ways.sort(key=lambda each: scheme not in cast("UnlistedResources", each.component).home.schemes)
+        holder = kernel.catalog.addresses.get(("resources", uri))
+
+        def likely_first(way: Found[Any]) -> tuple[bool, bool]:
+            return way.component.home is not holder, scheme not in way.component.home.schemes
+
+        ways.sort(key=likely_first)
         failure: ToolwireError = ResourceNotFound()
         for way in ways[:MAX_ASKED]:
             try:
@@ -379,7 +406,7 @@ async def _read_under_policy(kernel: Kernel, call: Call, way: Found[Any], uri: s
     if kernel.enforcer is None or way.owner.policy is None or was_judged:
         return await read(call)
     target = CallTarget("resources/read", uri, t.ReadResourceRequestParams(uri=uri), way, {"uri": uri})
-    return await kernel.enforcer.read_inside(call, call, target, read)
+    return await kernel.enforcer.run_inside(call, call, target, read)
 
 
 async def read_elsewhere(home: Home, call: Call, uri: str) -> Any:

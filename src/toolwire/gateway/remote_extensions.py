@@ -17,10 +17,10 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.client.listen import Subscription
-from toolwire.gateway.back_connections import UI_EXTENSION
 from toolwire.gateway.remote_components import Home, handed_on
 from toolwire.gateway.sent_request import sent_with
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import CARRY_EXTENSIONS
@@ -28,6 +28,7 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog
 from toolwire.server.extensions import AnyMethod, Extension
 from toolwire.server.kernel import Kernel
+from toolwire.server.ping import answer_ping
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -92,6 +93,9 @@ class RemoteExtension(Extension):
         )
         if not self.is_shared:
             self.any_method: AnyMethod | None = RemoteMethods(home, self, known)
+        elif home.answers_pings:
+            # A ping asks whether the one that gets it is there, and that is this server.
+            answer_ping(self)
 
 
 class RemoteMethods(AnyMethod):

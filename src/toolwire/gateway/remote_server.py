@@ -44,6 +44,7 @@ from toolwire.gateway.remote_extensions import extensions_of, further_capabiliti
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import (
@@ -61,6 +62,7 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase, checked_policy
 from toolwire.server.hops import BackFigures
+from toolwire.server.ping import answer_ping, refuse_ping
 from toolwire.server.server import Server
 
 if TYPE_CHECKING:
@@ -205,6 +207,7 @@ class RemoteServer(Server):
         self._lists_kept = 0
         self._lists_read = 0
         self.reads_directories: bool = False
+        self.answers_pings: bool = True
         self.schemes: frozenset[str] = frozenset()
         self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
         self.catalog.foreign_tasks = self.tool_tasks
@@ -741,7 +744,7 @@ class RemoteServer(Server):
         if self.retired is not None:
             return
         self._cancel_unlisting()
-        self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills))
+        self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills, lists.tools))
         changed = self._fill(self.catalog, lists)
         own = [self.name] if lists.is_partial else []
         self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
@@ -969,6 +972,14 @@ class RemoteServer(Server):
             # A server that comes back soon is no change.
             self._unlisting = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._unlist)
         self._tell_published()
+
+    def answer_pings(self, answers: bool) -> None:
+        """Answer the pings of hosts that show views of this server on 2026-07-28, or not."""
+        self.answers_pings = answers
+        extension = self.catalog.extensions.get(UI_EXTENSION)
+        if extension is not None:
+            (answer_ping if answers else refuse_ping)(extension)
+            self.catalog.changed("extensions")
 
     def keep_stale_lists(self, keeps: bool) -> None:
         """Keep the components in lists while the other server is away, or not."""

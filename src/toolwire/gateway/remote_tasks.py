@@ -22,6 +22,7 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import ask_client, reporting_task
+from toolwire.gateway.expiring import Expiring
 from toolwire.gateway.relaying import Answer, TaskNeeded, members_of
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
 from toolwire.gateway.sent_request import AboutTask, Sent, sent_with
@@ -74,7 +75,7 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 MAX_REMEMBERED: Final = 10_000
 #: How many tasks of one modern server are followed for legacy clients, who are told of their status.
 MAX_FOLLOWED: Final = 256
-#: How many seconds the connection on which a task was made stays open for it without a call.
+#: How many seconds a task without a ttl is remembered, and its connection stays open for it, without a request.
 MAX_KEPT_SECONDS: Final = 86_400.0
 # How often a question of a task that waits for an answer is looked for.
 _LOOKS: Final = 10
@@ -127,6 +128,13 @@ class _Told(t.TaskFields, kw_only=True):
     meta: Any = msgspec.field(default=UNSET, name="_meta")
 
 
+class _Made(NamedTuple):
+    """The making of a task of a legacy server."""
+
+    conversation: Conversation
+    ttl: float
+
+
 class _Telling(NamedTuple):
     """The ways in which a legacy server tells of a task."""
 
@@ -143,22 +151,20 @@ class RemoteTasks:
         self.mark: str = mark_of(name)
         # The conversations with a legacy server in which tasks were made. A server that is a process knows a task there
         # and nowhere else.
-        self._conversations: dict[_Own, Conversation] = {}
+        self._conversations: Expiring[_Own, _Made] = Expiring(MAX_REMEMBERED)
         self._waiting = WaitingTasks()
         # The tasks of a legacy server whose legacy clients are told of them.
-        self._told: dict[_Own, _Telling] = {}
+        self._told: Expiring[_Own, _Telling] = Expiring(MAX_REMEMBERED, _stop)
         self._followers: dict[str, asyncio.Task[None]] = {}
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
         self._background: set[asyncio.Task[Any]] = set()
-        # The tasks that were made here and whose results nobody has got, each with the time when it expires.
-        self._unread: dict[str, float] = {}
+        # The tasks that were made here and whose results nobody has got.
+        self._unread: Expiring[str, None] = Expiring(MAX_REMEMBERED)
 
     @property
     def is_used(self) -> bool:
         """Return whether a client may ask for the result of a task that was made here."""
-        now = asyncio.get_running_loop().time()
-        self._unread = {task: until for task, until in self._unread.items() if until > now}
         return bool(self._unread or self._background)
 
     def knows(self, task: ForeignTask) -> bool:
@@ -173,6 +179,8 @@ class RemoteTasks:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        for memory in (self._conversations, self._told, self._unread):
+            memory.clear()
 
     # --- calls ---
 
@@ -246,7 +254,9 @@ class RemoteTasks:
             return tool.outcome(call, answer)
         task = self._made(call, created, answer.connection, tool)
         try:
-            return await self._awaited(call, task, None)
+            result = await self._awaited(call, task, None)
+            self._forget(call, task)
+            return result
         except ProtocolError:
             raise
         except BaseException:
@@ -278,6 +288,7 @@ class RemoteTasks:
             finally:
                 asking.cancel()
             if waiting.request.done():
+                self._forget(call, task)
                 return self._result(call, task, without_related(waiting.request.result()))
             if not waiting.questions():
                 self._waiting.drop(waiting)
@@ -317,7 +328,7 @@ class RemoteTasks:
         answer = await self._send(call, call.method, task, about, members_sent(call))
         if call.method == "tasks/result":
             self._stop_telling(_own(call, task))
-            self._unread.pop(task.id, None)
+            self._unread.pop(task.id)
             return with_related(self._result(call, task, answer), call.params.task_id)
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
@@ -326,7 +337,7 @@ class RemoteTasks:
         if members.get("status") in _OVER:
             self._stop_telling(_own(call, task))
         if "result" in members or call.method == "tasks/cancel":
-            self._unread.pop(task.id, None)
+            self._unread.pop(task.id)
         if "result" in members:
             members["result"] = self._inlined(call, task, members["result"], answer.connection)
         return without_connection(members)
@@ -381,7 +392,7 @@ class RemoteTasks:
 
     async def _outcome(self, call: Call, task: RemoteTask) -> dict[str, Any]:
         """Return the outcome of a task that is over. 2025-11-25 calls a task failed that has the error of a tool."""
-        self._unread.pop(task.id, None)
+        self._unread.pop(task.id)
         try:
             answer = without_related(await self._send(call, "tasks/result", task))
         except ProtocolError as error:
@@ -496,7 +507,7 @@ class RemoteTasks:
         await self._send(call, "tasks/update", task, more={"inputResponses": {key: members}})
 
     def _ended(self, call: Call, task: RemoteTask, state: t.DetailedTask, connection: RelayConnection) -> Any:
-        self._unread.pop(task.id, None)
+        self._unread.pop(task.id)
         if state.status == "cancelled":
             raise was_cancelled()
         if state.error is not UNSET:
@@ -517,15 +528,15 @@ class RemoteTasks:
         def tell(state: t.TaskStatusNotificationParams) -> bool:
             if state.status in TERMINAL:
                 self._stop_telling(own)
+            self._told.use(own)
             state.task_id = name
             told = state if call.mask is None else call.mask(state)
             return bool(notify("notifications/tasks/status", shape(told, call.revision)))
 
         if not connection.modern:
-            if len(self._told) >= MAX_REMEMBERED:
-                self._stop_telling(next(iter(self._told)))
             connection.on_task_status[task.id] = tell
-            self._told[own] = _Telling(connection, sent.stop_reports)
+            made = self._conversations.use(own)
+            self._told.put(own, _Telling(connection, sent.stop_reports), self._kept_seconds(made))
             sent.stop_reports = None
         elif len(self._followers) < MAX_FOLLOWED:
             following = asyncio.ensure_future(self._follow(call, task.id, tell, reporting_task(call)))
@@ -535,11 +546,9 @@ class RemoteTasks:
 
     def _stop_telling(self, own: _Own) -> None:
         """Stop telling of a task of a legacy server: it is over."""
-        telling = self._told.pop(own, None)
+        telling = self._told.pop(own)
         if telling is not None:
-            telling.connection.on_task_status.pop(own.id, None)
-            if telling.stop_reports is not None:
-                telling.stop_reports()
+            _stop(own, telling)
 
     def _unfollow(self, task: str) -> None:
         self._followers.pop(task, None)
@@ -665,7 +674,8 @@ class RemoteTasks:
     # --- one request ---
 
     def _about(self, call: Call, task: RemoteTask) -> AboutTask:
-        return AboutTask(self._conversations.get(_own(call, task)))
+        made = self._used(_own(call, task))
+        return AboutTask(None if made is None else made.conversation)
 
     async def _send(
         self,
@@ -678,7 +688,13 @@ class RemoteTasks:
         sent = sent_with(call, "")
         sent.members = {**(more or {}), "taskId": task.id}
         sent.about_task = about or self._about(call, task)
-        return await self._relay.send(call, method, sent)
+        own = _own(call, task)
+        made = self._used(own)
+        answer = await self._relay.send(call, method, sent)
+        if made is not None:
+            # A request that waits for the end of the task may take longer than a task is remembered.
+            self._remember(own, made)
+        return answer
 
     async def _core(self, call: Call, task: RemoteTask) -> t.GetTaskResult:
         return self._decoded(t.GetTaskResult, (await self._send(call, "tasks/get", task)).raw)
@@ -695,6 +711,7 @@ class RemoteTasks:
     async def _cancel_quietly(self, call: Call, task: RemoteTask) -> None:
         with suppress(ToolwireError):
             await self._send(call, "tasks/cancel", task)
+        self._forget(call, task)
 
     def _in_background(self, work: Any) -> None:
         running = asyncio.ensure_future(work)
@@ -710,18 +727,41 @@ class RemoteTasks:
         """
         milliseconds = created.ttl if isinstance(created, t.Task) else created.ttl_ms
         ttl = MAX_KEPT_SECONDS if not isinstance(milliseconds, int) else min(milliseconds / 1000, MAX_KEPT_SECONDS)
-        if len(self._unread) >= MAX_REMEMBERED:
-            del self._unread[next(iter(self._unread))]
-        self._unread[created.task_id] = asyncio.get_running_loop().time() + ttl
+        self._unread.put(created.task_id, None, ttl)
         conversation = None if connection.modern else self._relay.connections.conversation(connection)
         if conversation is None or not isinstance(created, t.Task):
             return RemoteTask(created.task_id, tool)
         task = RemoteTask(created.task_id, tool, os.urandom(6).hex())
-        if len(self._conversations) >= MAX_REMEMBERED:
-            del self._conversations[next(iter(self._conversations))]
-        self._conversations[_own(call, task)] = conversation
-        self._relay.connections.keep(conversation, ttl)
+        self._remember(_own(call, task), _Made(conversation, ttl))
         return task
+
+    def _remember(self, own: _Own, made: _Made) -> None:
+        self._conversations.put(own, made, self._kept_seconds(made))
+        self._relay.connections.keep(made.conversation, made.ttl)
+
+    def _kept_seconds(self, made: _Made | None) -> float:
+        """Return how long a task of a legacy server is remembered after the last request about it.
+
+        2025-11-25 tasks, ttl: the server may delete the task then. Many keep it until it is over, and their connection
+        stays open for a while, so that the task may be there as long as the connection.
+        """
+        return max(0.0 if made is None else made.ttl, self._relay.connections.idle_seconds)
+
+    def _used(self, own: _Own) -> _Made | None:
+        """Remember a task for as long again, and return how it was made, where a legacy server did."""
+        self._unread.use(own.id)
+        self._told.use(own)
+        made = self._conversations.use(own)
+        if made is not None:
+            self._relay.connections.keep(made.conversation, made.ttl)
+        return made
+
+    def _forget(self, call: Call, task: RemoteTask) -> None:
+        """Remember nothing of a task that no client knows."""
+        own = _own(call, task)
+        self._stop_telling(own)
+        self._conversations.pop(own)
+        self._unread.pop(task.id)
 
     # --- results ---
 
@@ -752,6 +792,12 @@ class RemoteTasks:
 
 
 # --- small parts -----------------------------------------------------------------------------------------------------
+
+
+def _stop(own: _Own, telling: _Telling) -> None:
+    telling.connection.on_task_status.pop(own.id, None)
+    if telling.stop_reports is not None:
+        telling.stop_reports()
 
 
 def _interval(milliseconds: int | UnsetType) -> float:

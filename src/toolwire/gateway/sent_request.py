@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -22,6 +21,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.server.call import Call
+from toolwire.server.forwarded_headers import SECRET_HEADERS, forwardable
 from toolwire.server.subscriptions import LegacyClient
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -38,36 +38,8 @@ MAX_DESCRIBED: Final = 64
 OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
 #: The headers of a trace, which go on to every server (W3C Trace Context). The second means nothing without the first.
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
-# Headers that are for this server, or for one connection, and never go on.
-_NEVER_FORWARDED: Final = frozenset(
-    (
-        "accept",
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "cookie",
-        "dpop",
-        "expect",
-        "host",
-        "keep-alive",
-        "last-event-id",
-        "origin",
-        "proxy-authorization",
-        "set-cookie",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-api-key",
-    )
-)
-_NEVER_BEGINNINGS: Final = ("mcp-", "proxy-", "sec-")
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
-# Members of params that the gateway writes itself.
-_WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
+#: Members of params that the gateway writes itself.
+WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
 #: Returns the headers that repeat arguments, as the server's list has them now; None where there are none.
 Headers: TypeAlias = Callable[[], Mapping[str, str]] | None
 # `_meta` is the same in nearly all requests of a client. It is read once while it is at most this long.
@@ -116,8 +88,8 @@ def sent_with(call: Call, method: str) -> Sent:
     raw_meta = bytes(members.pop("_meta", _NO_META))
     if request.method != method or call.outer is not None:
         members = {}
-    elif not _WRITTEN_HERE.isdisjoint(members):
-        members = {name: value for name, value in members.items() if name not in _WRITTEN_HERE}
+    elif not WRITTEN_HERE.isdisjoint(members):
+        members = {name: value for name, value in members.items() if name not in WRITTEN_HERE}
     return Sent(members, raw_meta)
 
 
@@ -249,13 +221,10 @@ def forwarded_headers(call: Call, names: Iterable[str]) -> dict[str, str] | None
 
 def allowed_headers(back: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of headers that an operator allows to go on to a server; raise `ServerError` for others."""
-    found = [names] if isinstance(names, str) else list(names)
-    for name in found:
-        if not isinstance(name, str) or _HEADER_NAME.fullmatch(name) is None:
-            raise ServerError(f"forward_headers= of {back!r} has names of headers, not {name!r}")
-        if name.lower() in _NEVER_FORWARDED or name.lower().startswith(_NEVER_BEGINNINGS):
-            raise ServerError(f"forward_headers= of {back!r} cannot have {name!r}: it is for this server alone")
-    return tuple(dict.fromkeys(name.lower() for name in found))
+    found = forwardable(names, f"forward_headers= of {back!r}")
+    for name in SECRET_HEADERS.intersection(found):
+        raise ServerError(f"forward_headers= of {back!r} cannot have {name!r}: it is for this server alone")
+    return found
 
 
 def level_of(call: Call) -> Any:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from toolwire.gateway.names import Renaming
+from toolwire.protocol.apps import FLAT_KEY, OPENAI_KEY
 from toolwire.protocol.uri_template import UriTemplate
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -117,11 +118,12 @@ class UriNames:
         return _changed(raw, self._places)
 
     def in_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `_meta` with the public address of its user interface (SEP-1865: nested, or flat as it was)."""
+        """Return `_meta` with the public address of its view, under all the keys by which hosts find it (SEP-1865)."""
         changed = dict(meta)
-        flat = _plain(meta.get("ui/resourceUri"))
-        if isinstance(flat, str):
-            changed["ui/resourceUri"] = self.public(flat)
+        for key in (FLAT_KEY, OPENAI_KEY):
+            flat = _plain(meta.get(key))
+            if isinstance(flat, str):
+                changed[key] = self.public(flat)
         nested = meta.get("ui")
         if isinstance(nested, Raw):
             changed["ui"] = _changed(nested, {"resourceUri": self._address})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
@@ -18,7 +19,7 @@ from msgspec.structs import force_setattr
 from toolwire.http.authentication import ADDRESS, HttpGate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
-from toolwire.http.exchange import KEEP_ALIVE, ExchangeOutlet
+from toolwire.http.exchange import ExchangeOutlet, WaitingExchanges
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.http.legacy.sessions import SessionHost, Sessions
@@ -47,7 +48,6 @@ from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.answer import encode_failure
-from toolwire.wire.deadlines import Timeouts, timeouts
 from toolwire.wire.session import notify_without_session
 from toolwire.wire.shares import Caller, Shares, Taken
 from toolwire.wire.threads import call_on
@@ -124,7 +124,9 @@ class HttpApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         # The loop on which the server has started, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
-        self._silences: Timeouts | None = None
+        # The exchanges that wait, apart from listen streams, which no share limits here.
+        self._waiting: WaitingExchanges | None = None
+        self._waiting_streams: WaitingExchanges | None = None
         self._draining = False
         self._readiness = Readiness(endpoint.stores)
         self.uvicorn: Uvicorn | None = None
@@ -250,7 +252,9 @@ class HttpApp:
             await self._endpoint.stop()
             raise
         self._watch_host()
-        self._silences = timeouts(asyncio.get_running_loop(), KEEP_ALIVE)
+        loop = asyncio.get_running_loop()
+        self._waiting = WaitingExchanges(loop, self._exchanges)
+        self._waiting_streams = WaitingExchanges(loop, Shares(sys.maxsize, 1.0, "streams"))
         self._ready_on = self._loop
 
     def _watch_host(self) -> None:
@@ -558,10 +562,8 @@ class HttpApp:
                     self._check_gate(gate)
                 else:
                     self._exchanges.check(caller)
-                exchanges = None if listens else self._exchanges
-                outlet = ExchangeOutlet(
-                    receive, send, verdict.revision, extra, direct, only_stream, exchanges, caller, self._silences
-                )
+                waiting = self._waiting_streams if listens else self._waiting
+                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream, waiting, caller)
                 await (self._listen if listens else self._exchange)(verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))

@@ -18,6 +18,8 @@ from toolwire.wire.deadlines import Timeouts, in_time, timeouts
 from toolwire.wire.shares import Caller, Shares
 
 KEEP_ALIVE: Final = 15.0
+#: How many seconds an exchange waits before it is looked at. Nearly all of them end before that.
+LOOK_SECONDS: Final = 0.25
 CONGESTED: Final = 1024 * 1024
 _JSON: Final = (b"content-type", b"application/json")
 STREAM_HEADERS: Final = (
@@ -39,6 +41,44 @@ def _answer_headers(extra: tuple[tuple[bytes, bytes], ...], revision: str) -> tu
     return (_JSON, *extra, version_header(revision))
 
 
+class WaitingExchanges:
+    """The exchanges of one loop whose handlers wait.
+
+    Nearly all of them wait for milliseconds, so that beginning and ending to wait must be cheap. An exchange that
+    begins is an entry in `fresh`, and one in the total of the shares. Those that are still there after `LOOK_SECONDS`
+    are counted for their callers, and their silence is timed. When the shares become scarce, that happens at once.
+    """
+
+    __slots__ = ("_loop", "_since", "fresh", "is_looking", "shares", "silences")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, shares: Shares) -> None:
+        self._loop = loop
+        self._since = 0.0
+        self.fresh: set[ExchangeOutlet] = set()
+        self.is_looking: bool = False
+        """Whether a look at `fresh` is planned."""
+        self.shares: Shares = shares
+        self.silences: Timeouts = timeouts(loop, KEEP_ALIVE)
+        shares.assign = self.look
+
+    def look_later(self) -> None:
+        self.is_looking = True
+        # No exchange of the next look began earlier. So the silence of some is taken for a little longer than it is.
+        self._since = self._loop.time()
+        self._loop.call_later(LOOK_SECONDS, self._ring)
+
+    def _ring(self) -> None:
+        self.is_looking = False
+        self.look()
+
+    def look(self) -> None:
+        """Count and time the exchanges that still wait."""
+        fresh = tuple(self.fresh)
+        self.fresh.clear()
+        for outlet in fresh:
+            outlet.keeps_waiting(self._since)
+
+
 class ExchangeOutlet:
     """The `Outlet` of an HTTP request. It sends nothing before there is a notification or an answer."""
 
@@ -57,7 +97,7 @@ class ExchangeOutlet:
     _watch: asyncio.Task[None] | None = None
     _task: asyncio.Task[Any] | None = None
     _silence: Timeouts | None = None
-    _is_counted: bool = False
+    _is_assigned: bool = False
     _is_broken_off: bool = False
     _answered: asyncio.Future[None] | None = None
     is_unsettled: bool = False
@@ -71,22 +111,20 @@ class ExchangeOutlet:
         headers: tuple[tuple[bytes, bytes], ...] = (),
         direct: Direct | None = None,
         only_stream: bool = False,
-        exchanges: Shares | None = None,
+        waiting: WaitingExchanges | None = None,
         caller: Caller = None,
-        silences: Timeouts | None = None,
     ) -> None:
-        """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `exchanges` counts the
+        """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `waiting` counts the
         exchange for its caller when its handler waits for the first time. A handler that never waits is not counted,
-        because nothing else runs on the loop meanwhile. `silences` has the timeouts after which a stream is begun."""
+        because nothing else runs on the loop meanwhile."""
         self._receive = receive
         self._send = send
         self._only_stream = only_stream
-        self._exchanges = exchanges
+        self._waiting = waiting
         self._caller = caller
         self._direct = direct
         self._revision = revision
         self._headers = headers
-        self._silences = silences
 
     # --- what a handler uses ---
 
@@ -125,28 +163,47 @@ class ExchangeOutlet:
     def waits(self) -> None:
         """Count the exchange, watch for a disconnect and send keep-alives from now on, because the handler waits."""
         self.is_unsettled = True
-        if self._exchanges is not None:
-            self._exchanges.add(self._caller)
-            self._is_counted = True
-        direct = self._direct
+        waiting, direct = self._waiting, self._direct
+        if waiting is not None:
+            waiting.fresh.add(self)
+            waiting.shares.total += 1
+            if not waiting.is_looking:
+                waiting.look_later()
         if direct is not None:
-            self._task = direct.task
-            direct.when_lost(self._lost)
+            direct.on_lost = self._lost
         else:
             loop = asyncio.get_running_loop()
             self._task = asyncio.current_task(loop)
             self._watch = loop.create_task(self._watch_disconnect())
-        self._silence = silence = self._silences or timeouts(asyncio.get_running_loop(), KEEP_ALIVE)
-        silence.start(self._start_pump)
+        if waiting is None:
+            self._time_silence(timeouts(asyncio.get_running_loop(), KEEP_ALIVE))
+
+    def keeps_waiting(self, since: float) -> None:
+        """Count the exchange for its caller, and time its silence, because the handler has waited for a while."""
+        assert self._waiting is not None
+        self._waiting.shares.assign_to(self._caller)
+        self._is_assigned = True
+        if self._open:
+            if self._direct is not None:
+                self._direct.watch()
+            self._time_silence(self._waiting.silences, since)
+
+    def _time_silence(self, silences: Timeouts, since: float | None = None) -> None:
+        self._silence = silences
+        silences.start(self._start_pump, since)
 
     def settle(self) -> None:
         """Stop counting the exchange, which is over, and let go of its task."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
-        if self._is_counted:
-            assert self._exchanges is not None
-            self._is_counted = False
-            self._exchanges.give_back(self._caller)
+        waiting = self._waiting
+        if self._is_assigned:
+            assert waiting is not None
+            waiting.shares.give_back(self._caller)
+            self._is_assigned = False
+        elif waiting is not None and self in waiting.fresh:
+            waiting.fresh.discard(self)
+            waiting.shares.total -= 1
         # The context of the task has the call, and the call has this outlet: a circle, which costs a collection.
         self._task = None
 
@@ -160,8 +217,9 @@ class ExchangeOutlet:
         if self._open:
             self.disconnected = True
             self._open = False
-            if self._task is not None:
-                self._task.cancel()
+            task = self._task if self._direct is None else self._direct.task
+            if task is not None:
+                task.cancel()
 
     def break_off(self) -> None:
         """End the stream without an answer, as a connection that breaks does: its client may ask again."""

@@ -17,13 +17,11 @@ def watched(coroutine: Coroutine[Any, Any, Any], when_it_waits: Callable[[], Non
     when_it_waits()
     while True:
         try:
-            value = yield waits_for
+            yield waits_for  # A loop sends nothing back.
+            break
         except BaseException as error:
-            step: Callable[[Any], Any] = coroutine.throw
-            value = error
-        else:
-            step = coroutine.send
-        try:
-            waits_for = step(value)
-        except StopIteration as end:
-            return end.value
+            try:
+                waits_for = coroutine.throw(error)
+            except StopIteration as end:
+                return end.value
+    return (yield from coroutine)

@@ -20,10 +20,21 @@ _GRACE_SECONDS: Final = 2.0
 
 
 class AsgiPool(Pool):
-    """`extra` is added to the scope of every request, as an authenticating host would do."""
+    """Requests to one application.
 
-    def __init__(self, application: Application, extra: Mapping[str, Any] | None = None) -> None:
+    `extra` is added to the scope of every request, as an authenticating host would do. `state` is what the lifespan of
+    the application left for its requests.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        extra: Mapping[str, Any] | None = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
         self._application = application
+        self._state = state
         self._extra = dict(extra or {})
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -32,9 +43,11 @@ class AsgiPool(Pool):
         if self._closed:
             raise Unreachable("The HTTP connections are closed")
         exchange = _Exchange(url, body or b"")
-        task = asyncio.get_running_loop().create_task(
-            exchange.run(self._application, {**_scope(method, url, headers, body), **self._extra})
-        )
+        scope = {**_scope(method, url, headers, body), **self._extra}
+        if self._state is not None:
+            # ASGI, lifespan state: each request has a copy of its own.
+            scope["state"] = dict(self._state)
+        task = asyncio.get_running_loop().create_task(exchange.run(self._application, scope))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:

@@ -28,5 +28,8 @@ class Direct(Protocol):
     def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bool:
         """Answer at once and completely; False where that is not possible now, and it has to be sent."""
 
-    def when_lost(self, callback: Callable[[], None]) -> None:
-        """Call back when the client goes away before it has its answer; at once if it has."""
+    on_lost: Callable[[], None] | None
+    """Is called when the client goes away before it has its answer."""
+
+    def watch(self) -> None:
+        """Make sure that `on_lost` is called, also where the client has gone before it was set."""

@@ -54,6 +54,8 @@ class _UsualHead(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]]
     by_name: Mapping[bytes, bytes]
     length: int
+    is_message: bool
+    """Whether the answer is a success, and no stream of events."""
 
     def __repr__(self) -> str:
         return f"_UsualHead({self.status}, {self.length} bytes)"
@@ -116,7 +118,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(READ_BYTES))
         # The answer that is being read, and who waits for its headers.
         self._response: StreamedResponse | None = None
-        self._began: asyncio.Future[None] | None = None
+        self._began: asyncio.Future[bytes | None] | None = None
         self._method = ""
         self._headers: list[tuple[bytes, bytes]] = []
         self._interim = False
@@ -273,12 +275,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         response, began = self._response, self._began
         if known is None or len(body) != known.length or response is None or began is None:
             return False
-        response.status, response.fields, response.by_name, _ = known
+        response.status, response.fields, response.by_name, _, is_message = known
         response.take_whole(body)
         self._response = self._began = None
         self._keep_alive = True
         if not began.done():
-            began.set_result(None)
+            began.set_result(body if is_message else None)
         self._go_on()
         return True
 
@@ -291,7 +293,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if response.by_name.get(b"content-length") == b"%d" % len(body):
             if len(_usual_heads) >= _MANY_HEADS:
                 _usual_heads.clear()
-            _usual_heads[head] = _UsualHead(response.status, response.fields, response.by_name, len(body))
+            is_message = 200 <= response.status < 300 and response.media_type != "text/event-stream"
+            _usual_heads[head] = _UsualHead(response.status, response.fields, response.by_name, len(body), is_message)
 
     def on_message_begin(self) -> None:
         if self._response is None or self._complete:
@@ -366,9 +369,9 @@ class StreamedResponse(StartedResponse):
     _wake: asyncio.Future[None] | None = None
     _unpacker: Unpacker | None = None
 
-    def __init__(self, connection: HttpConnection, url: str, began: asyncio.Future[None]) -> None:
+    def __init__(self, connection: HttpConnection, url: str, began: asyncio.Future[bytes | None]) -> None:
         self.url: str = url
-        self.began: asyncio.Future[None] = began
+        self.began: asyncio.Future[bytes | None] = began
         self._connection = connection
         self._pieces: list[bytes] = []
 
@@ -384,7 +387,7 @@ class StreamedResponse(StartedResponse):
 
     def take_whole(self, body: bytes) -> None:
         """Take a body that is there as a whole."""
-        self._pieces.append(body)
+        self._pieces = [body]
         self._held = len(body)
         self._whole = True
 

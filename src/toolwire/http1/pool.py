@@ -176,6 +176,8 @@ class HttpPool(Pool):
       used, because a proxy would resolve the names.
     * `tls`: the terms of TLS; the system's certificates by default.
     * `proxy`: the URL of a proxy; by default what the environment says (`HTTPS_PROXY`, `NO_PROXY`).
+    * `repeats_writes`: whether PUT and DELETE are sent once more when an idle connection was closed while they were on
+      their way, as GET is.
     """
 
     def __init__(
@@ -186,6 +188,7 @@ class HttpPool(Pool):
         proxy: str | None = None,
         connections: int = CONNECTIONS,
         connect_timeout: float = CONNECT_SECONDS,
+        repeats_writes: bool = True,
     ) -> None:
         if vet is not None and proxy is not None:
             raise ValueError("addresses cannot be vetted through a proxy: use vet= or proxy=")
@@ -194,6 +197,7 @@ class HttpPool(Pool):
         self._proxy = proxy
         self._limit = connections
         self._connect_timeout = connect_timeout
+        self._repeats_writes = repeats_writes
         self._connections: Connections | None = None
         self._routes: dict[str, _Route] = {}
         self._closed = False
@@ -233,9 +237,11 @@ class HttpPool(Pool):
         # Imported here because only who speaks HTTP needs it.
         require("httptools", extra="http", what="Reaching a server by URL")
         from toolwire.http1.dialing import Dialer
-        from toolwire.http1.pool_connections import Connections
+        from toolwire.http1.pool_connections import IDEMPOTENT, SAFE, Connections
 
-        self._connections = Connections(Dialer(self._vet, self._tls, self._connect_timeout), self._limit)
+        repeatable = IDEMPOTENT if self._repeats_writes else SAFE
+        dialer = Dialer(self._vet, self._tls, self._connect_timeout)
+        self._connections = Connections(dialer, self._limit, repeatable)
         return self._connections
 
     def _route(self, url: str) -> _Route:

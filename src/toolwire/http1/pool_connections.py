@@ -13,16 +13,18 @@ from toolwire.http1.response import HttpResponse, Lost
 
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0
-# RFC 9110 section 9.2.2: what does the same when it is done twice.
-_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+# RFC 9110 section 9.2.1: what changes nothing. Section 9.2.2: what does the same when it is done twice.
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+IDEMPOTENT: Final = SAFE | {"PUT", "DELETE"}
 
 
 class Connections:
     """At most `limit` connections. A request that needs one more waits until another ends."""
 
-    def __init__(self, dialer: Dialer, limit: int) -> None:
+    def __init__(self, dialer: Dialer, limit: int, repeatable: frozenset[str] = IDEMPOTENT) -> None:
         self._dialer = dialer
         self._limit = limit
+        self._repeatable = repeatable
         self._loop = asyncio.get_running_loop()
         # All of them, those that nobody uses, how many are being made, and who waits for one.
         self._open: set[HttpConnection] = set()
@@ -41,7 +43,7 @@ class Connections:
                 return await connection.exchange(method, url, request)
             except Lost as error:
                 # A server may close an idle connection at any time; what crossed that on its way is sent once more.
-                if not (used and error.silent and method in _REPEATABLE):
+                if not (used and error.silent and method in self._repeatable):
                     raise error.outcome(url, reused=used) from None
 
     async def close(self) -> None:

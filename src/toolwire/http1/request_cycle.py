@@ -67,7 +67,7 @@ class RequestCycle:
     _ended: bool = False
     _told: bool = False
     _event: asyncio.Event | None = None
-    _when_lost: Callable[[], None] | None = None
+    on_lost: Callable[[], None] | None = None
     _head: bytes = b""
     _chunked: bool = False
     _remaining: int | None = None
@@ -112,9 +112,12 @@ class RequestCycle:
             self.disconnected = True
             if self._event is not None:
                 self._event.set()
-            callback, self._when_lost = self._when_lost, None
-            if callback is not None:
-                callback()
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        callback, self.on_lost = self.on_lost, None
+        if callback is not None:
+            callback()
 
     async def run(self, application: Application, scope: MutableMapping[str, Any], tasks: set[Any]) -> None:
         """Let the application answer. Whatever it does, the client gets an answer or the end of the connection."""
@@ -168,11 +171,10 @@ class RequestCycle:
         self._complete()
         return True
 
-    def when_lost(self, callback: Callable[[], None]) -> None:
+    def watch(self) -> None:
         if self.disconnected:
-            callback()
+            self._tell_lost()
         else:
-            self._when_lost = callback
             self._connection.resume_reading()  # Or the end of the connection would not be noticed.
 
     # --- what any application does ---
@@ -252,7 +254,7 @@ class RequestCycle:
 
     def _complete(self) -> None:
         self.complete = True
-        self._when_lost = None
+        self.on_lost = None
         if self._event is not None:
             self._event.set()
         if not self.keep_alive:

@@ -85,6 +85,21 @@ class HttpResponse(ABC):
         """Return the content type without its parameters, in lower case."""
         return (self.header("content-type") or "").partition(";")[0].strip().lower()
 
+    @property
+    def retry_after(self) -> float | None:
+        """Return in how many seconds the server wants to be asked again (RFC 9110 section 10.2.3); None if unsaid."""
+        later = (self.header("retry-after") or "").strip()
+        if later.isascii() and later.isdigit():
+            return float(later)
+        # Imported here because hardly any server sends a date.
+        import time
+        from email.utils import parsedate_to_datetime
+
+        try:
+            return max(0.0, parsedate_to_datetime(later).timestamp() - time.time())
+        except (ValueError, OverflowError):
+            return None
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -97,8 +112,12 @@ class HttpResponse(ABC):
 class StartedResponse(HttpResponse):
     """The answer to a request that was sent. Nobody may read it before `began` is done."""
 
-    began: asyncio.Future[None]
-    """Done when the headers are there. It raises `Lost` where they do not come."""
+    began: asyncio.Future[bytes | None]
+    """Done when the headers are there. It raises `Lost` where they do not come.
+
+    It may have the body of a success that is no stream of events, if all of it came with its headers. The body can
+    still be read.
+    """
 
     @abstractmethod
     def give_up(self, error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -12,6 +13,8 @@ from toolwire.http1 import public_addresses
 
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _NAME: Final = re.compile("[0-9A-Za-z._-]+")
+# A URL without surprises before its path: no user, no address in brackets, nothing that is encoded.
+_PLAIN_ORIGIN: Final = re.compile(r"https?://[0-9A-Za-z._-]+(?::[0-9]{1,5})?(?=/)")
 # RFC 3986 section 3.3 and 3.4: what stands in a path or a query as it is; `%` because much is encoded already.
 _IN_PATH: Final = "/%:@!$&'()*+,;=~"
 _IN_QUERY: Final = _IN_PATH + "?"
@@ -50,6 +53,8 @@ def parse_url(url: str) -> HttpUrl:
     return HttpUrl(parts.scheme == "https", _host(parts.hostname), port, target, _authorization(parts))
 
 
+# An application calls few hosts, and the idna codec is slow.
+@lru_cache(maxsize=256)
 def _host(name: str) -> str:
     if public_addresses.parse(name) is not None:
         return name.replace("%25", "%")  # RFC 6874: so is the sign before a zone written in a URL.
@@ -68,11 +73,20 @@ def _authorization(parts: SplitResult) -> str | None:
 
 def origin(url: str) -> str:
     """Return scheme, host and port of a URL: nothing that could be a secret."""
+    plain = _PLAIN_ORIGIN.match(url)
+    return _origin(url) if plain is None else _known_origin(plain[0])
+
+
+def _origin(url: str) -> str:
     parts = urlsplit(url)
     port = port_of(parts)
     shown = "" if port is None or port == _DEFAULT_PORTS.get(parts.scheme) else f":{port}"
     host = parts.hostname or ""
     return f"{parts.scheme}://[{host}]{shown}" if ":" in host else f"{parts.scheme}://{host}{shown}"
+
+
+# An application calls few hosts, and many addresses at each.
+_known_origin: Final = lru_cache(maxsize=256)(_origin)
 
 
 def port_of(parts: SplitResult) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs
@@ -19,7 +20,10 @@ from toolwire.inspector.excerpt import Excerpt, follow
 from toolwire.inspector.input_requests import BadAnswer
 from toolwire.inspector.inspector import Inspector
 from toolwire.inspector.reproduce import as_command
-from toolwire.inspector.security import HEADERS, AccessCheck
+from toolwire.inspector.security import AccessCheck, page_headers
+from toolwire.inspector.views.open_views import has_view
+from toolwire.inspector.views.settings import ViewSettings
+from toolwire.inspector.wire_log import WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
 
@@ -54,6 +58,7 @@ class InspectorApp:
         self.inspector = inspector
         self._access = AccessCheck(token)
         self._starting: asyncio.Task[None] | None = None
+        self._headers: HeaderList = page_headers(None)
         self._operations: dict[str, Operation] = {
             "state": self._state,
             "connect": self._connect,
@@ -81,7 +86,17 @@ class InspectorApp:
             "sendAgain": self._send_again,
             "skill": self._skill,
             "skillFile": self._skill_file,
+            "viewMessages": self._view_messages,
+            "viewSettings": self._view_settings,
+            "viewReport": self._view_report,
+            "viewMessage": self._view_message,
+            "closeView": self._close_view,
         }
+
+    def show_views(self, port: int) -> None:
+        """Show views, whose pages are served on this port."""
+        self.inspector.views.pages.port = port
+        self._headers = page_headers(self.inspector.views.pages.origin)
 
     @property
     def token(self) -> str:
@@ -130,11 +145,11 @@ class InspectorApp:
             elif path == "/api/part" and method == "GET":
                 await self._part(parse_qs(scope.get("query_string", b"").decode("latin-1")), send)
             elif path == "/api/export" and method == "GET":
-                await respond(send, 200, await self.inspector.export(), (*_JSON, *HEADERS))
+                await respond(send, 200, await self.inspector.export(), (*_JSON, *self._headers))
             else:
                 await self._operate(path.removeprefix("/api/"), method, headers, receive, send)
         except HttpRefusal as refused:
-            await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *HEADERS))
+            await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *self._headers))
 
     async def _file(self, path: str, method: str, send: SendMessage) -> None:
         if method not in ("GET", "HEAD"):
@@ -144,18 +159,21 @@ class InspectorApp:
         file = files.get("index.html" if path == "/" else path.removeprefix("/"))
         if file is None:
             raise HttpRefusal(404, "There is no such page")
-        await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *HEADERS))
+        await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *self._headers))
 
     async def _came_back(self, host: str, query: str, send: SendMessage) -> None:
         """Take the answer of an authorization server, which a browser brings. Its `state` has to be the one we sent."""
         taken = self.inspector.input_requests.signed_in(f"http://{host}{CALLBACK}?{query}")
         text = "Signed in. Go back to the inspector." if taken else "Nobody waits for this sign-in any more."
-        await respond(send, 200 if taken else 404, text.encode(), (*_PLAIN, *HEADERS))
+        await respond(send, 200 if taken else 404, text.encode(), (*_PLAIN, *self._headers))
 
     async def _operate(
         self, name: str, method: str, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> None:
         operation = self._operations.get(name)
+        if name == "openView":
+            # The origin of this page, which alone may show the frame and speak with it. Its host is checked above.
+            operation = partial(self._open_view, f"http://{headers['host']}")
         if operation is None:
             raise HttpRefusal(404, "There is no such operation")
         if method != "POST" or headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -164,11 +182,11 @@ class InspectorApp:
         try:
             asked = msgspec.json.decode(body, type=dict[str, Any])
             answer, status = await operation(asked), 200
-        except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, KeyError, TypeError):
             answer, status = {"error": "That is not what this operation takes"}, 400
         except (ToolwireError, BadAnswer, LookupError, ValueError) as error:
             answer, status = {"error": str(error)}, 422
-        await respond(send, status, _encode(answer), (*_JSON, *HEADERS))
+        await respond(send, status, _encode(answer), (*_JSON, *self._headers))
 
     async def _events(self, receive: Receive, send: SendMessage) -> None:
         """Send a snapshot, then every event as a line of JSON, until the page is closed."""
@@ -177,7 +195,7 @@ class InspectorApp:
         leaving = asyncio.ensure_future(_gone(receive))
         taking: asyncio.Future[bytes | None] | None = None
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*_LINES, *HEADERS]})
+            await send({"type": "http.response.start", "status": 200, "headers": [*_LINES, *self._headers]})
             first = _encode({"type": "snapshot", **self.inspector.snapshot()}) + b"\n"
             await send({"type": "http.response.body", "body": first, "more_body": True})
             while True:
@@ -216,7 +234,7 @@ class InspectorApp:
                     body = None
         if body is None:
             raise HttpRefusal(404, "It is no longer kept")
-        await respond(send, 200, body, (*_PLAIN, *HEADERS))
+        await respond(send, 200, body, (*_PLAIN, *self._headers))
 
     # --- operations ---
 
@@ -238,7 +256,8 @@ class InspectorApp:
         if found is None:
             raise LookupError("The server does not list it any more")
         excerpt = Excerpt(found)
-        return {"definition": excerpt.value, "cut": excerpt.cut, "size": len(_encode(found))}
+        view = asked["kind"] == "tools" and self.inspector.views.pages.port is not None and has_view(found)
+        return {"definition": excerpt.value, "cut": excerpt.cut, "size": len(_encode(found)), "view": view}
 
     async def _call(self, asked: Asked) -> Any:
         extension = asked.get("extension")
@@ -300,12 +319,14 @@ class InspectorApp:
         return {}
 
     async def _message(self, asked: Asked) -> Any:
-        entry = self.inspector.log.find(int(asked["number"]))
+        return self._shown_message(self.inspector.log, asked)
+
+    def _shown_message(self, log: WireLog, asked: Asked) -> Any:
+        entry = log.find(int(asked["number"]))
         if entry is None:
             raise LookupError("The message is no longer kept")
         text = entry.text[:MAX_SHOWN].decode("utf-8", "replace")
-        exchange = self.inspector.log.exchange_of(entry)
-        return {**entry.summary(), "text": text, "cut": len(entry.text) > MAX_SHOWN, "http": exchange}
+        return {**entry.summary(), "text": text, "cut": len(entry.text) > MAX_SHOWN, "http": log.exchange_of(entry)}
 
     async def _command(self, asked: Asked) -> Any:
         entry = self.inspector.log.find(int(asked["number"]))
@@ -334,6 +355,39 @@ class InspectorApp:
 
     async def _skill_file(self, asked: Asked) -> Any:
         return await self.inspector.skills.read(str(asked["uri"]), str(asked["path"]))
+
+    async def _open_view(self, host: str, asked: Asked) -> Any:
+        """Open the view of a call, in the page whose origin is `host`."""
+        return await self.inspector.views.open(asked, host)
+
+    async def _view_messages(self, asked: Asked) -> Any:
+        """Take messages of a view, and return those that wait for it."""
+        view = self.inspector.views.find(str(asked["view"]))
+        if view is None:
+            return {"messages": [], "closed": True}
+        view.receive([str(each) for each in asked.get("messages", ())])
+        return {"messages": view.take(), "closed": not view.is_open}
+
+    async def _view_settings(self, asked: Asked) -> Any:
+        settings = msgspec.convert(asked["settings"], ViewSettings)
+        view = self.inspector.views.find(str(asked["view"]))
+        if view is not None:
+            view.change(settings)
+        return {}
+
+    async def _view_report(self, asked: Asked) -> Any:
+        self.inspector.views.report(asked)
+        return {}
+
+    async def _view_message(self, asked: Asked) -> Any:
+        """Return one message of the bridge of a view."""
+        return self._shown_message(self.inspector.views.log(str(asked["view"])), asked)
+
+    async def _close_view(self, asked: Asked) -> Any:
+        view = self.inspector.views.find(str(asked["view"]))
+        if view is not None:
+            await view.close("The page closed it")
+        return {}
 
     async def _entry(self, asked: Asked) -> Any:
         return {"text": self.inspector.entry()}

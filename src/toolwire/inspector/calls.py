@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from toolwire import schemas
 from toolwire.client import Client
+from toolwire.client.apps import View
 from toolwire.client.connection import OnProgress
 from toolwire.client.tasks import TaskCancelled, TaskState
 from toolwire.inspector.events import Events
@@ -51,8 +52,10 @@ def _whole(raw: Raw) -> _Whole:
 class PageCall:
     """One request of the page."""
 
-    def __init__(self, identifier: str, method: str, params: Mapping[str, Any]) -> None:
+    def __init__(self, identifier: str, method: str, params: Mapping[str, Any], via: str | None = None) -> None:
         self.identifier = identifier
+        #: "app" for a call that a view made; None for one of the person at the page.
+        self.via = via
         self.method = method
         self.subject: str = str(params.get("name") or params.get("uri") or "")
         #: The extension that the method belongs to; None for a method of the protocol.
@@ -72,11 +75,17 @@ class PageCall:
         self.problems: list[str] = []
         self.task: asyncio.Task[None] | None = None
 
+    async def ended(self) -> None:
+        """Wait for the end of the call."""
+        if self.task is not None:
+            await asyncio.wait({self.task})
+
     def shown(self) -> dict[str, Any]:
         return {
             "id": self.identifier,
             "method": self.method,
             "subject": self.subject,
+            "via": self.via,
             "extension": self.extension,
             "state": self.state,
             "started": self.started,
@@ -114,16 +123,23 @@ class PageCalls:
         params: Mapping[str, Any],
         tool: Mapping[str, Any],
         extension: str | None = None,
+        *,
+        view: View | None = None,
     ) -> PageCall:
         """Send a request: `tools/call` (of `tool`), `resources/read`, `prompts/get`, or one of an extension.
 
-        `params` with a true `task` asks for a task where the client may.
+        `params` with a true `task` asks for a task where the client may. `view` is the view that
+        asks for it, and only `tools/call` and `resources/read` are for views.
         """
         if sum(call.state == "running" for call in self._calls.values()) >= MAX_RUNNING:
             raise ToolwireError(f"{MAX_RUNNING} calls are running already: wait for one, or cancel it")
-        call = PageCall(str(next(self._numbers)), method, params)
+        call = PageCall(str(next(self._numbers)), method, params, None if view is None else "app")
         call.extension = extension
-        send = self._sender(call, client, params, tool)
+        send = (
+            self._sender(call, client, params, tool)
+            if view is None
+            else partial(_send_for_view, client, view, call, params)
+        )
         self._calls[call.identifier] = call
         self._tell(call)
         call.task = asyncio.get_running_loop().create_task(self._run(call, send, tool.get("outputSchema")))
@@ -225,6 +241,15 @@ async def _send_extension(client: Client, call: PageCall, params: Mapping[str, A
         return Raw(msgspec.json.encode(await sent))
     except ValueError as error:  # A name that cannot be sent, or that belongs to the connection.
         raise ToolwireError(str(error)) from None
+
+
+async def _send_for_view(client: Client, view: View, call: PageCall, params: Mapping[str, Any]) -> Raw:
+    """Send a request of a view. Nobody pressed a button for it, so the client checks it (`client.apps`)."""
+    if call.method == "tools/call":
+        result = await client.apps.call_from_view(view, call.subject, params["arguments"], timeout=math.inf)
+        return Raw(msgspec.json.encode(result.to_wire().to_dict()))
+    contents = await client.apps.read_from_view(view, call.subject, timeout=math.inf)
+    return Raw(msgspec.json.encode({"contents": [each.to_dict() for each in contents]}))
 
 
 def _request(method: str, params: Mapping[str, Any]) -> t.RequestParams:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from toolwire.client import Client, InvalidResponse
@@ -60,7 +61,7 @@ class ServerCatalogue:
 async def _list(client: Client, kind: str) -> Listing:
     listing = Listing()
     typed: dict[str, Callable[[], Awaitable[Any]]] = {
-        "tools": client.list_tools,
+        "tools": partial(client.list_tools, audience=None),
         "resources": client.list_resources,
         "templates": client.list_resource_templates,
         "prompts": client.list_prompts,

@@ -1,4 +1,4 @@
-"""Questions that the page answers: elicitation and sampling of the server, and signing in at the server."""
+"""Questions that the page answers: elicitation and sampling of the server, signing in, and the wishes of views."""
 
 from __future__ import annotations
 
@@ -69,6 +69,10 @@ class InputRequests:
             # Also when the call was cancelled: its question is closed in the page.
             del self._open[question.identifier]
             self._events.tell("answered", id=question.identifier)
+
+    async def consent(self, kind: str, params: Any) -> bool:
+        """Ask a person whether a view may do something; `kind` is the method that the view sent."""
+        return (await self._ask(kind, params)).get("action") == "accept"
 
     async def sign_in(self, url: str) -> str:
         """Ask a person to open `url` and sign in; return the address that their browser is sent to in the end."""

@@ -26,8 +26,11 @@ from toolwire.inspector.saved_requests import SavedRequests
 from toolwire.inspector.session_export import export_session
 from toolwire.inspector.sign_in_steps import SignInSteps
 from toolwire.inspector.skills import PageSkills
+from toolwire.inspector.views import PageViews
+from toolwire.inspector.views.open_views import shown_profiles
 from toolwire.inspector.wire_log import WireEntry, WireLog
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.stores import Stores
@@ -43,6 +46,8 @@ MAX_SECONDS: Final = 3600.0
 # The number of messages that a page gets when it opens: the newest ones.
 MAX_FIRST: Final = 2_000
 
+# The inspector shows views.
+_SHOWN: Final = {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
 # The lists that a change concerns; templates (1.10.7) and skills have no announcement of their own.
 _LISTS: Final = {"tools": ("tools",), "prompts": ("prompts",), "resources": ("resources", "templates", "skills")}
 
@@ -82,6 +87,7 @@ class Inspector:
         self.input_requests: InputRequests = InputRequests(self.events)
         self.saved: SavedRequests = SavedRequests() if saved is None else saved
         self.calls: PageCalls = PageCalls(self.events)
+        self.views: PageViews = PageViews(self)
         self.catalogue: ServerCatalogue = ServerCatalogue()
         self._fleet = None if stores is None else FleetView(stores, self._server_name)
         self._backs = None if gateway is None else _gateway_view(gateway, self.events, self.log)
@@ -132,7 +138,7 @@ class Inspector:
             revision=self.revision,
             name="toolwire-inspector",
             title="Toolwire inspector",
-            **self._options,
+            **{**self._options, "extensions": {**_SHOWN, **self._options.get("extensions", {})}},
         )
 
     def configure(self, asked: Mapping[str, Any]) -> None:
@@ -193,6 +199,7 @@ class Inspector:
             self._become("closed")
 
     async def _let_go(self) -> None:
+        self.views.close_all()
         await self.calls.cancel_all()
         watching = [*self._watching, *self._subscriptions.values()]
         self._subscriptions.clear()
@@ -270,6 +277,7 @@ class Inspector:
             "signIn": self.steps.shown(),
             "backs": self.backs(),
             "configuration": self.configuration(),
+            "profiles": shown_profiles(),
             "messages": [entry.summary() for entry in islice(self.log, max(0, len(self.log) - MAX_FIRST), None)],
         }
 

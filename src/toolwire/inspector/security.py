@@ -17,38 +17,44 @@ from toolwire.http1.asgi_types import HeaderList
 
 TOKEN_HEADER: Final = "x-toolwire-token"
 
-_POLICY: Final = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        # Pictures and sounds of a server are inside its messages. The page fetches nothing from elsewhere.
-        "img-src 'self' data: blob:",
-        "media-src data: blob:",
-        "frame-src blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        # No text becomes markup, even by mistake.
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    ]
+_POLICY: Final = (
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "connect-src 'self'",
+    # Pictures and sounds of a server are inside its messages. The page fetches nothing from elsewhere.
+    "img-src 'self' data: blob:",
+    "media-src data: blob:",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    # No text becomes markup, even by mistake.
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
 )
+_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
 
-HEADERS: Final[HeaderList] = tuple(
-    (name.encode(), value.encode())
-    for name, value in {
-        "content-security-policy": _POLICY,
-        "x-content-type-options": "nosniff",
-        "x-frame-options": "DENY",
-        "referrer-policy": "no-referrer",
-        "cross-origin-opener-policy": "same-origin",
-        "cross-origin-resource-policy": "same-origin",
-        "permissions-policy": "camera=(), microphone=(), geolocation=()",
-        "cache-control": "no-store",
-    }.items()
-)
+
+def page_headers(views: str | None) -> HeaderList:
+    """Return the headers of every answer. `views` is the origin of the frames of views; None where none are served.
+
+    A permission is delegated to that origin alone, and there only to a frame that somebody allowed it (`allow`).
+    """
+    delegated = "" if views is None else f'"{views}"'
+    headers = {
+        "content-security-policy": "; ".join((*_POLICY, f"frame-src blob: {views or ''}".rstrip())),
+        "permissions-policy": f"camera=({delegated}), microphone=({delegated}), geolocation=({delegated}), "
+        f"clipboard-write=({' '.join(filter(None, ('self', delegated)))})",
+        **_HEADERS,
+    }
+    return tuple((name.encode(), value.encode()) for name, value in headers.items())
 
 
 class AccessCheck:

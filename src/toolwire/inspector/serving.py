@@ -1,11 +1,12 @@
-"""The inspector on a port of this machine."""
+"""The inspector on two ports of this machine: one for its page, one for the views of tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from socket import socket
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from toolwire.http import serving as http_server
 from toolwire.inspector.app import InspectorApp
@@ -17,23 +18,56 @@ HOST: Final = "127.0.0.1"
 DRAIN_SECONDS: Final = 1.0
 
 
-def listen(port: int) -> list[socket]:
-    """Open the sockets of the page, which other machines cannot reach; `ServerError` when the port is taken."""
+class Listeners(NamedTuple):
+    """The sockets of the page, and those of the views."""
+
+    page: list[socket]
+    views: list[socket]
+
+    def url(self, path: str) -> str:
+        """Return an address of the page."""
+        return http_server.url_of(self.page, HOST, path)
+
+
+def listen(port: int, view_port: int = 0) -> Listeners:
+    """Open the sockets, which other machines cannot reach; `ServerError` when a port is taken. 0 is any port."""
     http_server.check_installed()
-    return http_server.listen(HOST, port, public=False)
+    page = http_server.listen(HOST, port, public=False)
+    try:
+        return Listeners(page, http_server.listen(HOST, view_port, public=False))
+    except BaseException:
+        for each in page:
+            each.close()
+        raise
 
 
-def address(app: InspectorApp, sockets: Sequence[socket]) -> str:
+def address(app: InspectorApp, listeners: Listeners) -> str:
     """Return the address of the page. A browser never sends the part after `#`, and the page removes it at once."""
-    return http_server.url_of(sockets, HOST, f"/#token={app.token}")
+    return listeners.url(f"/#token={app.token}")
 
 
-def make_server(app: InspectorApp, sockets: Sequence[socket]) -> http_server.HttpServer:
-    return http_server.HttpServer(app, sockets, drain=DRAIN_SECONDS)
+class InspectorServer:
+    """The page of an inspector and the pages of views, served until both are stopped."""
+
+    def __init__(self, app: InspectorApp, listeners: Listeners) -> None:
+        app.show_views(listeners.views[0].getsockname()[1])
+        self._servers = [
+            http_server.HttpServer(app, listeners.page, drain=DRAIN_SECONDS),
+            http_server.HttpServer(app.inspector.views.pages, listeners.views, drain=DRAIN_SECONDS),
+        ]
+
+    def stop(self) -> None:
+        for each in self._servers:
+            each.stop()
+
+    async def serve(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until `stop` is called; `ready` is called when the page can be opened."""
+        page, views = self._servers
+        await asyncio.gather(page.serve(ready), views.serve())
 
 
-async def serve(app: InspectorApp, sockets: Sequence[socket], signals: Signals, ready: Callable[[], None]) -> None:
+async def serve(app: InspectorApp, listeners: Listeners, signals: Signals, ready: Callable[[], None]) -> None:
     """Serve the page until a signal of `signals` ends it."""
-    server = make_server(app, sockets)
+    server = InspectorServer(app, listeners)
     with signals(server.stop):
         await server.serve(ready)

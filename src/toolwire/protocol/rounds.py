@@ -36,10 +36,10 @@ _REQUESTS: Final[dict[str, type[Any]]] = {
     "sampling/createMessage": t.CreateMessageRequest,
     "roots/list": t.ListRootsRequest,
 }
-_RESULTS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    "elicitation/create": msgspec.json.Decoder(t.ElicitResult),
-    "sampling/createMessage": msgspec.json.Decoder(t.CreateMessageResult),
-    "roots/list": msgspec.json.Decoder(t.ListRootsResult),
+_RESULTS: Final[dict[str, type[Any]]] = {
+    "elicitation/create": t.ElicitResult,
+    "sampling/createMessage": t.CreateMessageResult,
+    "roots/list": t.ListRootsResult,
 }
 
 
@@ -73,7 +73,6 @@ class State(Struct):
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _encode_state = msgspec.json.Encoder().encode
-_decode_state = msgspec.json.Decoder(State).decode
 
 
 def digest(*parts: Any) -> str:
@@ -145,7 +144,7 @@ class Rounds:
     def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> State:
         """Take up the state of the round before, and the answers that came with it."""
         try:
-            state = _decode_state(payload)
+            state = msgspec.json.decode(payload, type=State)
         except msgspec.DecodeError:
             raise invalid_state() from None
         if state.request != self.request or state.principal != self.principal or now > state.expires:
@@ -241,7 +240,7 @@ def dump_state(state: State) -> bytes:
 def checked_answer(key: str, kind: str, response: Raw) -> Raw:
     """The answer to a question, if it is one; -32602 otherwise."""
     try:
-        _RESULTS[kind].decode(response)
+        msgspec.json.decode(response, type=_RESULTS[kind])
     except (msgspec.DecodeError, RecursionError) as error:
         text = str(error) if isinstance(error, msgspec.ValidationError) else "it cannot be read"
         raise ProtocolError(INVALID_PARAMS, f"The answer to {key[:100]!r} is not a {kind} result: {text}") from None

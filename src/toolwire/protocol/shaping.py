@@ -188,7 +188,8 @@ def _steps(type_: type[t.Wire], revision: str) -> _Steps:
     hints = get_type_hints(type_)
     for attribute in type_.__struct_fields__:
         if not knows(type_, attribute, revision):
-            steps.append((attribute, _left_out))
+            has_view = attribute == "meta" and issubclass(type_, _OF_VIEWS)
+            steps.append((attribute, _view_alone if has_view else _left_out))
             continue
         convert = _member_conversion(type_, attribute, hints[attribute], revision)
         if convert is not None:
@@ -198,6 +199,20 @@ def _steps(type_: type[t.Wire], revision: str) -> _Steps:
 
 def _left_out(_: Any) -> Any:
     return UNSET
+
+
+# SEP-1865: a host finds views by `_meta` on every revision. Before 2025-06-18 these types have no `_meta`, but their
+# schemas allow further members, so what belongs to views is sent there, and nothing else.
+_OF_VIEWS = (t.Tool, t.ResourceMetadata, t.ResourceContents)
+
+
+def _view_alone(meta: Any) -> Any:
+    # Imported here because few servers have views and clients of these revisions.
+    from toolwire.protocol.apps import VIEW_KEYS
+
+    if not isinstance(meta, dict):
+        return UNSET
+    return {key: meta[key] for key in VIEW_KEYS if key in meta} or UNSET
 
 
 def _member_conversion(type_: type[t.Wire], attribute: str, hint: Any, revision: str) -> _Convert | None:

@@ -231,7 +231,6 @@ class Record(Struct, omit_defaults=True):
 
 
 encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Record).decode
 
 
 class Unreadable(ProtocolError):
@@ -243,7 +242,7 @@ class Unreadable(ProtocolError):
 
 def decode(data: bytes) -> Record:
     try:
-        return _decode(data)
+        return msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, RecursionError):
         raise Unreadable from None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolwire.schemas.bounds import DIALECT, MAX_BYTES, MAX_SUBSCHEMAS, SchemaError
     from toolwire.schemas.compact import inline, merge, without_optional_null
     from toolwire.schemas.effort import Attempts
-    from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile
+    from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile, is_usable_pattern
     from toolwire.schemas.nulls import may_have_nulls, without_needless_nulls
     from toolwire.schemas.repair import reread, understood
     from toolwire.schemas.vendor_schemas import PROFILES, Profile, portable
@@ -35,6 +35,7 @@ _HOMES: Final = {
     "TOO_LARGE": "engine",
     "Validator": "engine",
     "compile": "engine",
+    "is_usable_pattern": "engine",
     "may_have_nulls": "nulls",
     "without_needless_nulls": "nulls",
     "PROFILES": "vendor_schemas",
@@ -65,6 +66,7 @@ __all__ = [
     "compile",
     "expected",
     "inline",
+    "is_usable_pattern",
     "may_have_nulls",
     "merge",
     "missing_key",

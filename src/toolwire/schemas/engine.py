@@ -18,6 +18,7 @@ from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import MAX_BYTES, Document, SchemaError, dialect_of
 from toolwire.schemas.effort import Effort, measure
 from toolwire.schemas.faults import Faults, Leaves, Search
+from toolwire.schemas.patterns import share
 from toolwire.schemas.plain import Plain, plain
 from toolwire.schemas.walking import Json, Schema, parts_in
 from toolwire.schemas.whole_numbers import whole_numbers
@@ -179,6 +180,15 @@ def compile(schema: Json, *, what: str) -> Validator:
         return _engine(part, dialect, what, pattern_bytes)
 
     return Validator(schema, document, build, plain(schema, dialect))
+
+
+def is_usable_pattern(pattern: str, count: int = 1) -> bool:
+    """Return whether a regular expression compiles in a document that has so many of them."""
+    try:
+        _engine({"type": "string", "pattern": pattern}, "Draft202012Validator", "the pattern", share(count))
+    except SchemaError:
+        return False
+    return True
 
 
 def _engine(schema: Schema, dialect: str, what: str, pattern_bytes: int) -> Any:

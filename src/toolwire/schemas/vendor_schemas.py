@@ -232,6 +232,8 @@ def _format(value: Any, schema: Schema, result: Schema) -> list[str]:
     if value in _FORMATS:
         result["format"] = value
         return []
+    if schema.get("type") in ("integer", "number"):
+        return []  # `int64`, `double`: the widths of OpenAPI, which tell a model nothing
     # pydantic says `binary` of bytes that it reads from plain text.
     return [] if value == "binary" or not isinstance(value, str) else [_FORMAT_WORDS.get(value, value)]
 

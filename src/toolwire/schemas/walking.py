@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 Json = Any
@@ -32,6 +32,52 @@ def mapped(schema: Schema, keywords: Iterable[str]) -> Iterator[tuple[str, Json]
         for name, part in schema[key].items()
         if isinstance(part, (dict, bool))
     )
+
+
+# Where a schema has subschemas. Everything else in it is data, whatever its members are called.
+_ONE: Final = (
+    "not", "if", "then", "else", "contains", "propertyNames", "additionalItems", "additionalProperties",
+    "unevaluatedItems", "unevaluatedProperties", "contentSchema",
+)  # fmt: skip
+_LISTS: Final = (*SAME_VALUE_LIST, "prefixItems")
+_MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+# `items` was a list of schemas in drafts before 2020-12.
+_HOLDERS: Final[dict[str, Any]] = {
+    **dict.fromkeys(_ONE, (dict, bool)),
+    **dict.fromkeys(_LISTS, (list,)),
+    **dict.fromkeys(_MAPS, (dict,)),
+    "items": (dict, bool, list),
+}
+
+
+def subschemas(schema: Schema) -> Iterator[Json]:
+    """Yield the subschemas directly below a schema, found by their position and never by the name of a member."""
+    for keyword, value in schema.items():
+        holder = _HOLDERS.get(keyword)
+        if holder is None or not isinstance(value, holder):
+            continue
+        if isinstance(value, list):
+            yield from value
+        elif keyword in _MAPS:
+            yield from value.values()
+        else:
+            yield value
+
+
+def with_subschemas(schema: Schema, change: Callable[[Json], Json]) -> Schema:
+    """Return a copy of a schema in which each subschema directly below it is replaced by what `change` makes of it."""
+    result: Schema = {}
+    for keyword, value in schema.items():
+        holder = _HOLDERS.get(keyword)
+        if holder is None or not isinstance(value, holder):
+            result[keyword] = value
+        elif isinstance(value, list):
+            result[keyword] = [change(part) for part in value]
+        elif keyword in _MAPS:
+            result[keyword] = {name: change(part) for name, part in value.items()}
+        else:
+            result[keyword] = change(value)
+    return result
 
 
 def at_pointer(document: Json, pointer: str) -> Json | None:

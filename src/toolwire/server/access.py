@@ -49,6 +49,8 @@ class Demand(NamedTuple):
     """A caller sees the component only if it belongs to each of these audiences."""
     scopes: tuple[tuple[frozenset[str], Implied], ...]
     """A caller may use the component only if it holds all of these scopes."""
+    readers: frozenset[AudienceOnWay] = frozenset()
+    """Lists have the component only for a caller that belongs to each of these audiences, too."""
 
 
 class View:
@@ -65,6 +67,9 @@ class View:
 
     def sees(self, found: Found[Any]) -> bool:
         return self.admitted.issuperset(self._access.demand(found).audiences)
+
+    def lists(self, found: Found[Any]) -> bool:
+        return self.admitted.issuperset(self._access.demand(found).readers)
 
 
 class Access:
@@ -109,7 +114,8 @@ class Access:
         self._stale = False
         # `each` also yields components that share a name: a caller who may not see the nearest one sees the next.
         found = list(self._catalog.each())
-        hidden = {audience: None for each in found for audience in self.demand(each).audiences}
+        demands = [self.demand(each) for each in found]
+        hidden = {audience: None for each in demands for audience in (*each.audiences, *each.readers)}
         # A catalogue may have no components, and yet something to say in lists.
         owned = (each.audience for each in self._catalog.family() if each.audience is not None)
         hidden.update({AudienceOnWay(each, ()): None for each in owned})
@@ -136,6 +142,7 @@ class Access:
     def _demand(self, found: Found[Any]) -> Demand:
         component = found.component
         audiences: list[AudienceOnWay] = []
+        readers: list[AudienceOnWay] = []
         scopes: list[tuple[frozenset[str], Implied]] = []
         implied: Implied = ()
 
@@ -146,6 +153,8 @@ class Access:
                 scopes.append((needed, implied))
                 if component.is_hidden_without_scopes:
                     audiences.extend(AudienceOnWay(Audience(frozenset({each})), implied) for each in needed)
+                elif component.is_unlisted_without_scopes:
+                    readers.extend(AudienceOnWay(Audience(frozenset({each})), implied) for each in needed)
 
         ways: list[tuple[Mount | None, Any]] = [(None, self)]
         ways += [(mount, mount.catalog.owner.kernel.access) for mount in found.way]
@@ -165,7 +174,7 @@ class Access:
         while each is not None:
             ask(each.visible_to, each.scopes)
             each = each.original
-        return Demand(frozenset(audiences), tuple(scopes))
+        return Demand(frozenset(audiences), tuple(scopes), frozenset(readers))
 
     def scopes(self, found: Found[Any]) -> frozenset[str]:
         """Return all the scopes that a call of the component needs."""

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from copy import copy
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
 from weakref import WeakSet
 
 from msgspec import UNSET, Raw
@@ -32,6 +32,9 @@ from toolwire.wire.process_workers import ProcessWorkers
 if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Vault
     from toolwire.server.context.progress import Progress
+
+# How many seconds of its time a handler keeps for its answer.
+_ANSWERING: Final = 2.0
 
 #: A function that changes how a handler runs. It takes a time limit and a coroutine, and returns those to use instead.
 Guard: TypeAlias = Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]]
@@ -137,11 +140,19 @@ class Host(Protocol):
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]: ...
 
+    def sees_tool(self, call: Call, name: str) -> bool:
+        """Return whether the caller of a handler sees another tool of the handler's server, and may call it."""
+
+    async def call_tool_for(self, call: Call, name: str, arguments: Raw) -> t.CallToolResult | None:
+        """Call another tool of the handler's server for its caller; return None where the caller sees no such tool."""
+
 
 class Call:
     """The state of one request while the server handles it."""
 
     # The defaults are those of the class, so that a request pays only for what differs from them.
+    api_requests: list[dict[str, Any]] | None = None
+    """The requests to an API that the call made, as the audit line names them."""
     asking: Asking | None = None
     """The way in which the handler asks the client; None before the first question."""
     cancelled: bool = False
@@ -259,6 +270,12 @@ class Call:
     def attempt(self) -> int:
         """The number of the attempt: above one where a task is run again after its process was lost."""
         return 1 if self.task_run is None else self.task_run.attempt
+
+    @property
+    def spare_time(self) -> float | None:
+        """Return how many seconds a handler may wait and still answer with what it has; None for any time."""
+        deadline = self.deadline
+        return None if deadline is None else max(0.0, deadline.time_left - min(_ANSWERING, deadline.seconds / 10))
 
     def client_can(self, capability: str) -> bool:
         """Return whether the client declared a capability that its revision has."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from msgspec import Struct
 
+from toolwire.protocol.apps import SCHEME as VIEW_SCHEME
 from toolwire.protocol.cursors import MISSING_KEY, decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.methods import is_unknown_method
@@ -231,6 +232,9 @@ class Seen(SeesComponents, Protocol):
     def enters(self, audience: Audience) -> bool:
         """Return whether the callers belong to the audience of a catalogue."""
 
+    def lists(self, found: Found[Any]) -> bool:
+        """Return whether lists have a component that the callers see."""
+
 
 class Claim(NamedTuple):
     """A name that an extension of a server has, and no other extension can have."""
@@ -388,10 +392,25 @@ class Catalog:
         for host in (self, *self.hosts()):
             for claim in catalog.claims():
                 host.check_claim(claim)
+        for uri, digest in catalog.digests().items():
+            if uri.startswith(VIEW_SCHEME) and mount.resource(uri, None, ()) is not None:
+                self.check_view(uri, digest)
         self.mounts.append(mount)
         catalog._hosts.append(self)
         self.guarded = self.guarded or catalog.guarded or mount.is_guarded
         self._mounts_changed(catalog)
+
+    def check_view(self, uri: str, digest: str) -> None:
+        """Raise `ServerError` when clients know another page under the address of a view.
+
+        One of two tools would show the view of the other. Two servers with the same page may be mounted together.
+        """
+        for host in (self, *self.hosts()):
+            if host.digests().get(uri, digest) != digest:
+                raise ServerError(
+                    f"Two servers in {host.owner.name!r} have the view {uri}, with different pages: "
+                    "give one of them another uri="
+                )
 
     def unmount(self, catalog: Catalog) -> None:
         """Offer the components of another catalogue no longer."""
@@ -544,10 +563,11 @@ class Catalog:
         self.changed("skills")
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of every file of a skill, here and in mounted servers, by its URI."""
+        """Return the digest of every file of a skill and of every view, here and in mounted servers, by its URI."""
         found: dict[str, str] = {}
         for catalog in (*self.family(), self):
             found.update(catalog.skill_set.digests)
+            found.update({uri: each.digest for uri, each in tuple(catalog.resources.items()) if each.digest})
         return found
 
     def changed(self, kind: str, *, for_sure: bool = True) -> None:
@@ -845,7 +865,7 @@ class Catalog:
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
             # TOL-1: the same order in every call and every process.
-            listed = sorted(name for name, found in items.items() if _is_listed(found))
+            listed = sorted(name for name, found in items.items() if _is_listed(found, view))
             known = self._ordered[key] = (version, listed, items)
         return known
 
@@ -886,8 +906,10 @@ class Catalog:
         }[kind]  # type: ignore[return-value]
 
 
-def _is_listed(found: Found[Any]) -> bool:
-    return not found.owner.catalog.is_unlisted and not found.component.is_unlisted
+def _is_listed(found: Found[Any], view: Seen | None) -> bool:
+    if found.owner.catalog.is_unlisted or found.component.is_unlisted:
+        return False
+    return view is None or view.lists(found)
 
 
 def _first_of_each(ways: list[Found[AnyMethod]]) -> list[Found[AnyMethod]]:
@@ -933,5 +955,5 @@ def _offered(held: list[Extension]) -> list[Extension]:
 
 
 def changed_files(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Return the files whose digest is another one now. Files that came or went change the list of skills."""
+    """Return the addresses whose digest is another one now. Files that came or went change a list."""
     return sorted(uri for uri, digest in after.items() if before.get(uri, digest) != digest)

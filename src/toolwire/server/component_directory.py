@@ -8,7 +8,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -101,13 +101,22 @@ def component_files(directory: Path) -> tuple[Path, ...]:
 
 def find_folder(directory: str | os.PathLike[str], noun: str) -> Path:
     """Find a folder: a relative path starts at the file that calls this library, or at the working directory."""
-    given = Path(directory)
+    return _find(directory, noun, Path.is_dir)
+
+
+def find_file(file: str | os.PathLike[str], noun: str) -> Path:
+    """Find a file. A relative path starts where that of a folder does."""
+    return _find(file, noun, Path.is_file)
+
+
+def _find(path: str | os.PathLike[str], noun: str, is_there: Callable[[Path], bool]) -> Path:
+    given = Path(path)
     places = [given] if given.is_absolute() else [folder / given for folder in _starting_points()]
     for place in places:
-        if place.is_dir():
+        if is_there(place):
             return place.resolve()
     where = " or ".join(str(place) for place in dict.fromkeys(places))
-    raise ServerError(f"There is no {noun} {os.fspath(directory)!r}: it would be {where}")
+    raise ServerError(f"There is no {noun} {os.fspath(path)!r}: it would be {where}")
 
 
 def _starting_points() -> Iterator[Path]:

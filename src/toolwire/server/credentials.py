@@ -40,14 +40,16 @@ def asker_of(call: Call, vault: Vault) -> Asker:
     return Asker(None if owner.id in vault.nobodies else owner, principal, token_of(principal))
 
 
-async def credential_for(call: Call, vault: Vault, name: str, *, scopes: tuple[str, ...] = ()) -> Credential:
+async def credential_for(
+    call: Call, vault: Vault, name: str, *, scopes: tuple[str, ...] = (), refused: str | None = None
+) -> Credential:
     """Return a credential for the caller. Raise `UrlRequired`, or `ToolError` with what the user has to do.
 
-    No error says what the provider said, which the log has.
+    `refused` is a token that the service has just refused. No error says what the provider said, which the log has.
     """
     asker = asker_of(call, vault)
     try:
-        return await _obtained(call, vault, name, asker, scopes)
+        return await _obtained(call, vault, name, asker, scopes, refused)
     except NotConnected as missing:
         raise await connect_error(call, vault, missing) from None
     except Unavailable as error:
@@ -60,13 +62,15 @@ async def credential_for(call: Call, vault: Vault, name: str, *, scopes: tuple[s
         raise ToolError(error.message) from None
 
 
-async def _obtained(call: Call, vault: Vault, name: str, asker: Asker, scopes: tuple[str, ...]) -> Credential:
+async def _obtained(
+    call: Call, vault: Vault, name: str, asker: Asker, scopes: tuple[str, ...], refused: str | None
+) -> Credential:
     """Obtain a credential. A user who has agreed to open the page gets some time to finish there."""
     loop = asyncio.get_running_loop()
     last, pause = loop.time() + (FINISH_SECONDS if _agreed(call) else 0.0), 0.1
     while True:
         try:
-            return await vault.obtain(name, asker, scopes=scopes)
+            return await vault.obtain(name, asker, scopes=scopes, refused=refused)
         except NotConnected:
             if loop.time() + pause > last:
                 raise

@@ -48,6 +48,14 @@ class Deadline(Struct, eq=False):
         if not self.pauses:
             self.deadlines.start(self)
 
+    @property
+    def time_left(self) -> float:
+        """Return how many seconds the handler has left."""
+        if self.pauses:
+            return min(self.left, self.seconds)
+        # A long time is not counted before the next look.
+        return self.seconds if self.expires == inf else self.expires - self.deadlines.clock.time()
+
     def stop(self) -> None:
         """Note that the handler has ended; a question that is answered later changes nothing."""
         self.task = None

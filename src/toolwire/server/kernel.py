@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -375,8 +375,40 @@ class Kernel:
         # Where questions are rounds, both calls share the rounds of one request.
         inner.asking = await call.open_asking() if call.request.row.rounds else None
         enforcer = self.enforcer
-        result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, target, _read))
+        result = await (_read(inner) if enforcer is None else enforcer.run_inside(call, inner, target, _read))
         return cast("list[t.ResourceContents]", result.contents)
+
+    def sees_tool(self, call: Call, name: str) -> bool:
+        """Return whether the caller of a handler sees another tool of the handler's server, and may call it."""
+        found = self._sibling(call, name).found
+        return found is not None and (
+            self.methods.view(call) is None or self.access.permits(call.request.principal, found)
+        )
+
+    async def call_tool_for(self, call: Call, name: str, arguments: Raw) -> t.CallToolResult | None:
+        """Call another tool of the handler's server for its caller, under the scopes and policies of that tool.
+
+        Return None where the caller sees no such tool.
+        """
+        target = self._sibling(call, name, arguments)
+        if target.found is None:
+            return None
+        if self.methods.view(call) is not None and not self.access.permits(call.request.principal, target.found):
+            raise InsufficientScope(self.access.scopes(target.found), call.request.id)
+        inner = call.nested(target.found.owner, target, call.in_thread)
+        inner.asking = await call.open_asking() if call.request.row.rounds else None
+        enforcer = self.enforcer
+        result = await (_call_tool(inner) if enforcer is None else enforcer.run_inside(call, inner, target, _call_tool))
+        return cast("t.CallToolResult", result)
+
+    def _sibling(self, call: Call, name: str, arguments: Raw | UnsetType = UNSET) -> CallTarget:
+        """Return a tool by its name at the server whose component a call runs, as the caller sees it."""
+        running = target_of(call)
+        for mount in reversed(() if running is None or running.found is None else running.found.way):
+            name = mount.public_name("tools", name)
+        view = self.methods.view(call)
+        found = self.catalog.tool(name, None if view is None else view.sees)
+        return CallTarget("tools/call", name, t.CallToolRequestParams(name=name, arguments=arguments), found)
 
     def is_for_everybody(self, call: Call) -> bool:
         """Return whether the component of a call is the same for every caller."""
@@ -412,6 +444,14 @@ def _after_meeting(catalog: Catalog, entry: Operation) -> Operation:
         return await entry(call)
 
     return run
+
+
+async def _call_tool(call: Call) -> t.CallToolResult:
+    """Call the tool of a call, without any check."""
+    target: CallTarget = call.target
+    assert target.found is not None
+    result: t.CallToolResult = await target.found.component.call(call, target.params.arguments)
+    return result
 
 
 async def _read(call: Call) -> t.ReadResourceResult:

@@ -109,9 +109,9 @@ class Metrics:
         """
         self._measures[name] = _Measure("gauge", help, read, label, names_of, per_process)
 
-    def counter(self, name: str, help: str, read: Gauge) -> None:
+    def counter(self, name: str, help: str, read: Gauge, *, label: str = "kind") -> None:
         """Add a value of this process that only grows; otherwise it is like a gauge."""
-        self._measures[name] = _Measure("counter", help, read, "kind", "", True)
+        self._measures[name] = _Measure("counter", help, read, label, "", True)
 
     def read_before(self, read: Callable[[], Awaitable[None]]) -> None:
         """Await `read` before the page is made, at most once in a second."""

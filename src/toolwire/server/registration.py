@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
 
 from toolwire.lazy_parts import load_part
@@ -12,8 +12,9 @@ from toolwire.protocol.errors import ServerError
 from toolwire.schemas import Profile
 from toolwire.server.catalog import Catalog
 from toolwire.server.completion import Completion
-from toolwire.server.components import Cache, Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.components import Cache, Component, Icons, Prompt, Resource, ResourceTemplate, Tool
 from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions, check_options
+from toolwire.server.components.options import ViewOfTool
 from toolwire.server.components.restriction import VisibleTo
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -31,12 +32,46 @@ class SkillsOnServer(Protocol):
     def __len__(self) -> int: ...
 
 
+class PageOfView(Protocol):
+    """A page that a program made (`toolwire.apps.Page`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def html(self) -> str: ...
+
+
+class OriginsOfView(Protocol):
+    """The origins that a view may reach (`toolwire.apps.Csp`)."""
+
+    def to_wire(self) -> dict[str, list[str]]:
+        """Return `_meta.ui.csp`."""
+
+
+class AppOnServer(ViewOfTool, Protocol):
+    """A view that a server offers (`toolwire.apps.App`)."""
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a tool for the view alone; models do not see it. The options are those of `server.tool`."""
+
+    def reload(self) -> None:
+        """Load the page again. If it cannot be served, raise, and keep the view as it was."""
+
+
 class Registering:
     """The part of a server that takes components."""
 
     catalog: Catalog
     schema_profile: Profile
     _served_skills: Any = None
+    _served_apps: Any = None
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -124,8 +159,17 @@ class Registering:
         It works at any time and from any thread. Every client that can be told is told, once for each list that
         changed. If one of several cannot be added, none is.
         """
-        self.catalog.add(*[self._component_of(each) for each in all_of(component)])
+        added = [self._component_of(each) for each in all_of(component)]
+        for each in added:
+            self._check_view(each)
+        self.catalog.add(*added)
         return self
+
+    def _check_view(self, component: Any) -> None:
+        """Raise `ServerError` for a tool whose view this server does not have."""
+        app = component.app if isinstance(component, Tool) else None
+        if app is not None and self.catalog.resource(app.uri) is None:
+            raise ServerError(f"The tool {component.name!r} has the view {app.uri}, which is that of another server")
 
     def add_directory(self, directory: str | os.PathLike[str]) -> Self:
         """Add every component that the files of a directory define, as `scan` finds them."""
@@ -230,6 +274,65 @@ class Registering:
 
     def _add_skills(self, folder: str | os.PathLike[str], **options: Any) -> SkillsOnServer:
         added: SkillsOnServer = self._skills_part().add(folder, **options)
+        return added
+
+    def app(
+        self,
+        page: str | os.PathLike[str] | PageOfView,
+        *,
+        uri: str | None = None,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Icons = None,
+        csp: OriginsOfView | Mapping[str, Any] | None = None,
+        permissions: str | Sequence[str] | Mapping[str, Any] | None = None,
+        domain: str | None = None,
+        prefers_border: bool | None = None,
+        bundle: bool = True,
+        view: Literal["auto"] | bool = "auto",
+        openai: bool = False,
+        listed: bool = True,
+        meta: Mapping[str, Any] | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
+        cache: Cache | None = None,
+        ping: bool | None = None,
+    ) -> AppOnServer:
+        """Offer a page as a view of tools (SEP-1865): `@server.tool(app=…)` shows its results there.
+
+        `page` is the path of an HTML file, or a `toolwire.apps.Page`. A relative path starts at the file that calls
+        this. Its address is `ui://SERVER/FILE`, or `uri`. `csp` has the origins that the view may reach. `permissions`
+        are "camera", "microphone", "geolocation" and "clipboardWrite". `domain` is for hosts that give a view a stable
+        origin; "claude" makes that of Claude. `bundle=True` puts local scripts, styles and images into the page.
+        `view="auto"` adds the view library to a page that does not speak with its host itself. `openai=True` names the
+        view by the key of OpenAI, too. `ping=False` refuses `ping` on 2026-07-28, which has none, also to hosts.
+        """
+        if self._served_apps is None:
+            self._served_apps = load_part("server.app")(self)
+        added: AppOnServer = self._served_apps.add(
+            page,
+            uri=uri,
+            name=name,
+            title=title,
+            description=description,
+            icons=icons,
+            csp=csp,
+            permissions=permissions,
+            domain=domain,
+            prefers_border=prefers_border,
+            bundle=bundle,
+            view=view,
+            openai=openai,
+            listed=listed,
+            meta=meta,
+            scopes=scopes,
+            visible_to=visible_to,
+            tags=tags,
+            cache=cache,
+            ping=ping,
+        )
         return added
 
     def _skills_part(self) -> Any:

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -39,6 +39,7 @@ from toolwire.server.components import (
 )
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
+from toolwire.server.described_api import DescribedApi
 from toolwire.server.extensions import Extension, plain_callback
 from toolwire.server.in_process import Direct, Nowhere
 from toolwire.server.kernel import Kernel, implied_scopes
@@ -70,6 +71,8 @@ _SECRET = "TOOLWIRE_SECRET"
 
 class Server(Registering, Serving):
     """An MCP server: its components, its description of itself, and its options."""
+
+    _included_apis: Any = None
 
     def __init__(
         self,
@@ -176,6 +179,17 @@ class Server(Registering, Serving):
             self.kernel.use(each)
         self._register_all(tools, resources, templates, prompts, completions, directory)
 
+    @classmethod
+    def from_asgi(cls, application: Callable[..., Any], name: str | None = None, **options: Any) -> Self:
+        """Make a server of an ASGI application that serves an OpenAPI description, such as `FastAPI()`.
+
+        The application is read and called in this process, without a socket. `options` are those of
+        `toolwire.openapi.openapi()`: `keep=` says which operations become tools, and without it none do. The server has
+        the title of the API as its name, unless another one is given. For the options of `Server`, include the API in
+        a server of your own: `server.include(openapi(application))`.
+        """
+        return cast("Self", load_part("server.from_asgi")(cls, application, name, options))
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop that the server runs on; None while it does not run."""
@@ -239,6 +253,27 @@ class Server(Registering, Serving):
     def unmount(self, other: Server) -> None:
         """Offer the components of a mounted server no longer. Calls in flight end where they began."""
         self.catalog.unmount(other.catalog)
+
+    def include(self, api: DescribedApi, prefix: str | None = None, *, shape: Shape | None = None) -> Server:
+        """Offer the tools of an API that `toolwire.openapi.openapi()` read, also while the server runs.
+
+        The names of the tools start with `prefix_`. `shape` says which of them come through, and in which form.
+        Accounts of callers at the API are kept in the vault of this server.
+        """
+        self.included_apis.add(api, f"{prefix}_" if prefix else "", shape)
+        return self
+
+    def exclude(self, api: DescribedApi) -> Server:
+        """Offer the tools of an API no longer. Calls in flight end as they began."""
+        self.included_apis.remove(api)
+        return self
+
+    @property
+    def included_apis(self) -> Any:
+        """The APIs that this server includes (`toolwire.openapi.included.IncludedApis`)."""
+        if self._included_apis is None:
+            self._included_apis = load_part("server.include")(self)
+        return self._included_apis
 
     def _unmountable(self, what: str) -> ServerError:
         return ServerError(f"{self.name!r} cannot have {what} and be mounted: give them to the server that mounts it")

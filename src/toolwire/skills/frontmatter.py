@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from toolwire.base_errors import ServerError
 from toolwire.extras import require
+from toolwire.yaml_core_schema import NO_NUMBER, NULL, core_value, finite, whole_number
 
 #: The most bytes between the two `---` lines. Descriptions have at most 1,024 characters, so this is plenty.
 MAX_BYTES: Final = 64 * 1024
@@ -169,52 +170,20 @@ def _decoded(data: bytes, first_line: int) -> str:
 
 # --- the meaning of a plain scalar ---
 
-# YAML 1.2.2, 10.3.2: the tag resolution of the core schema.
-_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
-_BOOLEAN: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_INTEGER = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o([0-7]+)")
-_HEXADECIMAL = re.compile(r"0x([0-9a-fA-F]+)")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-# Most values are words. One look at the first character tells that they are neither numbers nor constants.
-_MAYBE_SPECIAL: Final = frozenset("0123456789+-.~ntfNTF")
-
 
 def _core(text: str) -> Any:
-    """Return the value of a plain scalar in YAML 1.2; a ValueError says that JSON does not have it."""
-    if text == "":
-        return None
-    if text[0] not in _MAYBE_SPECIAL:
-        return text
-    if text in _NULL:
-        return None
-    if (boolean := _BOOLEAN.get(text)) is not None:
-        return boolean
-    if _INTEGER.fullmatch(text):
-        return _whole(text, 10)
-    if octal := _OCTAL.fullmatch(text):
-        return _whole(octal[1], 8)
-    if hexadecimal := _HEXADECIMAL.fullmatch(text):
-        return _whole(hexadecimal[1], 16)
-    if _FLOAT.fullmatch(text):
-        return _finite(float(text))
-    if _NO_NUMBER.fullmatch(text):
-        raise ValueError("is not a number that JSON has")
-    return text
+    """Return the value of a plain scalar in YAML 1.2; a ValueError says that not every reader of JSON has it."""
+    value = core_value(text)
+    return _exact(value) if type(value) is int else value
 
 
 def _whole(digits: str, base: int) -> int:
-    # Python refuses to read a number of thousands of digits; a limit of its own gives the same answer earlier.
-    value = int(digits, base) if len(digits) <= 64 else MAX_INTEGER + 1
+    return _exact(whole_number(digits, base))
+
+
+def _exact(value: int) -> int:
     if abs(value) > MAX_INTEGER:
         raise ValueError("is larger than the numbers that every reader keeps exactly")
-    return value
-
-
-def _finite(value: float) -> float:
-    if value in (float("inf"), float("-inf")):
-        raise ValueError("is larger than the numbers that every reader keeps")
     return value
 
 
@@ -236,7 +205,7 @@ _TIME = re.compile(
 
 def _older(text: str) -> Any:
     """Return the value of a plain scalar as YAML 1.1 libraries render it in JSON. Dates become strings again."""
-    if text in _NULL:
+    if text in NULL:
         return None
     if (boolean := _OLDER_BOOLEAN.get(text)) is not None:
         return boolean
@@ -244,14 +213,14 @@ def _older(text: str) -> Any:
         return _older_integer(text.replace("_", ""))
     if _OLDER_FLOAT.fullmatch(text):
         digits = text.replace("_", "")
-        return _finite(float(digits)) if digits not in (".", "+.", "-.") else text
+        return finite(float(digits)) if digits not in (".", "+.", "-.") else text
     if sexagesimal := _SEXAGESIMAL.fullmatch(text):
         return _sexagesimal(*sexagesimal.groups())
     if _DATE.fullmatch(text):
         return text
     if time := _TIME.fullmatch(text):
         return _iso_time(time)
-    if _NO_NUMBER.fullmatch(text):
+    if NO_NUMBER.fullmatch(text):
         raise ValueError("is not a number that JSON has")
     return text
 

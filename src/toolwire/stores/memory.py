@@ -19,9 +19,10 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from toolwire.protocol.errors import ServerError, ToolwireError
 
@@ -287,8 +288,7 @@ class MemoryKV:
 # --- Log ------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _LogStream:
+class _LogStream(Struct):
     #: The position before the oldest event that is kept.
     floor: int
     events: deque[tuple[int, bytes]] = field(default_factory=deque)

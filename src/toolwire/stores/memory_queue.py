@@ -11,10 +11,11 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.memory import SWEEP_STEPS, MemoryKV
@@ -40,8 +41,7 @@ from toolwire.stores.thread_jobs import call_guarded
 _Line: TypeAlias = list[tuple[int, str]]
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     kind: str
     owner: str
     #: Counts up with each task that becomes ready: the order of the tasks of one owner.
@@ -52,8 +52,7 @@ class _Waiting:
     in_line: bool = False
 
 
-@dataclass(slots=True)
-class _Lease:
+class _Lease(Struct):
     renewal: int
     deadline: float
 

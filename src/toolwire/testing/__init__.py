@@ -9,14 +9,17 @@ async with testing.connect(server, revision="2025-11-25") as (client, wire):
 * Connecting: `connect`, and `replaced` for the dependencies of handlers.
 * Fuzzing: `fuzz`.
 * Security: `permissions`, `issuer`, `attack`, `exhaust`; `TamperedSkills` for tests of a host.
+* APIs: `replay` for the tools of an API description, `stubbed` for an API in this process.
 * Performance: `load`, `time_out`, `no_leaks`; `clock` and `elapse` let time pass.
 * Error reporting: `both_sides`.
+* Views of MCP Apps: `view`.
 
 A check that fails raises `AssertionError` with the finding, so it works in any test runner.
 """
 
 from __future__ import annotations
 
+from toolwire.testing.api_stubs import Replayed, StubApi, StubRequest, replay, stubbed
 from toolwire.testing.authorization import Issuer, Permission, Permissions, issuer, permissions
 from toolwire.testing.clocks import Clock, clock, elapse
 from toolwire.testing.connecting import Over, Serves, Wire, connect
@@ -27,8 +30,10 @@ from toolwire.testing.leaks import no_leaks
 from toolwire.testing.loading import Load, Refusal, exhaust, load
 from toolwire.testing.outcomes import BothSides, Outcome, both_sides
 from toolwire.testing.overrides import replaced
+from toolwire.testing.scripted_views import ScriptedView, View
 from toolwire.testing.tampered_skills import SkillTampering, TamperedSkills
 from toolwire.testing.timeouts import TimedOut, time_out
+from toolwire.testing.views import ViewOptions, view
 
 __all__ = [
     "BothSides",
@@ -41,10 +46,16 @@ __all__ = [
     "Permission",
     "Permissions",
     "Refusal",
+    "Replayed",
+    "ScriptedView",
     "Serves",
     "SkillTampering",
+    "StubApi",
+    "StubRequest",
     "TamperedSkills",
     "TimedOut",
+    "View",
+    "ViewOptions",
     "Wire",
     "attack",
     "both_sides",
@@ -58,5 +69,8 @@ __all__ = [
     "no_leaks",
     "permissions",
     "replaced",
+    "replay",
+    "stubbed",
     "time_out",
+    "view",
 ]

@@ -54,7 +54,7 @@ async def fuzz(
     asked = MadeUp(Random(seed))
     with uncounted(server), hidden_causes() as causes:
         async with _client(server, principal, timeout, elicit or asked.elicitation, sample or asked.sampling) as client:
-            known = {tool.name: tool for tool in await client.list_tools()}
+            known = {tool.name: tool for tool in await client.list_tools(audience=None)}
             for tool in chosen(known, tools):
                 found = await _Trial(client, tool, asked, causes, Random(f"{seed} {tool.name}")).run(examples)
                 if found is not None:

@@ -91,7 +91,7 @@ async def attack(
 
 
 async def _places(client: Client, tools: Sequence[str] | None) -> list[_Place]:
-    known = {tool.name: tool for tool in await _listed(client.list_tools)}
+    known = {tool.name: tool for tool in await _listed(partial(client.list_tools, audience=None))}
     places = [place for tool in chosen(known, tools) for place in _of_tool(client, tool)]
     if tools is not None:
         return places

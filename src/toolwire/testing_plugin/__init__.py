@@ -16,6 +16,10 @@ or a fixture `toolwire_server` of your own, names the server.
     def test_nobody_breaks_in(hostile):               # texts of attackers
         hostile.check(secrets=["sk-live"])
 
+    async def test_the_view(view):                    # a host for the view of a tool
+        async with view("show_orders", {"month": "May"}) as shown:
+            shown.check_page()
+
 `issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test. An `async def` test with
 one of these fixtures needs no other plugin.
 """
@@ -33,7 +37,7 @@ import pytest
 
 if TYPE_CHECKING:
     from toolwire.testing import Clock, Issuer
-    from toolwire.testing_plugin.fixtures import Fuzz, Hostile, Served, Surface
+    from toolwire.testing_plugin.fixtures import Fuzz, Hostile, Served, Surface, Views
 
 # Without a mark, a test with `server` runs on every revision in memory, and on both eras over the real transports.
 _REAL_TRANSPORTS = ("stdio", "http")
@@ -141,6 +145,14 @@ def hostile(toolwire_server: Any) -> Hostile:
     from toolwire.testing_plugin.fixtures import Hostile
 
     return Hostile(toolwire_server)
+
+
+@pytest.fixture
+def view(toolwire_server: Any) -> Views:
+    """A host for views of the server: `async with view("show_orders", {…}) as shown`."""
+    from toolwire.testing_plugin.fixtures import Views
+
+    return Views(toolwire_server)
 
 
 @pytest.fixture

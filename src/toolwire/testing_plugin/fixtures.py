@@ -1,14 +1,15 @@
-"""The objects behind the fixtures of the plugin: `Served`, `Surface`, `Fuzz` and `Hostile`."""
+"""The objects behind the fixtures of the plugin: `Served`, `Surface`, `Fuzz`, `Hostile` and `Views`."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import pytest
 
@@ -17,7 +18,11 @@ from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.loops import finish
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import RENDERS_APPS
 from toolwire.protocol.errors import NotSupported
+
+if TYPE_CHECKING:
+    from toolwire.testing.browser_views import BrowserView
 
 
 class Served:
@@ -77,7 +82,7 @@ async def _surface_of(server: Any) -> tuple[str, str]:
     """Return the server's name, and what a client sees of it as JSON, sorted so that only real changes show."""
     async with Client(server) as client:
         listings: dict[str, Callable[[], Awaitable[Sequence[t.Wire]]]] = {
-            "tools": client.list_tools,
+            "tools": partial(client.list_tools, audience=None),
             "resources": client.list_resources,
             "resourceTemplates": client.list_resource_templates,
             "prompts": client.list_prompts,
@@ -138,6 +143,67 @@ class Hostile:
     def check(self, **options: Unpack[AttackOptions]) -> None:
         """Fail if a component raises, hangs, obeys or reveals something; the options are those of `testing.attack`."""
         _fail_for(finish(testing.attack(self._server, **options)))
+
+
+class Views:
+    """Views of a server, each shown by a host for tests."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    @overload
+    def __call__(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        browser: Literal[False] = False,
+        revision: str | None = None,
+        over: testing.Over = "memory",
+        **options: Unpack[testing.ViewOptions],
+    ) -> AbstractAsyncContextManager[testing.ScriptedView]: ...
+
+    @overload
+    def __call__(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        browser: Literal[True] | str,
+        revision: str | None = None,
+        over: testing.Over = "memory",
+        **options: Unpack[testing.ViewOptions],
+    ) -> AbstractAsyncContextManager[BrowserView]: ...
+
+    def __call__(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        browser: Any = False,
+        revision: str | None = None,
+        over: testing.Over = "memory",
+        **options: Unpack[testing.ViewOptions],
+    ) -> AbstractAsyncContextManager[Any]:
+        """Connect to the server as a host of views does, call a tool and show its view, as `testing.view` does."""
+        return self._shown(tool, arguments, browser, revision, over, options)
+
+    @asynccontextmanager
+    async def _shown(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None,
+        browser: Any,
+        revision: str | None,
+        over: testing.Over,
+        options: testing.ViewOptions,
+    ) -> AsyncIterator[Any]:
+        connecting = testing.connect(self._server, revision=revision, over=over, extensions=RENDERS_APPS)
+        async with (
+            connecting as (client, _),
+            testing.view(client, tool, arguments, browser=browser, **options) as shown,
+        ):
+            yield shown
 
 
 def _fail_for(failures: Sequence[testing.Failure]) -> None:

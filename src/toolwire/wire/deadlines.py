@@ -253,13 +253,17 @@ class Timeouts:
         self._due: dict[Callback, float] = {}
         self._watching = False
 
-    def start(self, callback: Callback) -> None:
-        """Call back once when the time is over. A callback stands for one timeout at a time."""
+    def start(self, callback: Callback, since: float | None = None) -> None:
+        """Call back once when the time is over. A callback stands for one timeout at a time.
+
+        `since`: when the time began, a moment ago. Timeouts that were started since then keep their place before this
+        one, which may end as much later.
+        """
         self._due.pop(callback, None)  # Or it would keep its place in the order.
-        self._due[callback] = self._loop.time() + self._seconds
+        self._due[callback] = due = (self._loop.time() if since is None else since) + self._seconds
         if not self._watching:
             self._watching = True
-            self._loop.call_later(self._seconds, self._ring)
+            self._loop.call_at(due, self._ring)
 
     def stop(self, callback: Callback) -> None:
         """Cancel a timeout. The timer is left alone: when it rings, it finds nothing to do."""

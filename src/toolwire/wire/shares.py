@@ -7,7 +7,7 @@ other end of a pipe, or everybody behind an address that says nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
 from toolwire.protocol.errors import INTERNAL_ERROR, TOO_MANY_CALLS, ProtocolError
@@ -52,7 +52,7 @@ class Shares:
     may use one object.
     """
 
-    __slots__ = ("_held", "_lock", "_seconds", "_what", "limit", "own", "total")
+    __slots__ = ("_held", "_lock", "_seconds", "_what", "assign", "limit", "own", "total")
 
     def __init__(self, limit: int, share: float, what: str, *, of: int | None = None, seconds: int = 1) -> None:
         """`of`: the number that the share is a part of, where that is not the limit."""
@@ -60,6 +60,11 @@ class Shares:
         self.own: int = max(1, int((limit if of is None else of) * share))
         """The amount that one caller may hold."""
         self.total: int = 0
+        self.assign: Callable[[], None] = _nothing
+        """Calls `assign_to` for what is in the total and belongs to no caller yet, before anybody asks for callers.
+
+        What is held for a moment only, and never makes the limit scarce, is then never counted for its caller.
+        """
         self._what = what
         self._seconds = seconds
         self._held: dict[Caller, int] = {}
@@ -67,6 +72,8 @@ class Shares:
 
     def take(self, caller: Caller, amount: int = 1) -> None:
         """Count what a caller wants to hold; raise `Taken` when that is too much."""
+        if self.total + amount > self.own:
+            self.assign()
         with self._lock:
             held = self._held.get(caller, 0) + amount
             if held > self.own or self.total + amount > self.limit:
@@ -74,15 +81,15 @@ class Shares:
             self._held[caller] = held
             self.total += amount
 
-    def add(self, caller: Caller) -> None:
-        """Count one that a caller holds already. Call `check` just before."""
+    def assign_to(self, caller: Caller) -> None:
+        """Count one for a caller that is in the total already."""
         with self._lock:
             self._held[caller] = self._held.get(caller, 0) + 1
-            self.total += 1
 
     def check(self, caller: Caller) -> None:
         """Raise `Taken` when a caller can have no more. Nothing is counted."""
         if self.total >= self.own:  # Below that there is room for anybody.
+            self.assign()
             self._check(caller, 1)
 
     def _check(self, caller: Caller, amount: int) -> None:
@@ -107,14 +114,21 @@ class Shares:
 
     def full(self) -> set[Caller]:
         """Return the callers that hold their whole share."""
+        self.assign()
         with self._lock:
             return {caller for caller, held in self._held.items() if caller is not None and held >= self.own}
 
     def held_by(self, caller: Caller) -> int:
         """Return how much a caller holds now."""
+        self.assign()
         return self._held.get(caller, 0)
 
     @property
     def callers(self) -> int:
         """Return the number of callers that hold something."""
+        self.assign()
         return len(self._held)
+
+
+def _nothing() -> None:
+    """Assign nothing, because everything was counted for its caller at once."""

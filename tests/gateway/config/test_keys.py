@@ -17,13 +17,14 @@ from toolwire.auth import JWT, ApiKeys, Introspection, OAuthProxy, Principal, Re
 from toolwire.auth.client.grants import ClientCredentials, WorkloadIdentity
 from toolwire.auth.client.signing import PrivateKey
 from toolwire.auth.vault import kinds
+from toolwire.gateway.config import apis, gateway_options, make_gateway, making, read_gateway_file
 from toolwire.gateway.config import authorization as a
 from toolwire.gateway.config import credentials as c
-from toolwire.gateway.config import gateway_options, make_gateway, making, read_gateway_file
 from toolwire.gateway.config import policies as p
 from toolwire.gateway.config import shapes as s
 from toolwire.gateway.config import tables as t
 from toolwire.gateway.config.making import back_options
+from toolwire.openapi import openapi
 from toolwire.protocol import types
 from toolwire.protocol.errors import ServerError
 from toolwire.server.metrics import Metrics
@@ -44,7 +45,26 @@ DESCRIBED: list[tuple[type[Any], list[Any], set[str], set[str]]] = [
         t.BackEntry,
         [Gateway.add],
         {"target", "name", "auth", "shape"},
-        {"command", "args", "url", "type", "transport", "disabled", *s.SHAPE_KEYS},
+        {"command", "args", "url", "type", "transport", "disabled", "openapi", "lock", "api", *s.SHAPE_KEYS},
+    ),
+    # The others are keys of the entry, or of a program.
+    (
+        apis.ApiTable,
+        [openapi],
+        {
+            "source",
+            "lock",
+            "base_uri",
+            "timeout",
+            "forward_headers",
+            "client",
+            "tls",
+            "proxy",
+            "limits",
+            "description_path",
+            "lifespan",
+        },
+        set(),
     ),
     (s.ToolTable, [ToolShape], set(), set()),
     (s.PromptTable, [PromptShape], set(), set()),
@@ -128,6 +148,7 @@ ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("instructions", "A", "B", None, "A", "B"),
     ("strict", True, False, None, True, None),
     ("stale", True, False, None, True, None),
+    ("ping", True, False, None, None, False),
     ("auth", AUTH, AUTH | {"scopes": ["read"]}, lambda found: set(found.scopes), set(), {"read"}),
     ("local_principal", {"subject": "a"}, {"subject": "b"}, lambda found: found.subject, "a", "b"),
     ("policy", {"timeout": 1}, {"timeout": 2}, lambda found: found.timeout, 1, 2),
@@ -320,6 +341,7 @@ def test_certificates(tmp_path: Path) -> None:
 
 def test_every_key_of_a_server_has_a_row() -> None:
     rows = {row[0] for row in BACK_ROWS} | {row[1] for row in TARGET_ROWS} | {"tls", "disabled"} | SHAPE_ROWS.keys()
+    rows |= {"openapi", "lock", "api"}  # tests/gateway/test_apis.py
     assert rows == set(t.BackEntry.__struct_fields__)
 
 

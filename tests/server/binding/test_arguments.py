@@ -257,8 +257,10 @@ def test_raw_schemas_understand_stand_ins_too() -> None:
     bound = binding(lambda args: None, name="raw", input_schema=schema)
     value = bound.arguments(b'{"n":"3","rows":"[1, 2]"}')["args"]
     assert value == {"n": 3, "rows": [1, 2]}
-    whole = bound.arguments(b'{"n":3.0}')["args"]["n"]
-    assert type(whole) is int
+    for text in (b'{"n":3.0}', b'{"n":3e0}', b'{"n":0.3E1}', b'{"n":30.0e-1}'):
+        whole = bound.arguments(text)["args"]["n"]
+        assert (type(whole), whole) == (int, 3), text
+    assert type(bound.arguments(b'{"n":1234567890123456789.5}')["args"]["n"]) is int
 
 
 @pytest.mark.covers("1.11.3")

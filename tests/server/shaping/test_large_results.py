@@ -11,8 +11,8 @@ from toolwire import Client, Server, ToolResult, testing, types
 from toolwire.auth import ApiKeys, Principal
 from toolwire.errors import ProtocolError
 from toolwire.gateway import Gateway
+from toolwire.server import kept_results
 from toolwire.server.policy import Policy
-from toolwire.server.shaping import large_results
 from toolwire.shape import Shape, ToolShape
 from toolwire.stores import Stores
 
@@ -113,8 +113,8 @@ async def test_nobody_else_reads_it(remote: bool) -> None:
 
 @pytest.mark.covers("GW-8.6")
 async def test_results_of_one_caller_are_bounded_in_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_results, "MAX_KEPT", 3)
-    monkeypatch.setattr(large_results, "MAX_KEPT_BYTES", 9000)
+    monkeypatch.setattr(kept_results, "MAX_KEPT", 3)
+    monkeypatch.setattr(kept_results, "MAX_KEPT_BYTES", 9000)
     stores = Stores.memory()
     async with Client(front(False, Shape(result_budget=1024), stores=stores)) as client:
 
@@ -140,7 +140,7 @@ async def test_results_of_one_caller_are_bounded_in_number_and_bytes(monkeypatch
 
 @pytest.mark.covers("GW-8.6")
 async def test_a_result_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_results, "KEPT_SECONDS", 0.001)
+    monkeypatch.setattr(kept_results, "KEPT_SECONDS", 0.001)
     async with Client(front(False, Shape(result_budget=1024))) as client:
         link = link_in(await client.call_tool("b_text", {"count": 1500}))
         with pytest.raises(ProtocolError):

@@ -99,13 +99,14 @@ class Reach:
     """The URLs that a client fetches because a server named them (2026-07-28 security best practices, SSRF).
 
     Allowed are https URLs at public addresses. Plain http and loopback are allowed only if the server itself is on
-    loopback. The server's own origin, which the user named, and `trusted_hosts` may be at any address.
+    loopback. The server's own origin, which the user named, and `trusted_hosts` may be at any address. `server_url` is
+    None where the user named no server.
     """
 
-    def __init__(self, server_url: str, trusted_hosts: Collection[str] = ()) -> None:
-        parts = split_url(server_url, "The server's URL")
-        self.local: bool = is_loopback_host(host_of(parts))
-        self._own = origin_of(parts)
+    def __init__(self, server_url: str | None, trusted_hosts: Collection[str] = ()) -> None:
+        parts = None if server_url is None else split_url(server_url, "The server's URL")
+        self.local: bool = parts is not None and is_loopback_host(host_of(parts))
+        self._own = None if parts is None else origin_of(parts)
         self._trusted_hosts = {host.lower().rstrip(".") for host in trusted_hosts}
 
     def zone(self, url: str, what: str) -> Zone:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, TypeAlias, TypedDict, Unpack
+from copy import copy
+from typing import Final, Self, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from toolwire.auth.client.grants import Grant, Supplied
@@ -157,6 +158,29 @@ class Provider:
         self.dpop = dpop
         self.parameters: Mapping[str, str] = dict(parameters or {})
         self.trusted_hosts: tuple[str, ...] = tuple(trusted_hosts)
+        self.is_named: bool = True
+        """Whether the operator vouches for the addresses. Others lead to public addresses only."""
+
+    def found_at(
+        self,
+        *,
+        issuer: str | None = None,
+        token_endpoint: str | None = None,
+        authorization_endpoint: str | None = None,
+        is_named: bool,
+    ) -> Self:
+        """Return the same settings with the addresses that a description of the service names."""
+        found = copy(self)
+        named = {
+            "issuer": issuer,
+            "token_endpoint": token_endpoint,
+            "authorization_endpoint": authorization_endpoint,
+        }
+        for attribute, url in named.items():
+            if url is not None:
+                setattr(found, attribute, checked_url(url, attribute.replace("_", " ")))
+        found.is_named = is_named
+        return found
 
     @property
     def urls(self) -> list[str]:
@@ -167,7 +191,7 @@ class Provider:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts that may be at any address, because the operator named them."""
-        named = (urlsplit(url).hostname for url in self.urls)
+        named = (urlsplit(url).hostname for url in self.urls) if self.is_named else ()
         return (*self.trusted_hosts, *(host for host in named if host))
 
     @property

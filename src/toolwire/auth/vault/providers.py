@@ -83,7 +83,7 @@ class ProviderClient:
 
     @property
     def _reach(self) -> Reach:
-        return Reach(self.provider.urls[0], self.provider.hosts)
+        return Reach(self.provider.urls[0] if self.provider.is_named else None, self.provider.hosts)
 
     def _find(self) -> Flow[Discovered]:
         return find(self.provider)

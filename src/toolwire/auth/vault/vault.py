@@ -23,6 +23,7 @@ from toolwire.auth.flow.tokens import TokenResponse, granted_scopes
 from toolwire.auth.principal import Principal
 from toolwire.auth.vault.kinds import (
     KINDS,
+    NOT_GRANTED,
     WITH_SUBJECT_TOKEN,
     IdentityAssertion,
     Kind,
@@ -245,10 +246,13 @@ class Vault:
             secret = checked_secret(await supplied(kind.secret))
             return Credential(name, THE_SERVER.id, secret, in_header=kind.headers)
         if isinstance(kind, ServerOAuth):
-            key = self._key(name, kind, THE_SERVER)
             if kind.grant is None:
+                key = self._key(name, kind, THE_SERVER)
                 return await self._connected(name, kind, key, THE_SERVER, scopes, refused)
-            return await self._without_person(name, kind, key, THE_SERVER, union(kind.scopes, scopes), refused, None)
+            wanted = union(kind.scopes, scopes)
+            # A token for fewer scopes is no token for these.
+            key = self._key(name, kind, THE_SERVER, digest(sorted(wanted)) if scopes else "")
+            return await self._without_person(name, kind, key, THE_SERVER, wanted, refused, None)
         owner = asker.owner
         if owner is None:
             raise Unauthorized(f"{name!r} is an account of the caller, and this caller is nobody", "sign in first")
@@ -373,10 +377,14 @@ class Vault:
         if self.records.is_outdated(sealed):
             await self.records.put(key, record, expect=sealed)
         if not self._is_good(record, refused):
-            record = await self._renewed(name, kind, key, owner, record, refused)
-        lacking = union(kind.lacks(record.scopes), tuple(each for each in scopes if each not in record.scopes))
-        if lacking:
-            raise NotConnected(name, lacking)
+            try:
+                record = await self._renewed(name, kind, key, owner, record, refused)
+            except NotConnected:
+                raise NotConnected(name, union(record.scopes, scopes)) from None
+        known = NOT_GRANTED.union(record.scopes)
+        if kind.lacks(record.scopes) or not known.issuperset(scopes):
+            # With what it has already: a provider may grant just what it is asked for.
+            raise NotConnected(name, union(record.scopes, scopes))
         return self._credential(key, record)
 
     async def _renewed(

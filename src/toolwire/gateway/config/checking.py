@@ -11,13 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.client.client import Client
+from toolwire.client.target import Target
+from toolwire.gateway.config.credentials import credential_of
 from toolwire.gateway.config.file_content import Source, read_content
 from toolwire.gateway.config.making import back_options, gateway_option, target_of
 from toolwire.gateway.config.positions import KeyPath
@@ -26,6 +28,7 @@ from toolwire.gateway.config.table import given
 from toolwire.gateway.gateway import Back, Gateway
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.redaction import Redaction
+from toolwire.server.described_api import DescribedApi
 from toolwire.server.shaping import ShapedMount
 from toolwire.stores import StoreFailed, Stores
 
@@ -85,7 +88,9 @@ def _made(file: GatewayFile, seconds: float) -> tuple[Gateway | None, list[Probl
     entries: dict[str, dict[str, Any]] = {}
     for name in file.backs:
         try:
-            entries[name] = {**back_options(file, name), "list_timeout": seconds}
+            entries[name] = back_options(file, name)
+            if not isinstance(entries[name]["target"], DescribedApi):
+                entries[name]["list_timeout"] = seconds
         except GatewayFileError as error:
             problems.extend(error.problems)
     if not file.backs:
@@ -126,15 +131,20 @@ def _without_front(file: GatewayFile) -> Iterator[Problem]:
     if file.gateway.auth is not None:
         return
     for name, entry in file.backs.items():
-        if entry.credentials is not None and _is_per_user(file, name):
+        is_api = entry.api is not None and bool(entry.api.credentials)
+        if (entry.credentials is not None or is_api) and _is_per_user(file, name):
             text = "an account of each caller needs gateway.auth, which says who the caller is"
-            yield file.problem(text, (*file.back_key(name), "credentials"))
+            key = ("api", "credentials") if is_api else ("credentials",)
+            yield file.problem(text, (*file.back_key(name), *key))
 
 
 def _is_per_user(file: GatewayFile, name: str) -> bool:
+    api = file.backs[name].api
     try:
+        if api is not None:
+            return any(credential_of(each).is_per_user for each in api.credentials.values())
         kind = back_options(file, name).get("credentials")
-    except GatewayFileError:
+    except (GatewayFileError, ServerError, ValueError):
         return False
     return kind is not None and kind.is_per_user
 
@@ -262,7 +272,7 @@ def _without_values(file: GatewayFile, back: Back) -> Back:
 async def _silence(file: GatewayFile, name: str, seconds: float) -> str | None:
     """Say why a server that wants the account of a user does not answer; None for one that does, also with 401."""
     try:
-        async with asyncio.timeout(seconds), Client(target_of(name, file.backs[name])):
+        async with asyncio.timeout(seconds), Client(cast("Target", target_of(name, file.backs[name]))):
             return None
     except Unauthorized:
         return None

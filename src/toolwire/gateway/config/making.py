@@ -17,6 +17,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import CommandTarget
 from toolwire.gateway.back_urls import SeveralUrls
+from toolwire.gateway.config.api_entries import API_KEYS, api_of, check_keys
 from toolwire.gateway.config.authorization import auth_of
 from toolwire.gateway.config.credentials import credential_of
 from toolwire.gateway.config.file_content import Source
@@ -30,6 +31,7 @@ from toolwire.gateway.configuration import Configuration
 from toolwire.gateway.gateway import Gateway
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import secret_bytes
+from toolwire.server.described_api import DescribedApi
 from toolwire.server.metrics import Metrics
 from toolwire.stores.by_address import open_stores
 
@@ -81,10 +83,12 @@ def add_back(gateway: Gateway, file: GatewayFile, name: str) -> None:
 def back_options(file: GatewayFile, name: str) -> dict[str, Any]:
     """Return the arguments of `Gateway.add` that the entry of a server gives, as objects."""
     entry, key = file.backs[name], file.back_key(name)
+    _made(file, key, lambda each: check_keys(name, each, SHAPE_KEYS), entry)
+    left_out = _OF_TARGET if entry.openapi is None and entry.lock is None else API_KEYS - {"prefix", "policy"}
     options = {
         option: _made(file, (*key, option), _BACK_MAKERS.get(option), value)
         for option, value in given(entry).items()
-        if option not in _OF_TARGET and option not in SHAPE_KEYS
+        if option not in left_out and option not in SHAPE_KEYS
     }
     shaping = {option: value for option, value in given(entry).items() if option in SHAPE_KEYS}
     if shaping:
@@ -145,8 +149,10 @@ _MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 # --- a server --------------------------------------------------------------------------------------------------------
 
 
-def target_of(name: str, entry: BackEntry) -> Target:
+def target_of(name: str, entry: BackEntry) -> Target | DescribedApi:
     """Return the server that an entry describes. Raise `ServerError` or `ValueError` for an entry that is wrong."""
+    if entry.openapi is not None or entry.lock is not None:
+        return api_of(name, entry, None if entry.tls is None else _tls(entry.tls))
     if (entry.command is None) == (entry.url is None and not entry.urls):
         raise ServerError(f"The server {name!r} needs either a command or a url")
     if entry.command is not None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from toolwire.client.config import ServerEntry
 from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
+from toolwire.gateway.config.apis import ApiTable
 from toolwire.gateway.config.authorization import AuthTable
 from toolwire.gateway.config.credentials import CredentialTable
 from toolwire.gateway.config.policies import PolicyTable
@@ -132,6 +133,12 @@ class BackEntry(ServerEntry, kw_only=True):
     """How many processes of a command, or other connections, there are for callers; 256 by default."""
     urls: list[str] = []
     """The addresses of the server, if it has several, in the order of preference; `url` is the first one of both."""
+    openapi: FilePath | None = None
+    """The description of an API, in place of a server: a file or a URL. Its operations become tools."""
+    lock: FilePath | None = None
+    """The lock file of the API. Tools, names and documents are those that were locked."""
+    api: ApiTable | None = None
+    """The operations of the API that become tools, and how they are called."""
     idle_seconds: float | None = None
     """After how many seconds without a call a process, or another connection of a caller, ends; 600 by default."""
 
@@ -222,6 +229,8 @@ class GatewayTable(Table, kw_only=True, frozen=True):
     """Whether a list in which the components of a server are missing is an error."""
     stale: bool = False
     """Whether the last components that are known stay in lists while their server is away."""
+    ping: bool = True
+    """Whether `ping` is answered on 2026-07-28, which has none, to hosts that show views."""
     auth: AuthTable | None = None
     """Who is let in over HTTP."""
     local_principal: PrincipalTable | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
@@ -178,21 +177,8 @@ async def failure(response: HttpResponse) -> TransportError:
     error: TransportError = OutcomeUnknown(told) if lost else Unreachable(told)
     error.status, error.url = status, response.url
     if status in _TURNED_AWAY:
-        error.retry_after = _seconds(response.header("retry-after") or "")
+        error.retry_after = response.retry_after
     return error
-
-
-def _seconds(later: str) -> float | None:
-    """Read the header Retry-After (RFC 9110), a number of seconds or a date; return None for anything else."""
-    if later.isascii() and later.isdigit():
-        return float(later)
-    # Imported here because hardly any server sends a date.
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(later).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
 
 
 async def _text(response: HttpResponse) -> str:

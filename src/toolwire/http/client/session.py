@@ -249,8 +249,9 @@ class HttpSession(Session):
         if timeout is not None:
             self.deadlines.start(exchange)
         try:
-            await response.began
-            answer = self._whole(response)
+            answer = await response.began
+            if answer is None or len(answer) > endpoint.limit:
+                answer = self._whole(response)
             if answer is not None:
                 result = self.peer.result_of(answer, identifier)
                 if result is not None:

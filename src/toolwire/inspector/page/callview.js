@@ -5,12 +5,16 @@ import { cutNote, drawResult } from "./content.js";
 import { bytes, duration, h, icon, refresh, replace, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
+import { viewPanel } from "./views.js";
+
+// The panel of the view that stands in an element now.
+const panels = new WeakMap();
 
 /** Draws the call with this id into an element, now and whenever it changes.
  *
  * The buttons and the bar are made once. A button that is replaced with every report of progress cannot be pressed, and
  * screen readers read it anew. */
-export function callView(element, id, { read, again }) {
+export function callView(element, id, { read, again, hasView }) {
   let drawn = null;
   let ticking = 0;
   const facts = h("span", { class: "facts", role: "status" });
@@ -34,7 +38,11 @@ export function callView(element, id, { read, again }) {
   );
   const running = progress();
   const body = h("div", { class: "call-body" }, running.element);
-  replace(element, head, body);
+  panels.get(element)?.close();
+  const panel = hasView ? viewPanel(id) : null;
+  if (panel) panels.set(element, panel);
+  else panels.delete(element);
+  replace(element, head, panel?.element, body);
 
   function stop() {
     post("cancel", { call: id }).catch((error) => toast(error.message, "error"));

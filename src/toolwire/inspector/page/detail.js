@@ -44,6 +44,7 @@ export function detail(element) {
     const form = formOf(item, found.definition, text);
     if (sent) form.fill?.(sent);
     if (item.call) form.outcome.dataset.call = item.call;
+    form.outcome.dataset.view = found.view ? "yes" : "";
     const head = heading(item, found);
     const saved = form.values ? savedBeside(item, form.values) : null;
     replace(
@@ -296,6 +297,7 @@ function watch(id, outcome) {
   callView(outcome, id, {
     read: (uri) => select({ kind: "resources", key: uri }),
     again: () => start("again", { call: id }, outcome),
+    hasView: outcome.dataset.view === "yes",
   });
 }
 

@@ -66,6 +66,7 @@ const PATHS = {
   bookmark: "M7 4h10v16l-5-4-5 4z",
   key: "M14 10a4 4 0 1 0-4 4l2-.5V16h2v2h3v-3l-3.5-3.5z",
   task: "M5 6h14M5 12h14M5 18h8",
+  app: "M4 5h16v14H4zM4 9h16M7 7h.5",
   alert: "M12 4 2.5 20h19zM12 10v4M12 17v.5",
 };
 

@@ -157,6 +157,7 @@ function calls() {
       h("span", { class: `state ${call.failed ? "failed" : call.state}` }, call.failed ? "failed" : call.state),
       h("span", { class: "method" }, call.method),
       h("span", { class: "note-text" }, call.subject.slice(0, 200)),
+      call.via ? h("span", { class: "badge", title: "A view made this call" }, `via: ${call.via}`) : null,
       h("span", { class: "figure" }, duration(call.took)),
       h("span", { class: "figure" }, bytes(call.size)),
     );

@@ -1,8 +1,9 @@
-// Dialogs for questions of the server: elicitation (a form, a page to open), sampling, and signing in. One at a time.
+// Dialogs for questions of the server: elicitation (a form, a page to open), sampling, and signing in, and for the wishes
+// of views. One at a time.
 
 import { post } from "./api.js";
 import { messageContent } from "./content.js";
-import { h, replace, toast } from "./dom.js";
+import { bytes, h, replace, save, toast } from "./dom.js";
 import { schemaForm, submitOnEnter } from "./form.js";
 import { safeAddress } from "./links.js";
 import { on, state } from "./store.js";
@@ -33,7 +34,7 @@ export function inputRequests() {
     if (next?.id === shown?.id) return;
     shown = next;
     if (!next) return dialog.close();
-    const draw = { form, url, sampling, "sign-in": signIn }[next.kind];
+    const draw = { form, url, sampling, "sign-in": signIn, ...wishes }[next.kind];
     replace(
       dialog,
       draw(next, (content) => answer(next, content)),
@@ -194,4 +195,98 @@ function sampling(question, answer) {
       button("Answer", () => answer({ action: "accept", text: text.value, model: model.value }), "primary"),
     ],
   );
+}
+
+// --- Wishes of views ---
+
+/** Asks for consent. `yes` is the word on the button; `act` is done when somebody presses it. */
+function wish(title, question, body, yes, answer, act = () => {}) {
+  return frame(
+    title,
+    null,
+    [h("p", { class: "hint" }, "The view ", h("code", {}, question.params.view), " asks for this."), body],
+    [
+      h("span", { class: "spring" }),
+      button("Do not allow", () => answer({ action: "decline" })),
+      button(
+        yes,
+        () => {
+          act();
+          answer({ action: "accept" });
+        },
+        "primary",
+      ),
+    ],
+  );
+}
+
+const wishes = {
+  "ui/open-link"(question, answer) {
+    const { url: address } = question.params;
+    const safe = safeAddress(address);
+    return wish(
+      "A view wants to open a page",
+      question,
+      [
+        h("p", { class: "address" }, String(address).slice(0, 8192)),
+        h("p", { class: "hint" }, "It is at ", h("strong", {}, safe ? new URL(safe).host : "no address"), "."),
+      ],
+      "Open",
+      answer,
+      () => safe && window.open(safe, "_blank", "noopener,noreferrer"),
+    );
+  },
+  "ui/download-file"(question, answer) {
+    const { files } = question.params;
+    return wish(
+      files.length === 1 ? "A view wants to save a file" : "A view wants to save files",
+      question,
+      h(
+        "ul",
+        { class: "pad" },
+        files.map((file) => h("li", {}, h("code", {}, fileName(file)), ` ${file.url ? "is opened in a new tab" : bytes((file.text ?? file.blob).length)}`)),
+      ),
+      "Save",
+      answer,
+      () => files.forEach(saveFile),
+    );
+  },
+  "ui/message"(question, answer) {
+    return wish(
+      "A view wants to write in your name",
+      question,
+      h("div", { class: "message user" }, h("span", { class: "role" }, "user"), messageContent(question.params, { pointer: "", cut: [], call: null })),
+      "Send",
+      answer,
+    );
+  },
+  "tools/call"(question, answer) {
+    const { name, arguments: given } = question.params;
+    return wish(
+      "A view wants to call a destructive tool",
+      question,
+      [h("p", { class: "address" }, name), tree(given, 2)],
+      "Call",
+      answer,
+    );
+  },
+};
+
+function fileName({ name, url }) {
+  return url ?? (name.replace(/[^\w.-]+/g, "_").replace(/^\.+/, "") || "file");
+}
+
+function saveFile(file) {
+  if (file.url) {
+    const safe = safeAddress(file.url);
+    if (safe) window.open(safe, "_blank", "noopener,noreferrer");
+    return;
+  }
+  let data = file.text;
+  try {
+    data ??= Uint8Array.from(atob(file.blob), (char) => char.charCodeAt(0));
+  } catch {
+    return toast("The file is no base64", "error");
+  }
+  save(fileName(file), data, "application/octet-stream");
 }

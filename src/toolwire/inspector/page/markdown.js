@@ -20,7 +20,11 @@ export function looksLikeMarkdown(text) {
   );
 }
 
-export function markdown(text) {
+let highest = 3;
+
+/** Makes elements of a text. `level` is that of its highest headings. */
+export function markdown(text, level = 3) {
+  highest = level;
   return h("div", { class: "markdown" }, blocks(text.split("\n"), 0));
 }
 
@@ -46,7 +50,7 @@ function block(lines, at, depth) {
   if (fence) return codeBlock(lines, at, fence[1]);
   const heading = /^\s{0,3}(#{1,6})\s+(.*)$/.exec(line);
   if (heading)
-    return [h(`h${Math.min(6, heading[1].length + 2)}`, {}, inline(heading[2].replace(/\s#+\s*$/, ""))), at + 1];
+    return [h(`h${Math.min(6, heading[1].length - 1 + highest)}`, {}, inline(heading[2].replace(/\s#+\s*$/, ""))), at + 1];
   if (/^\s{0,3}([-*_])(\s*\1){2,}\s*$/.test(line.slice(0, 200))) return [h("hr", {}), at + 1];
   if (depth < MAX_DEPTH && /^\s{0,3}>/.test(line)) return quote(lines, at, depth);
   if (depth < MAX_DEPTH && bullet(line)) return list(lines, at, depth);

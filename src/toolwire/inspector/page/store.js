@@ -15,12 +15,18 @@ export const state = {
   backs: null,
   // The state of the file of the gateway; null for one without a file.
   configuration: null,
+  // The hosts of views that the inspector can play.
+  profiles: [],
+  // The views that this page shows: each with its state, what was noticed about it, and its messages.
+  views: new Map(),
   lost: null,
   selected: null,
 };
 
 const MAX_MESSAGES = 10_000;
 const MAX_NOTES = 500;
+const MAX_FINDINGS = 200;
+const MAX_VIEW_MESSAGES = 2_000;
 
 const listeners = new Map();
 
@@ -64,7 +70,10 @@ const ACTIONS = {
     state.signIn = event.signIn;
     state.backs = event.backs;
     state.configuration = event.configuration;
+    state.profiles = event.profiles;
     state.lost = null;
+    // Some of the messages for the views may be among the events that were missed.
+    for (const id of state.views.keys()) changed("view-outbox", id);
     for (const part of [
       "connection",
       "catalogue",
@@ -136,6 +145,31 @@ const ACTIONS = {
     state.configuration = event.configuration;
     changed("backs");
   },
+  "view-opened"({ view, findings }) {
+    state.views.set(view.id, { view, findings: [...findings], messages: [], model: { context: null, messages: [] } });
+    changed("views", view.id);
+  },
+  view({ view }) {
+    const kept = state.views.get(view.id);
+    if (!kept) return;
+    kept.view = view;
+    changed("views", view.id);
+  },
+  "view-model"(event) {
+    const kept = state.views.get(event.view);
+    if (!kept) return;
+    kept.model = event.model;
+    changed("views", event.view);
+  },
+  "view-finding"(event) {
+    keep(event.view, "findings", event.finding, MAX_FINDINGS);
+  },
+  "view-message"(event) {
+    keep(event.view, "messages", event.message, MAX_VIEW_MESSAGES);
+  },
+  "view-outbox"(event) {
+    changed("view-outbox", event.view);
+  },
   saved(event) {
     state.saved = event.requests;
     changed("saved");
@@ -144,6 +178,14 @@ const ACTIONS = {
     changed("missed");
   },
 };
+
+function keep(id, part, item, most) {
+  const kept = state.views.get(id);
+  if (!kept) return;
+  kept[part].push(item);
+  if (kept[part].length > most) kept[part].splice(0, kept[part].length - most);
+  changed("views", id);
+}
 
 /** Selects an item: `{kind, key}`, with the id of a `call` or the `params` to fill into its form. */
 export function select(item) {

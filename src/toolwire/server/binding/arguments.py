@@ -6,6 +6,7 @@ for finding out why, argument by argument.
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from toolwire.schemas import Validator
 
 _MAX_LINES: Final = 20
+# A number of JSON that Python reads as a float without a fraction: 3.0, 3e2, or one with more digits than a float has.
+_MAY_BE_WHOLE: Final = re.compile(rb"[0-9](?:\.0|[eE])|[0-9]{15}")
 
 _Sent = TypeVar("_Sent")
 
@@ -347,30 +350,20 @@ def _takes_whole(signature: Signature, rest: list[Any]) -> bool:
     return annotation is rest[0].empty or (isinstance(origin, type) and issubclass(origin, Mapping))
 
 
-class _RawReader:
-    """Checks the arguments object against the author's own schema."""
+class SchemaReader:
+    """Checks the arguments object against a schema, and hands it over as it was sent.
 
-    def __init__(
-        self,
-        validator: Validator,
-        defaults: dict[str, Json],
-        decoder: Callable[[dict[str, Any]], Any] | None,
-        handed: str | tuple[str, ...],
-    ) -> None:
+    `tell_nulls` is called when null was sent for members that may be left out and do not take null; they are left out.
+    """
+
+    def __init__(self, validator: Validator, tell_nulls: Callable[[], None] | None = None) -> None:
         self._validator = validator
-        self._defaults = defaults
-        self._decoder = decoder
-        self._handed = handed
+        self._tell_nulls = tell_nulls
 
-    def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+    def sent(self, raw: bytes | Raw | UnsetType) -> dict[str, Any]:
+        """Return the arguments; raise `InvalidArguments` where they do not fit."""
         text = b"{}" if isinstance(raw, UnsetType) else bytes(raw)
-        sent = self._checked(_sent_object(text), text)
-        for name, default in self._defaults.items():
-            if name not in sent:
-                sent[name] = msgspec.json.decode(msgspec.json.encode(default))
-        if isinstance(self._handed, tuple):
-            return {name: sent[name] for name in self._handed if name in sent}
-        return {self._handed: sent if self._decoder is None else self._decoded(sent)}
+        return self._checked(_sent_object(text), text)
 
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
         given = schemas.without_needless_nulls(sent, self._validator.schema)
@@ -383,7 +376,7 @@ class _RawReader:
     def _checked(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
         if not self._validator.fits(sent, text):
             return self._reread(sent, text)
-        if b"." not in text:
+        if _MAY_BE_WHOLE.search(text) is None:
             return sent
         try:
             whole: dict[str, Json] = self._validator.whole(sent, text)
@@ -394,11 +387,38 @@ class _RawReader:
     def _reread(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
         """Read refused arguments in another way that fits, or report what is wrong."""
         given = schemas.without_needless_nulls(sent, self._validator.schema) if schemas.may_have_nulls(text) else sent
+        if given is not sent and self._tell_nulls is not None:
+            self._tell_nulls()
         meant: dict[str, Json]
         meant, problems = schemas.reread(given, self._validator, text, is_refused=given is sent)
         if problems:
             raise InvalidArguments(_lines(problems))
         return meant
+
+
+class _RawReader(SchemaReader):
+    """Checks the arguments object against the author's own schema."""
+
+    def __init__(
+        self,
+        validator: Validator,
+        defaults: dict[str, Json],
+        decoder: Callable[[dict[str, Any]], Any] | None,
+        handed: str | tuple[str, ...],
+    ) -> None:
+        super().__init__(validator)
+        self._defaults = defaults
+        self._decoder = decoder
+        self._handed = handed
+
+    def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+        sent = self.sent(raw)
+        for name, default in self._defaults.items():
+            if name not in sent:
+                sent[name] = msgspec.json.decode(msgspec.json.encode(default))
+        if isinstance(self._handed, tuple):
+            return {name: sent[name] for name in self._handed if name in sent}
+        return {self._handed: sent if self._decoder is None else self._decoded(sent)}
 
     def _decoded(self, sent: dict[str, Json]) -> Any:
         assert self._decoder is not None

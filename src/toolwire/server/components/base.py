@@ -21,6 +21,7 @@ from toolwire.server.components.restriction import Audience, VisibleTo, audience
 from toolwire.server.executors import Executor, Invoke, InvokeWhole, invoker, invoker_in_one_thread
 
 if TYPE_CHECKING:
+    from toolwire.redaction import Redaction
     from toolwire.server.policy import Policy
 
 
@@ -58,6 +59,8 @@ class Component(ABC):
     visible_to: Audience | None
     is_hidden_without_scopes: bool = False
     """Whether a caller who lacks its scopes does not see it either, instead of being refused."""
+    is_unlisted_without_scopes: bool = False
+    """Whether lists leave it out for a caller who lacks its scopes. A call is refused, and says which it needs."""
     tags: frozenset[str]
     original: Component | None = None
     """The component that this one is a shape of; None for one that is no shape."""
@@ -69,6 +72,11 @@ class Component(ABC):
     _invoke_whole: InvokeWhole | None = None
     _wire: dict[str, Any]
     _has_dependencies = False
+
+    @property
+    def secret_arguments(self) -> Redaction | None:
+        """Return the arguments that no record shows; None where there are none."""
+        return None
 
     def __init__(
         self,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolwire.protocol import types as t
 from toolwire.schemas import Profile
 from toolwire.schemas.wording import nearest
 from toolwire.server.components.base import Cache
-from toolwire.server.components.options import Options
+from toolwire.server.components.options import Options, ViewOfTool
 from toolwire.server.components.tools import Argument
+
+if TYPE_CHECKING:
+    from toolwire.protocol.apps import Audience
 
 
 class ToolOptions(Options, total=False):
@@ -44,6 +47,10 @@ class ToolOptions(Options, total=False):
     """Whether `ctx.detach()` decides when its calls become tasks; by default if the code of the function has it."""
     task_stays: bool
     """Whether its tasks run only in the process that accepted the call: what middleware left for it is there alone."""
+    app: ViewOfTool | None
+    """The view that shows its results: what `server.app()` returns."""
+    visibility: Sequence[Audience] | None
+    """Who may call it: models, the view of its server, or both; by default both."""
 
 
 class ResourceOptions(Options, total=False):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
+
+from msgspec import UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.server.binding import Binding
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.executors import Executor
 
@@ -13,6 +16,31 @@ if TYPE_CHECKING:
     from toolwire.server.policy import Policy
 
 Icons: TypeAlias = Sequence[t.Icon | Mapping[str, Any]] | t.Icon | Mapping[str, Any] | None
+
+
+class ToolOfView(Protocol):
+    """A tool whose results a view shows, or that a view calls."""
+
+    name: str
+    meta: dict[str, Any] | UnsetType
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    binding: Binding
+
+
+class ViewOfTool(Protocol):
+    """A view that shows the results of tools (`toolwire.apps.App`)."""
+
+    @property
+    def uri(self) -> str:
+        """The address of the view."""
+
+    @property
+    def is_openai(self) -> bool:
+        """Return whether its tools name it by the key of OpenAI, too."""
+
+    def attach(self, tool: ToolOfView, *, is_structured: bool | None) -> Callable[[Any], t.CallToolResult]:
+        """Return the converter of the results of a tool; raise `ServerError` for results that it cannot show."""
 
 
 class Options(TypedDict, total=False):

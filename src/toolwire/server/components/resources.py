@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Unpack, cast
 
 import msgspec
@@ -23,12 +24,18 @@ from toolwire.server.components.base import Cache, Component, annotations_of, gi
 from toolwire.server.components.options import Options
 from toolwire.server.context import is_context
 
+log: logging.Logger = logging.getLogger("toolwire.server")
+
 
 class Resource(Component):
     """Something to read, under one address."""
 
     kind = "resources"
     noun = "resource"
+    digest: str | None = None
+    """The digest of its contents, where they are known before they are read."""
+    source_files: Sequence[str] = ()
+    """The files that its contents are made of. `toolwire dev` loads the server again when one changes."""
 
     def __init__(
         self,
@@ -56,7 +63,7 @@ class Resource(Component):
         self.function = function
         self.content = content
         self.name: str = name or (binding.name if binding is not None else self.uri)
-        self.mime_type: str = mime_type or _mime_type_of(function, content)
+        self.mime_type: str = _view_type(self.uri, mime_type) or mime_type or _mime_type_of(function, content)
         self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
         self.size = size
         self.cache = cache
@@ -125,7 +132,7 @@ class ResourceTemplate(Component):
         self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.template.variables)
         """The possible values of variables, where the types of the function list them."""
         self.name: str = name or (binding.name if binding is not None else uri_template)
-        self.mime_type: str = mime_type or _mime_type_of(function, UNSET)
+        self.mime_type: str = _view_type(uri_template, mime_type) or mime_type or _mime_type_of(function, UNSET)
         self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
         self.cache = cache
         super().__init__(binding, **options)
@@ -214,6 +221,20 @@ def checked_uri(uri: str) -> str:
     if len(uri) > MAX_URI_LENGTH or _URI.fullmatch(uri) is None:
         raise ServerError(f"{uri[:200]!r} is not a URI: it needs a scheme, such as note://today, and no blanks")
     return uri
+
+
+def _view_type(uri: str, mime_type: str | None) -> str | None:
+    """Return the type of a view that names none; None for everything else. Another type is served, and told about."""
+    if not uri.startswith("ui://"):
+        return None
+    # Imported here because few servers have views that are no apps.
+    from toolwire.protocol.apps import APP_MIME_TYPE, is_app_type
+
+    if mime_type is None:
+        return APP_MIME_TYPE
+    if not is_app_type(mime_type):
+        log.warning("hosts do not show the view %s with the type %s: leave out mime_type=", uri[:200], mime_type[:100])
+    return None
 
 
 def _mime_type_of(function: Callable[..., Any] | None, content: Any) -> str:

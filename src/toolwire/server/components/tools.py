@@ -6,7 +6,8 @@ import logging
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, Unpack, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -14,17 +15,21 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
-from toolwire.protocol.revisions import MODERN, supports
+from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Verdict
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind, names_in_code
 from toolwire.server.call import Call
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
-from toolwire.server.components.options import Options
+from toolwire.server.components.options import Options, ViewOfTool
 from toolwire.server.context import is_context
 from toolwire.server.executors import invoker_in_order
 from toolwire.server.foreign_tasks import TaskHost
+
+if TYPE_CHECKING:
+    from toolwire.protocol.apps import Audience
+    from toolwire.redaction import Redaction
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -78,6 +83,33 @@ class ToolBase(Component):
     def argument_names(self) -> Collection[str]:
         return cast("dict[str, Any]", self.input_schema.get("properties", {}))
 
+    @cached_property
+    def secret_arguments(self) -> Redaction | None:
+        # Imported here because only records ask for it.
+        from toolwire.redaction import Redaction
+        from toolwire.schemas.secret_members import secret_members
+
+        names = secret_members(self.input_schema)
+        return Redaction(names) if names else None
+
+    def definition(self, revision: str) -> t.Tool:
+        output = self.output_schema
+        return t.Tool(
+            name=self.name,
+            title=given(self.title),
+            description=given(self.description),
+            input_schema=self.input_schema,
+            output_schema=UNSET if output is None else output_schema_for(output, self._form(revision)),
+            annotations=self.annotations,
+            execution=UNSET if self.task is None else t.ToolExecution(task_support=self.task),
+            icons=self.icons,
+            meta=self.meta,
+        )
+
+    def _form(self, revision: str) -> str:
+        """Return the revision in whose form structured content leaves."""
+        return revision
+
     @property
     def idempotent(self) -> bool:
         """Return whether calling it twice does no more than calling it once."""
@@ -128,6 +160,8 @@ class Tool(ToolBase):
         long_running: bool = False,
         detaches: bool | None = None,
         task_stays: bool = False,
+        app: ViewOfTool | None = None,
+        visibility: Sequence[Audience] | None = None,
         **options: Unpack[Options],
     ) -> None:
         if schema_profile not in PROFILES:
@@ -167,21 +201,17 @@ class Tool(ToolBase):
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
         self.wraps: bool = self.output_schema is not None and not is_of_objects(self.output_schema)
         self.headers: Mapping[str, tuple[str, ...]] = binding.headers
-        super().__init__(binding, **options)
+        self.app: ViewOfTool | None = app
+        """The view that shows its results; None for a tool without one."""
+        meta = options.get("meta")
+        if app is not None or visibility is not None or (meta and "ui" in meta):
+            # Imported here because most tools have no view.
+            from toolwire.server.components.views import meta_with_view
 
-    def definition(self, revision: str) -> t.Tool:
-        output = self.output_schema
-        return t.Tool(
-            name=self.name,
-            title=given(self.title),
-            description=given(self.description),
-            input_schema=self.input_schema,
-            output_schema=UNSET if output is None else output_schema_for(output, revision),
-            annotations=self.annotations,
-            execution=UNSET if self.task is None else t.ToolExecution(task_support=self.task),
-            icons=self.icons,
-            meta=self.meta,
-        )
+            options["meta"] = meta_with_view(self.name, meta, app, visibility)
+        super().__init__(binding, **options)
+        if app is not None:
+            binding.convert = app.attach(self, is_structured=structured)
 
     def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -207,9 +237,17 @@ class Tool(ToolBase):
             result: t.CallToolResult = await self.run(call, arguments, self.binding.convert)
         else:
             result = self.binding.convert(await self._invoke(call, arguments))  # type: ignore[misc]
-        if call.request.revision != MODERN and result.structured_content is not UNSET:
-            result.structured_content = as_object(result.structured_content, self.wraps, call.request.revision)
+        revision = call.request.revision
+        if (revision != MODERN or self.app is not None) and result.structured_content is not UNSET:
+            result.structured_content = as_object(result.structured_content, self.wraps, self._form(revision))
         return result
+
+    def _form(self, revision: str) -> str:
+        """Return the revision in whose form structured content leaves.
+
+        Hosts hand results on to views, whose wire is that of 2025-11-25: there structured content is an object.
+        """
+        return LATEST_LEGACY if self.app is not None and revision == MODERN else revision
 
 
 def as_object(structured: Any, wraps: bool, revision: str) -> Any:

@@ -168,6 +168,16 @@ class Context:
             return self._call.client_can(feature)
         return supports(self._call.request.revision, feature)
 
+    @property
+    def client_renders_apps(self) -> bool:
+        """Return whether the client shows views (SEP-1865): it declares the extension with the type of views.
+
+        A result has to be complete without its view, because gateways and scripts call tools, too.
+        """
+        from toolwire.protocol.apps import renders_apps  # Here, because few handlers ask.
+
+        return renders_apps(self._call.request.capabilities)
+
     async def credential(self, name: str, *, scopes: Iterable[str] = ()) -> Credential:
         """Return the account of the caller at another service, by its name in `credentials=` of the server.
 

@@ -111,6 +111,8 @@ class AuditObserver:
             entry["decision"] = "allowed" if call.refusal is None else "refused"
         if call.refusal is not None:
             entry["reason"] = call.refusal
+        if call.api_requests is not None:
+            entry["api"] = call.api_requests
         if call.error_id is not None:
             entry["errorId"] = call.error_id
         if call.trace is not None:
@@ -153,13 +155,15 @@ class AuditObserver:
             return {"unreadable": size}
 
     def _redaction(self, call: Call, target: CallTarget) -> Redaction:
-        """Return the redaction of a call: that of the log, of policies, and of the mounted servers on the way."""
+        """Return the redaction of a call: that of the log, of policies, of the component, and of mounted servers."""
         own = self._log.redaction
         enforcer = self._server.kernel.enforcer
         way = () if target.found is None else target.found.way
-        if enforcer is None and not way:
+        secret = None if target.found is None else target.found.component.secret_arguments
+        if enforcer is None and not way and secret is None:
             return own
         theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
+        theirs.append(secret)
         logs = (mount.catalog.owner.kernel.audit for mount in way)
         key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)
         if not key:

@@ -87,16 +87,16 @@ class Enforcer:
         plan = self._plan(call.principal, target)
         return params if plan is None else plan.leaving(params, target)
 
-    async def read_inside(self, call: Call, inner: Call, target: CallTarget, read: Operation) -> Any:
-        """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
+    async def run_inside(self, call: Call, inner: Call, target: CallTarget, use: Operation) -> Any:
+        """Use a component for the handler of `call`, as the call `inner`, under the policies of that component.
 
-        Policies that the handler's call has passed already do not count the read again. They do not ask for another
-        slot, either, because the call may hold the slot. All other rules apply as for any read.
+        Policies that the handler's call has passed already do not count the use again. They do not ask for another
+        slot, either, because the call may hold the slot. All other rules apply as for any request.
         """
         outer = target_of(call)
         passed = frozenset() if outer is None else frozenset(place for place, *_ in self._places(outer))
         plan = self._plan(call.principal, target, passed)
-        return await (read(inner) if plan is None else plan.run_inside(inner, target, read))
+        return await (use(inner) if plan is None else plan.run_inside(inner, target, use))
 
     def count_with(self, counting: Counting) -> Counting:
         """Use other counters from now on; return the ones that were used before."""

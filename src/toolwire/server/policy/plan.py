@@ -116,13 +116,13 @@ class Plan:
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
-    async def run_inside(self, call: Call, target: CallTarget, read: Operation) -> Any:
-        """Read a resource for a running handler. Only the timeouts of policies limit the read."""
+    async def run_inside(self, call: Call, target: CallTarget, use: Operation) -> Any:
+        """Use a component for a running handler. Only the timeouts of policies limit that."""
         self._mask(call)
         try:
             await self._admit(call, target)
-            reading = _in_time(read, call, self._timeout, target.name)
-            return self.leaving(await self._within(call, target, principal_key(call.principal), reading), target)
+            using = _in_time(use, call, self._timeout, target.name)
+            return self.leaving(await self._within(call, target, principal_key(call.principal), using), target)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -290,7 +290,7 @@ async def _in_time(read: Operation, call: Call, seconds: float | None, name: str
     except TimeoutError:
         if not limit.expired():
             raise
-        raise ToolError(f"{name} was not read within {counted(seconds or 0, 'second')}") from None
+        raise ToolError(f"{name} did not end within {counted(seconds or 0, 'second')}") from None
 
 
 def _allowed(result: t.CompleteResult, rules: Sequence[Rule]) -> t.CompleteResult:

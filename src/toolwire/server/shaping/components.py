@@ -61,6 +61,7 @@ class ShapedTool(ToolBase):
         self.task_stays: bool = original.task_stays
         self.has_foreign_tasks: bool = original.has_foreign_tasks
         self.is_hidden_without_scopes: bool = original.is_hidden_without_scopes
+        self.is_unlisted_without_scopes: bool = original.is_unlisted_without_scopes
         keeps = shape.output_schema == "keep" or (shape.output_schema is None and large_results is None)
         self.output_schema: dict[str, Any] | None = original.output_schema if keeps else None
         self.wraps: bool = original.wraps
@@ -234,6 +235,7 @@ class ShapedPrompt(Prompt):
             tags=original.tags,
         )
         self.is_hidden_without_scopes: bool = original.is_hidden_without_scopes
+        self.is_unlisted_without_scopes: bool = original.is_unlisted_without_scopes
         named = {self.public_argument(each): choices for each, choices in original.choices.items()}
         self.choices: dict[str, tuple[str, ...]] = {
             each: choices for each, choices in named.items() if each is not None

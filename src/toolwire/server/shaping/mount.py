@@ -16,6 +16,7 @@ from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Audience, audience_of, names_of
 from toolwire.server.extensions import Extension
+from toolwire.server.kept_results import KeptResult
 from toolwire.server.shaping.arguments import ArgumentMistake, nearest
 from toolwire.server.shaping.components import (
     ShapedCompletion,
@@ -24,7 +25,7 @@ from toolwire.server.shaping.components import (
     WithheldTool,
     shaped_resource,
 )
-from toolwire.server.shaping.large_results import KeptResult, LargeResults
+from toolwire.server.shaping.large_results import LargeResults
 from toolwire.server.shaping.pins import PinBook, Quarantined
 from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ShapeFault, ToolShape, selectors_of, tags_of
 from toolwire.stores import Stores
@@ -78,7 +79,7 @@ class ShapedMount(Mount):
             if any(each is not None for each in budgets)
             else None
         )
-        self._kept = None if self._large_results is None else KeptResult(self._large_results.place)
+        self._kept = None if self._large_results is None else KeptResult(self._large_results.kept_results.place)
         self._book: PinBook | None = None
         if shape.pins is not None:
             self._book = shape.pins.book(host.name, catalog.owner.name, stores, self._pins_changed)

@@ -1,0 +1,107 @@
+"""Tables: rows of results, sorted, filtered and in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.apps.views.ready import ReadyView, data_of, with_text
+from toolwire.protocol.types import CallToolResult
+
+Format: TypeAlias = Literal["text", "number", "currency", "percent", "date", "datetime", "link"]
+
+
+class Column(Struct, frozen=True, omit_defaults=True):
+    """A column of a table: `Column("total", "Total", format="currency", currency="EUR")`."""
+
+    name: str
+    """The member of a row that it shows."""
+    title: str | None = None
+    """The text of its header; by default made of the name."""
+    format: Format | None = None
+    """How values are written, in the language of the user; by default as the first 200 values suggest."""
+    currency: str | None = None
+    """The currency of `format="currency"`, such as "EUR"."""
+
+
+class TableView(ReadyView):
+    """A table. `table()` makes it."""
+
+    kind: ClassVar[str] = "table"
+    scripts: ClassVar[tuple[str, ...]] = ("table", "table_view")
+    styles: ClassVar[tuple[str, ...]] = ("table",)
+    reads_structured: ClassVar[bool] = True
+
+    def __init__(self, columns: Sequence[Column], rows: str | None, title: str, description: str, empty: str) -> None:
+        super().__init__(title, description, empty)
+        self.columns: tuple[Column, ...] = tuple(columns)
+        self.rows: str | None = rows
+
+    def settings(self, tools: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        return {"columns": self.columns, "rows": self.rows}
+
+    def present(self, result: CallToolResult) -> CallToolResult:
+        rows = rows_of(data_of(result), self.rows)
+        return result if rows is None else with_text(result, self._text(rows))
+
+    def _text(self, rows: list[Any]) -> str:
+        if not rows:
+            return self.empty
+        records = [row if isinstance(row, Mapping) else {"value": row} for row in rows]
+        names = [each.name for each in self.columns] or list(dict.fromkeys(name for row in records for name in row))
+        titles = {each.name: each.title for each in self.columns if each.title}
+        return markdown_table(
+            [titles.get(name, name) for name in names], ([row.get(name) for name in names] for row in records)
+        )
+
+
+def table(
+    columns: Sequence[Column | str] = (),
+    *,
+    rows: str | None = None,
+    title: str = "",
+    description: str = "",
+    empty: str = "There are no rows.",
+) -> TableView:
+    """Return a view of the rows that a tool returns: a list of records, or a record that has one.
+
+    `columns` says which members of a row are shown, in which order and form; without it, all of them are. `rows` names
+    the member of the result that has the rows; by default the first one that is a list. The text of the result is the
+    whole table in Markdown.
+    """
+    made = [Column(each) if isinstance(each, str) else each for each in columns]
+    return TableView(made, rows, title, description, empty)
+
+
+def rows_of(data: Any, member: str | None) -> list[Any] | None:
+    """Return the rows in the data of a result; None where there are none."""
+    if isinstance(data, list):
+        return data
+    if not isinstance(data, Mapping):
+        return None
+    found = data.get(member) if member else next((each for each in data.values() if isinstance(each, list)), None)
+    return found if isinstance(found, list) else None
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table in Markdown."""
+    head = [_line(titles), _line(["---"] * len(titles))]
+    return "\n".join([*head, *(_line([_cell(value) for value in row]) for row in rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_one_line(each) for each in cells)} |"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def _one_line(text: str) -> str:
+    # A bar or a line break would move everything behind it into another cell.
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())

@@ -1,0 +1,62 @@
+"""Servers of API descriptions, as `toolwire run` serves them: a lock file, or a description with a choice.
+
+`toolwire run api.lock.json` needs no code. What was chosen and reviewed stands in the lock file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from toolwire.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from toolwire.server.server import Server
+
+SUFFIXES: Final = (".json", ".yaml", ".yml")
+_MARK: Final = b'"toolwire-openapi-lock/'
+
+
+def is_api_file(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file may be an API description or a lock file: it is no Python file."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def is_lock_file(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a lock file. Nothing is imported for that."""
+    try:
+        with Path(path).open("rb") as file:
+            return _MARK in file.read(200)
+    except (OSError, ValueError):
+        return False
+
+
+def make_server(
+    path: str | os.PathLike[str],
+    *,
+    everything: bool = False,
+    bridge: bool = False,
+    base_url: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+) -> Server:
+    """Make the server of an API. Raise `UsageError` where nothing is chosen, and `ServerError` for a wrong description.
+
+    * `everything`: offer all operations of a description. A lock file has its own choice.
+    * `bridge`: offer three tools that list, describe and call the operations.
+    """
+    # Imported here because most servers are Python files.
+    from toolwire.openapi import ALL, openapi
+    from toolwire.server.server import Server
+
+    is_locked = is_lock_file(path)
+    if not is_locked and not everything and not bridge:
+        raise UsageError(
+            f"{path} is an API description, and nothing is chosen: write a lock file with "
+            f"`toolwire openapi add {path} --tags ...` and run that, or say --all or --bridge"
+        )
+    options: dict[str, Any] = {"keep": ALL} if not is_locked else {}
+    shape: Literal["tools", "bridge"] = "bridge" if bridge else "tools"
+    api = openapi(path, base_url=base_url, credentials=credentials, shape=shape, **options)
+    return Server(api.name, version=api.version or "1.0.0").include(api)

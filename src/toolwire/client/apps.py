@@ -1,0 +1,300 @@
+"""Views of tools on the client (SEP-1865): their pages, and the calls and reads that they make.
+
+A view is a program of its server, which a host runs in a sandbox. So a view reaches nothing but its own server, and
+there only what is open to views. "Clause" in the comments names a section of specification/2026-01-26/apps.mdx of
+modelcontextprotocol/ext-apps.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from msgspec import UNSET, Struct
+
+from toolwire.client.errors import Denied, InvalidResponse
+from toolwire.client.safety import Check, Find
+from toolwire.client.target import Target
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.apps import APP_MIME_TYPE, Audience, audiences, is_app_type, ui_of, view_address
+from toolwire.protocol.errors import NotSupported, ToolwireError
+from toolwire.protocol.open_codec import replace_members
+
+log: logging.Logger = logging.getLogger("toolwire.client")
+
+R = TypeVar("R")
+
+#: How long the address may be that a view asks for.
+MAX_ADDRESS: Final = 8192
+#: A function that makes a call of a view: the name of the tool, the arguments, the timeout, and a check before it.
+CallForView: TypeAlias = Callable[[str, Mapping[str, Any] | None, float | None, Check], Awaitable[ToolResult]]
+
+
+class ServerClient(Protocol):
+    """The client of a server, as far as views need it."""
+
+    async def list_tools(self, *, audience: Audience | None, timeout: float | None) -> list[t.Tool]: ...
+
+    async def list_resources(self, *, timeout: float | None) -> list[t.Resource]: ...
+
+    async def list_resource_templates(self, *, timeout: float | None) -> list[t.ResourceTemplate]: ...
+
+    async def read_resource(self, uri: str, *, timeout: float | None) -> list[t.ResourceContents]: ...
+
+
+class ListedView(Struct, frozen=True):
+    """A tool that has a view. The page of the view is not read yet."""
+
+    server: str
+    """This program's name for the server."""
+    tool: t.Tool
+    uri: str
+    """The address of the view."""
+
+
+class View:
+    """A view whose page was read. `client.apps.open()` returns it."""
+
+    def __init__(self, apps: Apps, listed: ListedView, html: str, meta: Mapping[str, Any]) -> None:
+        self.apps: Apps = apps
+        """The `client.apps` that read it, the only one that acts for it."""
+        self.server: str = listed.server
+        self.tool: t.Tool = listed.tool
+        self.uri: str = listed.uri
+        self.html: str = html
+        self.meta: Mapping[str, Any] = meta
+        """`_meta.ui` of the view, as the server wrote it."""
+
+    @property
+    def csp(self) -> Mapping[str, Any]:
+        """The origins that the view asks for. `toolwire.apps.host_policy` makes a policy of them."""
+        return _object(self.meta.get("csp"))
+
+    @property
+    def permissions(self) -> Mapping[str, Any]:
+        """The features of the browser that the view asks for. `toolwire.apps.allow_attribute` makes `allow` of them."""
+        return _object(self.meta.get("permissions"))
+
+    @property
+    def domain(self) -> str | None:
+        """The origin that the server wants for the view, in the form that its host defines."""
+        domain = self.meta.get("domain")
+        return domain if isinstance(domain, str) else None
+
+    @property
+    def prefers_border(self) -> bool | None:
+        wish = self.meta.get("prefersBorder")
+        return wish if isinstance(wish, bool) else None
+
+    def __repr__(self) -> str:
+        return f"View({self.uri!r}, server={self.server!r}, tool={self.tool.name!r})"
+
+
+class Apps:
+    """The views of the servers of a client, for a program that shows them.
+
+    With several servers, a view belongs to one of them. It names the tools and resources of that server as the server
+    does, because its page was written there, and reaches no other server.
+    """
+
+    def __init__(
+        self,
+        client: ServerClient,
+        members: Mapping[str, ServerClient],
+        target: Target,
+        find: Find,
+        call: CallForView,
+    ) -> None:
+        """`members` are the clients of the servers, by name, and `find` returns the definition of a tool."""
+        self._client = client
+        self._members = members
+        self._target = target
+        self._find = find
+        self._call = call
+
+    async def list(self, *, timeout: float | None = None) -> builtins.list[ListedView]:
+        """List the tools for models that have a view. No page is read."""
+        tools = await self._client.list_tools(audience="model", timeout=timeout)
+        found = [self._listed(tool) for tool in tools]
+        return [each for each in found if each is not None]
+
+    def _listed(self, tool: t.Tool) -> ListedView | None:
+        uri, server = view_address(tool.meta), self._target.server_of(tool.name)
+        return None if uri is None or server is None else ListedView(server, tool, uri)
+
+    async def open(self, tool: str | ListedView, *, timeout: float | None = None) -> View:
+        """Read the view of a tool, by the name of the tool or as `list` returned it.
+
+        Raise `NotSupported` for a tool without a view, and `InvalidResponse` for a page that is none.
+        """
+        listed = tool if isinstance(tool, ListedView) else await self._named(tool)
+        reader = self._members[listed.server]
+        address = self._target.address_at(listed.server, listed.uri)
+        contents = await reader.read_resource(address, timeout=timeout)
+        if len(contents) != 1:
+            raise InvalidResponse(f"The view {listed.uri[:200]} has {len(contents)} contents; a view has one")
+        (page,) = contents
+        meta, mime_type = ui_of(page.meta), page.mime_type
+        if not meta or mime_type is UNSET:
+            # Draft, "Resource metadata": it may stand in the list or in the contents, and the contents win.
+            entry = await _entry(reader, address, timeout)
+            meta = meta or ({} if entry is None else ui_of(entry.meta))
+            mime_type = mime_type or (UNSET if entry is None else entry.mime_type)
+        if not is_app_type(mime_type):
+            raise InvalidResponse(
+                f"The view {listed.uri[:200]} has the type {str(mime_type or 'none')[:100]!r}, not {APP_MIME_TYPE!r}"
+            )
+        return View(self, listed, _html(listed.uri, page), meta)
+
+    def view(self, tool: t.Tool, uri: str, html: str, meta: Mapping[str, Any]) -> View:
+        """Return a view whose page the program read by itself. `meta` is its `_meta.ui`.
+
+        Raise `NotSupported` for a tool that no server lists.
+        """
+        server = self._target.server_of(tool.name)
+        if server is None:
+            raise NotSupported(f"No tool {tool.name[:100]!r} is listed, so it has no view")
+        return View(self, ListedView(server, tool, uri), html, meta)
+
+    async def _named(self, name: str) -> ListedView:
+        definition = await self._find(name)
+        if definition is None:
+            raise NotSupported(f"No tool {name[:100]!r} is listed, so it has no view")
+        listed = self._listed(definition)
+        if listed is None:
+            raise NotSupported(f"The tool {name[:100]!r} has no view")
+        return listed
+
+    # --- what views do ---
+
+    async def tools_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Tool]:
+        """List the tools that a view may call, under the names that they have at their server."""
+        self._check_own(view)
+        tools = await self._client.list_tools(audience="app", timeout=timeout)
+        target = self._target
+        own = [tool for tool in tools if target.server_of(tool.name) == view.server]
+        return [replace_members(tool, name=target.own_name(tool.name)) for tool in own]
+
+    async def call_from_view(
+        self, view: View, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> ToolResult:
+        """Make a call that a view asks for. `approve`, `budget`, `pins` and `audit` of the client hold for it.
+
+        Raise `Denied` for a tool that the server of the view does not list, and for one that is not open to views.
+        """
+        self._check_own(view)
+        name = await self._name_here(view, tool)
+
+        async def check() -> None:
+            definition = await self._find(name)
+            if definition is None or self._target.server_of(name) != view.server:
+                raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which its server does not list")
+            # Clause "Visibility": a host rejects a call from a view of a tool without "app".
+            if "app" not in audiences(definition.meta):
+                raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which is not open to views")
+
+        return await self._call(name, arguments, timeout, check)
+
+    async def _name_here(self, view: View, tool: str) -> str:
+        """Return the name under which the client knows a tool that a view names."""
+        own = self._target.tool_at(view.server, tool)
+        if await self._find(own) is None and self._target.server_of(tool) == view.server:
+            return tool  # Results name tools as the client knows them.
+        return own
+
+    async def read_from_view(
+        self, view: View, uri: str, *, timeout: float | None = None
+    ) -> builtins.list[t.ResourceContents]:
+        """Read a resource that a view asks for, at the server of the view and nowhere else."""
+        self._check_own(view)
+        if len(uri) > MAX_ADDRESS:
+            raise Denied(f"The view {view.uri[:200]} asked for an address of more than {MAX_ADDRESS} characters")
+        address = self._target.address_at(view.server, uri)
+        return await self._members[view.server].read_resource(address, timeout=timeout)
+
+    async def resources_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Resource]:
+        """List the resources of the server of a view."""
+        self._check_own(view)
+        return await self._members[view.server].list_resources(timeout=timeout)
+
+    async def templates_for_view(
+        self, view: View, *, timeout: float | None = None
+    ) -> builtins.list[t.ResourceTemplate]:
+        """List the resource templates of the server of a view."""
+        self._check_own(view)
+        return await self._members[view.server].list_resource_templates(timeout=timeout)
+
+    def _check_own(self, view: View) -> None:
+        if view.apps is not self:
+            raise ValueError("The view was opened by another client, which is the one that can act for it")
+
+
+async def _entry(reader: ServerClient, uri: str, timeout: float | None) -> t.Resource | None:
+    """Return the entry of a view in the list of resources; None where there is none."""
+    try:
+        listed = await reader.list_resources(timeout=timeout)
+    except ToolwireError as error:
+        log.debug("the resources could not be listed for the view %s: %s", uri[:200], error)
+        return None
+    return next((each for each in listed if each.uri == uri), None)
+
+
+def _html(uri: str, page: t.ResourceContents) -> str:
+    if page.text is not UNSET:
+        return page.text
+    try:
+        return (page.blob or b"").decode()
+    except UnicodeDecodeError:
+        raise InvalidResponse(f"The view {uri[:200]} is neither text nor UTF-8") from None
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# --- Without an event loop --------------------------------------------------------------------------------------------
+
+
+class Wait(Protocol):
+    """A function that runs a coroutine on the loop of the client and waits for its result."""
+
+    def __call__(self, work: Coroutine[Any, Any, R], /) -> R: ...
+
+
+class BlockingApps:
+    """The views of the servers of a client, as `Apps`, with methods that wait."""
+
+    def __init__(self, apps: Apps, wait: Wait) -> None:
+        self._apps = apps
+        self._wait = wait
+
+    def list(self, *, timeout: float | None = None) -> builtins.list[ListedView]:
+        return self._wait(self._apps.list(timeout=timeout))
+
+    def open(self, tool: str | ListedView, *, timeout: float | None = None) -> View:
+        return self._wait(self._apps.open(tool, timeout=timeout))
+
+    def tools_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Tool]:
+        return self._wait(self._apps.tools_for_view(view, timeout=timeout))
+
+    def view(self, tool: t.Tool, uri: str, html: str, meta: Mapping[str, Any]) -> View:
+        return self._apps.view(tool, uri, html, meta)
+
+    def call_from_view(
+        self, view: View, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> ToolResult:
+        return self._wait(self._apps.call_from_view(view, tool, arguments, timeout=timeout))
+
+    def read_from_view(
+        self, view: View, uri: str, *, timeout: float | None = None
+    ) -> builtins.list[t.ResourceContents]:
+        return self._wait(self._apps.read_from_view(view, uri, timeout=timeout))
+
+    def resources_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Resource]:
+        return self._wait(self._apps.resources_for_view(view, timeout=timeout))
+
+    def templates_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.ResourceTemplate]:
+        return self._wait(self._apps.templates_for_view(view, timeout=timeout))

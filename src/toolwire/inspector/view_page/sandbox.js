@@ -1,0 +1,61 @@
+// The sandbox page between the inspector and a view. It has an origin of its own, and the view has another one.
+//
+// It relays every message, except those whose names start with `ui/notifications/sandbox-`: they are between this page
+// and the inspector. It ends a view that floods it or goes to another page.
+
+import { limiter } from "./rate.js";
+
+const RESERVED = "ui/notifications/sandbox-";
+const { host, view } = document.body.dataset;
+let frame = null;
+let mayPass = null;
+let loads = 0;
+
+function tell(name, params = {}) {
+  parent.postMessage({ jsonrpc: "2.0", method: RESERVED + name, params }, host);
+}
+
+function stop(name, text = "") {
+  if (!frame) return;
+  frame.remove();
+  frame = null;
+  tell(name, { text });
+}
+
+function show({ url, sandbox, allow, limits }) {
+  if (frame) return;
+  mayPass = limiter(limits);
+  frame = document.createElement("iframe");
+  frame.setAttribute("sandbox", sandbox);
+  if (allow) frame.setAttribute("allow", allow);
+  frame.referrerPolicy = "no-referrer";
+  frame.title = "The view";
+  // The policy of this page blocks every other address. A second load is a page that the policy cannot see, or an error.
+  frame.addEventListener("load", () => {
+    loads += 1;
+    if (loads > 1) setTimeout(stop, 100, "navigated");
+  });
+  frame.src = url;
+  document.body.append(frame);
+}
+
+const isReserved = (data) => typeof data?.method === "string" && data.method.startsWith(RESERVED);
+
+addEventListener("message", ({ source, origin, data }) => {
+  if (source === parent && origin === host) {
+    if (!isReserved(data)) frame?.contentWindow.postMessage(data, view);
+    else if (data.method === `${RESERVED}resource-ready`) show(data.params);
+    else if (data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, view);
+  } else if (frame && source === frame.contentWindow && origin === view) {
+    if (!mayPass()) stop("flooded");
+    else if (!isReserved(data)) parent.postMessage(data, host);
+    else if (data.method === `${RESERVED}pong`) tell("pong");
+    else if (data.method === `${RESERVED}console`) tell("console", { text: String(data.params?.text).slice(0, 500) });
+  }
+});
+
+document.addEventListener("securitypolicyviolation", (event) => {
+  if (event.effectiveDirective === "frame-src") stop("navigated", event.blockedURI);
+});
+
+tell("proxy-ready");

@@ -1,0 +1,1 @@
+"""Access to an API: security schemes, credentials, forwarded headers and permitted origins."""

@@ -1,0 +1,35 @@
+"""Headers of a caller's request that go on to an API: none, unless the operator names them.
+
+2025-06-18 basic/authorization, access token privilege restriction: the token of a caller is for this server and goes
+nowhere else. So the headers that carry it, and cookies, are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from toolwire.base_errors import ServerError
+from toolwire.server.call import Call
+from toolwire.server.forwarded_headers import SECRET_HEADERS, forwardable
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+
+def allowed(names: Iterable[str], *, passthrough: bool = False) -> tuple[str, ...]:
+    """Return the names of headers that go on, in lower case. Raise `ServerError` for one that may not."""
+    found = forwardable(names, "forward_headers=")
+    for name in SECRET_HEADERS.intersection(found):
+        if not passthrough:
+            raise ServerError(
+                f"forward_headers= cannot have {name!r}: what callers prove themselves with here is not for the API. "
+                "Use credentials= instead, or passthrough=True if both are the same service"
+            )
+        log.warning("the header %s of callers is handed on to the API, which MCP forbids for tokens", name)
+    return found
+
+
+def forwarded(call: Call, names: Iterable[str]) -> dict[str, str]:
+    """Return the headers of the caller's request that have one of these names; none over standard input."""
+    sent: Mapping[str, str] | None = call.request.headers
+    return {name: sent[name] for name in names if name in sent} if sent else {}

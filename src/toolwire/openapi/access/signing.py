@@ -1,0 +1,51 @@
+"""Requests to an API before and after they get credentials.
+
+A request without credentials is one that error texts and logs may name. Credentials are put into a copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from toolwire.redaction import repr_without
+from toolwire.server.call import Call
+
+
+class OutgoingRequest(Struct, kw_only=True):
+    """A request to an API. The names of its headers are in lower case."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes | None = None
+
+    def __repr__(self) -> str:
+        return repr_without(self, "url", "headers", "body")
+
+
+class SignedRequest(Protocol):
+    """A request with credentials."""
+
+    @property
+    def request(self) -> OutgoingRequest:
+        """Return the request to send. No log and no error text may show it."""
+
+    async def again(self, status: int, headers: Mapping[str, str]) -> SignedRequest | None:
+        """Return the request with other credentials, because the API refused these with 401 or 403.
+
+        `headers` are those of the answer, by lower-case name. None: other credentials would not help, and the answer is
+        what the API says. Raise `UrlRequired` or `ToolError` where somebody has to do something about the account.
+        """
+
+
+class Signer(Protocol):
+    """Puts the credentials that one operation needs into requests."""
+
+    async def sign(self, call: Call, request: OutgoingRequest) -> SignedRequest:
+        """Return the request with the credentials of the caller; leave `request` as it is.
+
+        Raise `UrlRequired` or `ToolError` where the caller has to connect an account first.
+        """

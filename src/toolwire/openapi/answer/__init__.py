@@ -1,0 +1,1 @@
+"""Answers of an API as results of a tool."""

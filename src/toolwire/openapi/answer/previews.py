@@ -1,0 +1,147 @@
+"""Smaller forms of JSON values: previews of the same shape, their outline in words, and the value of a cut text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from toolwire.printable import printable
+
+_MAX_DEPTH: Final = 64
+_SHOWN_KEYS: Final = 20
+_SHOWN_KEY: Final = 60
+
+
+def smaller(value: Any, room: int, depth: int = 0) -> Any:
+    """Return a JSON value of the same shape whose JSON has about `room` bytes at most."""
+    return _smaller(value, max(room, 2), depth)[0]
+
+
+def _smaller(value: Any, room: int, depth: int) -> tuple[Any, int]:
+    """Return the smaller value, and about how many bytes its JSON has."""
+    if isinstance(value, str):
+        if len(value) <= room:
+            return value, len(value) + 2
+        return value[: max(room - 1, 0)] + "…", room + 2
+    if isinstance(value, list):
+        return _shorter_list(value, room, depth)
+    if isinstance(value, dict):
+        return _smaller_object(value, room, depth)
+    return value, len(str(value))
+
+
+def _shorter_list(value: list[Any], room: int, depth: int) -> tuple[list[Any], int]:
+    kept: list[Any] = []
+    used = 2
+    if depth >= _MAX_DEPTH:
+        return kept, used
+    for item in value:
+        # One item may take half of the room, so that a list of large items still shows its first one.
+        made, size = _smaller(item, max(room - used, 0) if kept else room // 2, depth + 1)
+        if kept and used + size > room:
+            break
+        kept.append(made)
+        used += size + 1
+        if used >= room:
+            break
+    return kept, used
+
+
+def _smaller_object(value: dict[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
+    used = 2
+    if depth >= _MAX_DEPTH:
+        return {}, used
+    left = len(value)
+    made: dict[str, Any] = {}
+    # Plain members come first, because they say most in the least room.
+    for is_nested in (False, True):
+        for name, member in value.items():
+            if isinstance(member, list | dict) is not is_nested:
+                continue
+            share = (room - used) // left
+            left -= 1
+            if used + len(name) + 6 <= room:
+                made[name], size = _smaller(member, max(share - len(name) - 4, 8), depth + 1)
+                used += len(name) + 4 + size
+    return {name: made[name] for name in value if name in made}, used
+
+
+def outline(value: Any, preview: Any, *, is_beginning: bool = False) -> str:
+    """Say how many items and which members a value has, and how many of them the preview shows."""
+    return " ".join(_outlined(value, preview, "more than " if is_beginning else ""))
+
+
+def _outlined(value: Any, preview: Any, least: str) -> Iterator[str]:
+    if isinstance(value, list):
+        yield f"It is a list of {least}{len(value):,} items; {len(preview):,} are shown."
+        yield from _first_item(value)
+    elif isinstance(value, dict):
+        yield f"It is an object with the members {_names(value)}."
+        lists = [(name, member) for name, member in value.items() if isinstance(member, list)]
+        for name, member in sorted(lists, key=lambda each: -len(each[1]))[:3]:
+            shown = preview.get(name, [])
+            if len(shown) < len(member):
+                yield f"`{printable(name[:_SHOWN_KEY])}` has {least}{len(member):,} items; {len(shown):,} are shown."
+                yield from _first_item(member)
+    else:
+        yield "This is its beginning."
+
+
+def members_in_words(value: Any) -> str:
+    """Say which members a value has."""
+    if isinstance(value, list):
+        return " ".join((f"It is a list of {len(value):,} items.", *_first_item(value)))
+    if isinstance(value, dict):
+        return f"It is an object with the members {_names(value)}."
+    return "It is neither an object nor a list."
+
+
+def _first_item(items: list[Any]) -> Iterator[str]:
+    first = next((item for item in items if isinstance(item, dict)), None)
+    if first:
+        yield f"The first item has the members {_names(first)}."
+
+
+def _names(value: dict[str, Any]) -> str:
+    names = [printable(name[:_SHOWN_KEY]) for name in list(value)[:_SHOWN_KEYS]]
+    more = len(value) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more else "")
+
+
+# --- JSON that breaks off ---------------------------------------------------------------------------------------------
+
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],"]', re.DOTALL)
+_CLOSERS: Final = {b"{": b"}", b"[": b"]"}
+
+
+def closed_json(data: bytes) -> Any:
+    """Return the value of a JSON text that breaks off, up to its last whole member; None where there is none."""
+    still_open: list[bytes] = []
+    end, closers = 0, b""
+    for found in _TOKENS.finditer(data):
+        token = found[0]
+        if len(still_open) > _MAX_DEPTH:
+            break
+        if token in _CLOSERS:
+            still_open.append(_CLOSERS[token])
+            end = found.end()
+        elif token == b",":
+            end = found.start()  # The member before it is whole.
+        elif token in (b"}", b"]"):
+            if not still_open or still_open.pop() != token:
+                return None
+            end = found.end()
+        elif token == b'"':
+            break  # The text breaks off within a string.
+        else:
+            continue
+        closers = b"".join(reversed(still_open))
+    if not end:
+        return None
+    try:
+        return msgspec.json.decode(data[:end] + closers)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,105 @@
+"""The options of an API that say how its operations are called."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.auth.vault.kinds import StaticSecret
+from toolwire.base_errors import ServerError
+from toolwire.openapi.access.credentials import CredentialLike
+from toolwire.openapi.model import OperationSettings
+from toolwire.redaction import repr_without
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+#: Options of a component that `operations=` takes beside those of `OperationSettings`. A file cannot say them.
+TOOL_OPTIONS: Final = frozenset({"policy", "scopes", "visible_to", "tags", "icons", "meta"})
+# Options that a lock file may have in its `settings`.
+_LOCKED: Final = ("base_url", "server", "server_variables", "timeout", "require_scopes")
+
+
+class ApiOptions(Struct, frozen=True, kw_only=True):
+    """The options of calls: see `openapi()`."""
+
+    base_url: str | None = None
+    server: str | None = None
+    server_variables: Mapping[str, str] = {}
+    credentials: Mapping[str, CredentialLike] = {}
+    timeout: float | None = None
+    forward_headers: tuple[str, ...] = ()
+    passthrough: bool = False
+    require_scopes: bool | None = None
+    origins: tuple[str, ...] = ()
+    cache: bool = True
+    client: Any = None
+    tls: ssl.SSLContext | None = None
+    proxy: str | None = None
+    shape: Literal["tools", "bridge"] = "tools"
+    tool_options: Mapping[str, Mapping[str, Any]] = {}
+    """Options of components, by the label of the operation."""
+
+    def __repr__(self) -> str:
+        return repr_without(self, "credentials", "proxy")
+
+    @classmethod
+    def of(cls, locked: Mapping[str, Any], **given: Any) -> Self:
+        """Return options: those of the settings of a lock file, under those that are given."""
+        members = {name: locked[name] for name in _LOCKED if name in locked}
+        members |= {name: value for name, value in given.items() if value is not None}
+        members["credentials"] = {**locked_credentials(locked), **(given.get("credentials") or {})}
+        made = cls(**members)
+        if made.shape not in ("tools", "bridge"):
+            raise ServerError(f"shape= is 'tools' or 'bridge', not {made.shape!r}")
+        if made.client is not None and (made.tls is not None or made.proxy is not None):
+            raise ServerError("client= has its own connections: give tls= and proxy= to it")
+        return made
+
+
+def split_settings(
+    operations: Mapping[str, OperationSettings | Mapping[str, Any]],
+) -> tuple[dict[str, OperationSettings], dict[str, dict[str, Any]]]:
+    """Return the settings of operations, and the options of their components, by label."""
+    settings: dict[str, OperationSettings] = {}
+    options: dict[str, dict[str, Any]] = {}
+    for label, given in operations.items():
+        if isinstance(given, OperationSettings):
+            settings[label] = given
+            continue
+        options[label] = {name: value for name, value in given.items() if name in TOOL_OPTIONS}
+        others = {name: value for name, value in given.items() if name not in TOOL_OPTIONS}
+        try:
+            settings[label] = msgspec.convert(others, OperationSettings)
+        except msgspec.ValidationError as error:
+            raise ServerError(f"operations= cannot be used for {label!r}: {error}") from None
+    return settings, options
+
+
+def locked_credentials(settings: Mapping[str, Any]) -> dict[str, CredentialLike]:
+    """Return the credentials that the settings of a lock file name: variables of the environment.
+
+    They are read by calls. Who only lists or checks the tools does not have them.
+    """
+    return {scheme: _later(scheme, value) for scheme, value in (settings.get("credentials") or {}).items()}
+
+
+def _later(scheme: str, value: Any) -> CredentialLike:
+    variable = value[1:] if isinstance(value, str) and value.startswith("$") else None
+    if not variable:
+        raise ServerError(f"The credential of {scheme!r} in a lock file is a variable of the environment, such as $KEY")
+    if not os.environ.get(variable):
+        log.warning("the environment variable %s, which has the credential of %r, is not set", variable, scheme)
+    return StaticSecret(lambda: _secret(scheme, variable))
+
+
+def _secret(scheme: str, variable: str) -> str:
+    found = os.environ.get(variable)
+    if not found:
+        raise ServerError(f"The credential of {scheme!r} is in the environment variable {variable}, which is not set")
+    return found

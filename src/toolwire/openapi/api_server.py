@@ -1,0 +1,225 @@
+"""The tools of an API as a server, which other servers mount."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+from toolwire.auth.flow.urls import Zone
+from toolwire.base_errors import ServerError
+from toolwire.http1.pool import Pool
+from toolwire.http1.url import origin, parse_url
+from toolwire.openapi.access.forwarded_headers import allowed
+from toolwire.openapi.access.origins import PermittedPool, is_from_network, permitted_origins
+from toolwire.openapi.access.security import ApiSecurity, read_security_schemes
+from toolwire.openapi.answer.answer_drift import AnswerDrift
+from toolwire.openapi.answer.answer_parts import answer_parts
+from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
+from toolwire.openapi.answer.exchange_records import record_exchange
+from toolwire.openapi.answer.response_cache import ResponseCache
+from toolwire.openapi.api_options import ApiOptions
+from toolwire.openapi.api_pool import ApiPool, OpenPool
+from toolwire.openapi.api_resources import operation_resource
+from toolwire.openapi.calling import GeneratedTool
+from toolwire.openapi.description.references import Description
+from toolwire.openapi.httpx_pool import HttpxPool, check_client
+from toolwire.openapi.model import DescriptionError, OperationObject, ToolDefinition
+from toolwire.openapi.operation_calls import Operation, for_code, with_bytes
+from toolwire.openapi.operation_tools import ApiConnection, operation_base, operation_tool
+from toolwire.server.components import Resource, ResourceTemplate
+from toolwire.server.components.options import Options
+from toolwire.server.kept_results import KeptResult, KeptResults
+from toolwire.server.server import Server
+
+#: Looks at an API now and then, until it is cancelled.
+Watch: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+class ApiTools:
+    """Makes the tools of one API.
+
+    * `operations`: all of the API. Its origins are theirs, and no call leaves them.
+    * `chosen`: the definitions of those that become tools.
+    * `carrier`: opens what carries requests in place of connections; None for connections.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        options: ApiOptions,
+        operations: Iterable[OperationObject],
+        chosen: tuple[ToolDefinition, ...],
+        *,
+        carrier: OpenPool | None = None,
+    ) -> None:
+        self._options = options
+        known = list(operations)
+        # Links of a 202 name operations by their ids.
+        self._paths = {each.operation_id: each.path for each in known if each.operation_id and each.method == "GET"}
+        root = description.root
+        is_typed = not is_from_network(root.retrieved_from)
+        self.security: ApiSecurity = ApiSecurity(
+            read_security_schemes(description),
+            options.credentials,
+            base=root.retrieved_from,
+            is_named=is_typed,
+            forward_headers=allowed(options.forward_headers, passthrough=options.passthrough),
+        )
+        if options.tls is not None and self.security.tls is not None:
+            raise ServerError("An API has one TLS context: give tls=, or the one of a mutualTLS scheme")
+        self._client = None if options.client is None else check_client(options.client)
+        self.drift: AnswerDrift = AnswerDrift()
+        self._cache = ResponseCache() if options.cache else None
+        # The same on every replica.
+        self._kept = KeptResults(f"openapi {root.retrieved_from} {description.title}")
+        self._carrier = carrier
+        self.pool: ApiPool = ApiPool(self._open)
+        """The connections of the API on each loop."""
+        self._connection = ApiConnection(
+            pool=self.pool,
+            base_url=options.base_url,
+            server=options.server,
+            server_variables=options.server_variables,
+            max_bytes=MAX_BYTES,
+            timeout=options.timeout,
+            drift=self.drift,
+            ended=record_exchange,
+            hold=self._hold,
+        )
+        bases = list(self._bases(known, {id(each.operation) for each in chosen}))
+        typed = () if is_typed else (root.retrieved_from,)
+        self._zones = self._permitted(bases, typed)
+        self._connection.origins = frozenset(self._zones)
+
+    def _hold(self) -> Callable[[], None]:
+        return partial(self.pool.end, self.pool.begin())
+
+    def _bases(self, operations: list[OperationObject], chosen: set[int]) -> Iterator[tuple[OperationObject, str]]:
+        """Yield one operation for each server of the API, and its URL. Raise where that of a chosen one is wrong."""
+        known: set[int] = set()
+        for each in operations:
+            # Most operations share the servers of the document.
+            if id(each.servers) in known:
+                continue
+            try:
+                yield each, operation_base(each, self._connection)
+                known.add(id(each.servers))
+            except DescriptionError:
+                if id(each) in chosen:
+                    raise
+
+    def _permitted(self, bases: list[tuple[OperationObject, str]], typed: tuple[str, ...]) -> dict[str, Zone]:
+        zones = permitted_origins(bases, base_url=self._options.base_url, typed=typed)
+        for each in self._options.origins:
+            try:
+                parse_url(each)
+            except ValueError:
+                raise ServerError(f"origins= has URLs such as https://api.example.com, not {each!r}") from None
+            zones[origin(each)] = Zone.NAMED
+        return zones
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Pool]:
+        options = self._options
+        async with AsyncExitStack() as stack:
+            carrier: Pool | None = None
+            if self._carrier is not None:
+                carrier = await stack.enter_async_context(self._carrier())
+            elif self._client is not None:
+                carrier = await stack.enter_async_context(HttpxPool(self._client))
+            tls = options.tls or self.security.tls
+            permitted = PermittedPool(self._zones, pool=carrier, tls=tls, proxy=options.proxy)
+            yield await stack.enter_async_context(permitted)
+
+    @contextmanager
+    def carried_by(self, carrier: OpenPool) -> Iterator[None]:
+        """Let something else carry the requests of servers that start meanwhile, such as a stub in a test."""
+        before, self._carrier = self._carrier, carrier
+        try:
+            yield
+        finally:
+            self._carrier = before
+
+    # --- tools ---
+
+    def tool(self, definition: ToolDefinition) -> GeneratedTool:
+        """Make the tool of a definition."""
+        return operation_tool(
+            definition,
+            self._connection,
+            signer=self.security.signer(definition.operation),
+            parts=self._parts(definition),
+            **self.component_options(definition),
+        )
+
+    def component_options(self, definition: ToolDefinition) -> Options:
+        """Return the options that the tool of an operation has as a component."""
+        operation = definition.operation
+        made: Options = {
+            "tags": [_tag(each) for each in operation.tags if each.strip()],
+            "scopes": tuple(self._scopes(definition)),
+        }
+        return {**made, **self._given(operation)}
+
+    def resource(self, definition: ToolDefinition, api: str) -> Resource | ResourceTemplate:
+        """Make the resource of a definition. `api` is the title of the API."""
+        return operation_resource(self.typed_call(definition), api, self.component_options(definition))
+
+    def typed_call(self, definition: ToolDefinition) -> Operation:
+        """Make the call of an operation for code that is written by hand."""
+        whole = for_code(definition, self._connection.max_bytes)
+        tool = operation_tool(
+            whole,
+            self._connection,
+            signer=self.security.signer(definition.operation),
+            parts=lambda answers: with_bytes(answers, self._parts(whole)(answers)),
+        )
+        return Operation(whole, tool)
+
+    def _parts(self, definition: ToolDefinition) -> Callable[[Answers], AnswerParts]:
+        return lambda answers: answer_parts(answers, definition, self._kept, cache=self._cache, paths=self._paths)
+
+    def _given(self, operation: OperationObject) -> Options:
+        """Return the options of a component that a person gave for an operation."""
+        given = self._options.tool_options
+        found = given.get(operation.label) or given.get(f"{operation.method} {operation.path}") or {}
+        return cast("Options", found)
+
+    def _scopes(self, definition: ToolDefinition) -> Iterable[str]:
+        """Return the scopes that a caller of an operation needs."""
+        if self._options.require_scopes is None:
+            return self.security.caller_scopes(definition.operation)
+        return definition.scopes if self._options.require_scopes else ()
+
+    def server(self, name: str, version: str, components: list[Any], watch: Watch | None) -> Server:
+        """Make the server that has the tools. Its lifespan is that of the connections, and of a watch over the API."""
+
+        @asynccontextmanager
+        async def lifespan(server: Server) -> AsyncIterator[None]:
+            async with self.pool.held(), _running(watch):
+                yield
+
+        made = Server(name, version=version or "1.0.0", lifespan=lifespan)
+        return made.add([*components, KeptResult(self._kept.place)])
+
+
+@asynccontextmanager
+async def _running(watch: Watch | None) -> AsyncIterator[None]:
+    """Watch an API meanwhile."""
+    if watch is None:
+        yield
+        return
+    task = asyncio.get_running_loop().create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _tag(tag: str) -> str:
+    """Return a tag of the description as the name of a tag of components, which has no spaces."""
+    return "-".join(tag.split())

@@ -1,0 +1,270 @@
+"""Three tools for a large API: one lists its operations, one describes an operation, one calls it.
+
+Their definitions cost the same however many operations there are. Each operation is a tool that is in no list, with its
+own scopes, audiences and policies. Those hold for all three: an operation that a caller may not use is neither listed
+nor described, and calling it is refused as calling its tool would be. Schemas are compiled by the first call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from toolwire.openapi.model import ToolDefinition
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ToolError
+from toolwire.redaction import Redaction
+from toolwire.schemas.secret_members import secret_members
+from toolwire.schemas.wording import nearest
+from toolwire.server.call import Call
+from toolwire.server.components import Tool
+from toolwire.server.components.base import checked_name
+from toolwire.server.components.tools import ToolBase, error_result
+from toolwire.server.context import Context, call_of
+
+LIST, DESCRIBE, CALL = "list_operations", "describe_operation", "call_operation"
+#: How many operations one answer names.
+PAGE: Final = 50
+_SHORT: Final = 120
+_WORD: Final = re.compile(r"[a-z]+|[0-9]+")
+_LOOKS: Final = t.ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+
+_Search = Annotated[
+    str, Meta(description="Words that the operation has in its name, its summary, its path or its tags.")
+]
+_Tag = Annotated[str, Meta(description="Only operations with this tag.")]
+_From = Annotated[int, Meta(ge=0, description="How many operations to leave out, for the next page.")]
+_Name = Annotated[str, Meta(description=f"The name of an operation, as {LIST} has it.")]
+
+
+class ListedOperation(TypedDict):
+    """An operation in a list."""
+
+    operation: str
+    summary: str
+
+
+class OperationPage(TypedDict):
+    """A part of the operations."""
+
+    operations: list[ListedOperation]
+    total: int
+    tags: list[str]
+
+
+class DescribedOperation(TypedDict, total=False):
+    """Everything that a model needs to call an operation."""
+
+    operation: str
+    description: str
+    arguments: dict[str, Any]
+    annotations: dict[str, Any]
+    returns: dict[str, Any]
+
+
+class _Entry(Struct, frozen=True):
+    definition: ToolDefinition
+    summary: str
+    words: frozenset[str]
+    text: str
+
+
+class Bridge:
+    """The three tools of one API."""
+
+    def __init__(self, title: str, definitions: Iterable[ToolDefinition], timeout: float | None) -> None:
+        self._entries = {each.name: _entry(each) for each in definitions}
+        self._title = title
+        self._timeout = timeout
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    @property
+    def tools(self) -> list[ToolBase]:
+        """Make the tools."""
+        return [self._list_tool(), self._describe_tool(), CallOperation(self)]
+
+    def _list_tool(self) -> Tool:
+        async def list_operations(ctx: Context, search: _Search = "", tag: _Tag = "", skip: _From = 0) -> OperationPage:
+            host, call = call_of(ctx).host, call_of(ctx)
+            found = [each for each in self.found(search, tag) if host.sees_tool(call, each.definition.name)]
+            shown = found[skip : skip + PAGE]
+            return {
+                "operations": [{"operation": each.definition.name, "summary": each.summary} for each in shown],
+                "total": len(found),
+                "tags": sorted({name for each in found for name in each.definition.operation.tags})[:PAGE],
+            }
+
+        count = len(self._entries)
+        described = f"List the operations of the API {self._title}: {count} in all, {PAGE} at a time."
+        return Tool(list_operations, name=LIST, description=described, annotations=_LOOKS)
+
+    def _describe_tool(self) -> Tool:
+        async def describe_operation(operation: _Name, ctx: Context) -> DescribedOperation:
+            call = call_of(ctx)
+            entry = self._entries.get(operation)
+            if entry is None or not call.host.sees_tool(call, operation):
+                raise ToolError(self.unknown(call, operation))
+            return _described(entry.definition)
+
+        described = f"Describe an operation of the API {self._title}: what it does, and which arguments it takes."
+        return Tool(describe_operation, name=DESCRIBE, description=described, annotations=_LOOKS)
+
+    def found(self, search: str, tag: str) -> list[_Entry]:
+        """Return the operations that have a tag and all words, the best ones first."""
+        entries = [each for each in self._entries.values() if not tag or tag in each.definition.operation.tags]
+        words = _WORD.findall(search.lower())[:20]
+        if not words:
+            return entries
+        ranked = [(_rank(each, words), each) for each in entries]
+        return [each for rank, each in sorted(ranked, key=lambda found: -found[0]) if rank]
+
+    def unknown(self, call: Call, name: str) -> str:
+        """Say that there is no such operation, and name one that is called like it."""
+        seen = [each for each in self._entries if call.host.sees_tool(call, each)]
+        close = nearest(name, seen)
+        meant = f" Did you mean {close!r}?" if close is not None else ""
+        return f"There is no operation {name[:100]!r}.{meant} {LIST} names all of them."
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds that a call may take: the longest time of an operation."""
+        times = [each.definition.settings.timeout for each in self._entries.values()]
+        known = [each for each in (*times, self._timeout) if each is not None]
+        return max(known, default=None)
+
+    @property
+    def annotations(self) -> t.ToolAnnotations:
+        """Return hints that are true for every operation."""
+        hints = [each.definition.annotations for each in self._entries.values()]
+        return t.ToolAnnotations(
+            read_only_hint=all(each.read_only_hint is True for each in hints),
+            destructive_hint=any(each.destructive_hint is not False for each in hints),
+            idempotent_hint=all(each.idempotent_hint is True for each in hints),
+            open_world_hint=any(each.open_world_hint is not False for each in hints),
+        )
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """Return the arguments of operations, and the members of their values, that no record shows.
+
+        A record is begun before it is known which operation is called, so that those of all operations are hidden.
+        """
+        definitions = [each.definition for each in self._entries.values()]
+        inside = (secret_members(each.argument_schema()) for each in definitions)
+        return frozenset().union(*(each.secret_names for each in definitions), *inside)
+
+    @property
+    def title(self) -> str:
+        return self._title
+
+
+class _Arguments(Struct):
+    operation: str
+    arguments: Raw | UnsetType = UNSET
+
+
+_read = msgspec.json.Decoder(_Arguments).decode
+
+
+class CallOperation(ToolBase):
+    """The tool that calls an operation."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self.name: str = checked_name(CALL, "tool")
+        self.key: str = self.name
+        self.annotations: t.ToolAnnotations | UnsetType = bridge.annotations
+        self.task: t.TaskSupport | None = None
+        self.input_schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {
+                "operation": {"type": "string", "description": f"The name of an operation, as {LIST} has it."},
+                "arguments": {
+                    "type": "object",
+                    "description": f"The arguments of the operation, as {DESCRIBE} has them.",
+                    "additionalProperties": True,
+                },
+            },
+            "required": ["operation"],
+            "additionalProperties": False,
+        }
+        self.output_schema: dict[str, Any] | None = None
+        self.wraps: bool = False
+        self.headers: Mapping[str, tuple[str, ...]] = {}
+        described = f"Call an operation of the API {bridge.title}. Ask {DESCRIBE} for its arguments first."
+        super().__init__(None, description=described, timeout=bridge.timeout)
+
+    @cached_property
+    def secret_arguments(self) -> Redaction | None:
+        names = self._bridge.secret_names
+        return Redaction(names) if names else None
+
+    def definition(self, revision: str) -> t.Tool:
+        return t.Tool(
+            name=self.name,
+            description=self.description or "",
+            input_schema=self.input_schema,
+            annotations=self.annotations,
+        )
+
+    async def call(self, call: Call, raw: Raw | UnsetType) -> t.CallToolResult:
+        try:
+            sent = _read(b"{}" if isinstance(raw, UnsetType) else raw)
+            arguments = Raw(b"{}") if isinstance(sent.arguments, UnsetType) else _as_object(sent.arguments)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return error_result(f"The arguments are a name `operation` and an object `arguments`: {error}")
+        result = None
+        if sent.operation in self._bridge:
+            result = await call.host.call_tool_for(call, sent.operation, arguments)
+        return error_result(self._bridge.unknown(call, sent.operation)) if result is None else result
+
+
+def _as_object(arguments: Raw) -> Raw:
+    """Return arguments as an object. Some models write them as a text that has the object."""
+    text = bytes(arguments).strip()
+    if text.startswith(b'"'):
+        text = msgspec.json.decode(text, type=str).encode() or b"{}"
+    if text == b"null":
+        return Raw(b"{}")
+    msgspec.json.decode(text, type=dict[str, Raw])
+    return Raw(text)
+
+
+def _entry(definition: ToolDefinition) -> _Entry:
+    operation = definition.operation
+    summary = " ".join((operation.summary or definition.description).split())
+    text = " ".join((definition.name, operation.path, *operation.tags, summary)).lower()
+    return _Entry(definition, summary[:_SHORT], frozenset(_WORD.findall(_words(definition.name))), text)
+
+
+def _words(name: str) -> str:
+    """Return a name in lower case, with spaces between its words."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()
+
+
+def _rank(entry: _Entry, words: Sequence[str]) -> int:
+    """Return how well an operation fits words; 0 where one is missing."""
+    if not all(word in entry.text for word in words):
+        return 0
+    return 1 + sum(word in entry.words for word in words)
+
+
+def _described(definition: ToolDefinition) -> DescribedOperation:
+    made: DescribedOperation = {
+        "operation": definition.name,
+        "description": definition.description,
+        "arguments": definition.input_schema,
+        "annotations": definition.annotations.to_dict(),
+    }
+    if definition.output_schema is not None:
+        made["returns"] = definition.output_schema
+    return made

@@ -1,0 +1,1 @@
+"""Typed code that is written from an API description."""

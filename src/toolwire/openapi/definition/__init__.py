@@ -1,0 +1,1 @@
+"""Definitions of tools: which operations are chosen, and their names, arguments, schemas and texts."""

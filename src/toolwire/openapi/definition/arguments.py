@@ -1,0 +1,384 @@
+"""Arguments of a tool: the parameters of the operation and the members of its body, side by side."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+from toolwire.openapi.definition.descriptions import plain_text, remarks_on
+from toolwire.openapi.definition.json_schemas import JsonSchemas
+from toolwire.openapi.definition.names import plain_name
+from toolwire.openapi.model import (
+    ApiDescription,
+    MediaTypeObject,
+    Node,
+    OperationObject,
+    OperationSettings,
+    ParameterObject,
+    ToolArgument,
+)
+from toolwire.openapi.request.media_types import body_kind
+from toolwire.schemas.walking import Schema, listed
+
+#: Bytes that the model hands over: a resource of the server, or the bytes themselves.
+UPLOAD_SCHEMA: Final[Schema] = {
+    "anyOf": [
+        {"type": "string", "contentEncoding": "base64", "description": "The bytes in base64"},
+        {
+            "type": "object",
+            "properties": {"uri": {"type": "string", "description": "The URI of a resource of this server"}},
+            "required": ["uri"],
+        },
+    ]
+}
+
+_VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
+# Headers that are set by the library, by configuration or by the network, and never by a model.
+_NEVER_ASKED: Final = re.compile(
+    r"accept|accept-encoding|authorization|proxy-.*|cookie|host|content-(?:type|length|encoding)|connection|keep-alive|te|"
+    r"trailer|transfer-encoding|upgrade|expect|via|forwarded|x-forwarded-.*|x-real-ip|user-agent|"
+    r"traceparent|tracestate|baggage|b3|x-b3-.*|uber-trace-id|x-datadog-.*|x-amzn-trace-id|x-cloud-trace-context|"
+    r"(?:x-)?(?:request|correlation|trace|span)-?id|(?:x-)?(?:client-)?request-id|"
+    r"(?:x-)?idempoten(?:cy|t)(?:-.*)?"
+)
+_CHAIN: Final = 20
+# Keywords of an object body that flat arguments can say.
+_FLAT: Final = frozenset(
+    ("type", "properties", "required", "additionalProperties", "description", "default", "deprecated", "minProperties",
+     "maxProperties", "format")
+)  # fmt: skip
+# Keywords that only restrict which members stand together, as long as they name no other members.
+_CONDITIONS: Final = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas")
+
+
+class ArgumentPlan(Struct, frozen=True, kw_only=True):
+    """The arguments of a tool, and the schema of them without definitions."""
+
+    arguments: tuple[ToolArgument, ...]
+    schema: Schema
+    conditions: tuple[Schema, ...] = ()
+    """What the schema asks for beside its members. Models are told by the error, because vendors refuse such rules."""
+    fixed: tuple[tuple[ParameterObject, Any], ...] = ()
+    """Parameters that are sent with every call, and their values."""
+    warnings: tuple[str, ...] = ()
+
+
+class _Candidate(Struct, kw_only=True):
+    """A value that a call may have, before it has a name."""
+
+    wanted: str
+    place: str
+    """`path`, `query`, `querystring`, `header`, `cookie` or `body`."""
+    key: str
+    """Its place and its name: `path id`, `body name`, `body`."""
+    schema: Schema
+    required: bool
+    parameter: ParameterObject | None = None
+    member: str | None = None
+    is_needed: bool = False
+    """Whether a body without this member is wrong."""
+    is_secret: bool = False
+    is_upload: bool = False
+
+
+class ArgumentMaker:
+    """Makes the arguments of the operations of one description."""
+
+    def __init__(self, description: ApiDescription, schemas: JsonSchemas, max_description: int) -> None:
+        self._description = description
+        self._schemas = schemas
+        self._max_description = max_description
+        self._credentials = _api_keys(description)
+
+    def plan(
+        self, operation: OperationObject, media: MediaTypeObject | None, settings: OperationSettings
+    ) -> ArgumentPlan:
+        """Decide which arguments a tool has and what they are called."""
+        warnings: list[str] = []
+        fixed: list[tuple[ParameterObject, Any]] = []
+        candidates: list[_Candidate] = []
+        values = settings.fixed or {}
+        for parameter in self._parameters(operation, warnings):
+            if parameter.name in values:
+                fixed.append((parameter, values[parameter.name]))
+            elif self._is_asked(parameter, settings.ask or ()):
+                candidates.append(self._of_parameter(parameter, warnings))
+        conditions: list[Schema] = []
+        body = operation.request_body
+        if media is not None and body is not None:
+            candidates += self._of_body(media, body.required, body.description, conditions, warnings)
+        names = _names(candidates, settings.arguments or {})
+        if any(names[each.key] != each.member for each in candidates if each.member is not None):
+            conditions = []
+        if body is not None and not body.required:
+            conditions += _members_together(candidates, names)
+        return ArgumentPlan(
+            arguments=tuple(
+                ToolArgument(
+                    name=names[each.key],
+                    parameter=each.parameter,
+                    member=each.member,
+                    is_secret=each.is_secret,
+                    is_upload=each.is_upload,
+                )
+                for each in candidates
+            ),
+            schema=_schema_of(candidates, names),
+            conditions=tuple(conditions),
+            fixed=tuple(fixed),
+            warnings=tuple(warnings),
+        )
+
+    # -- Parameters ----------------------------------------------------------------------------------------------------
+
+    def _parameters(self, operation: OperationObject, warnings: list[str]) -> Iterator[ParameterObject]:
+        """Yield the parameters. Those of the path are the ones that the template names, declared or not."""
+        in_path = list(dict.fromkeys(_VARIABLE.findall(operation.path)))
+        declared = {each.name: each for each in operation.parameters if each.location == "path"}
+        for name in in_path:
+            if name not in declared:
+                warnings.append(f"{operation.place}: the path has {{{name}}}, and no parameter describes it")
+            yield declared.get(name) or ParameterObject(
+                name=name, location="path", required=True, style="simple", explode=False
+            )
+        unused = [name for name in declared if name not in in_path]
+        warnings += [
+            f"{operation.place}: the parameter {name!r} is not in the path, and is left out" for name in unused
+        ]
+        yield from (each for each in operation.parameters if each.location != "path")
+
+    def _is_asked(self, parameter: ParameterObject, asked: Iterable[str]) -> bool:
+        """Return whether the model gives the value of a parameter."""
+        if parameter.name in asked:
+            return True
+        if (parameter.location, parameter.name.lower()) in self._credentials:
+            return False
+        if parameter.location in ("header", "cookie"):
+            # Usually set by configuration.
+            return parameter.required and (
+                parameter.location == "cookie" or _NEVER_ASKED.fullmatch(parameter.name.lower()) is None
+            )
+        return parameter.required or not parameter.deprecated
+
+    def _of_parameter(self, parameter: ParameterObject, warnings: list[str]) -> _Candidate:
+        schema: Schema = {"type": "string"}
+        if parameter.schema is not None:
+            converted = self._schemas.convert(parameter.schema)
+            warnings += converted.warnings
+            schema = converted.schema
+        text = plain_text(parameter.description, self._max_description)
+        warnings += [f"the parameter {parameter.name!r}: {remark}" for remark in remarks_on(text)]
+        if parameter.allow_empty_value and schema.get("type") not in (None, "string"):
+            schema = {"anyOf": [schema, {"const": ""}]}
+        return _Candidate(
+            wanted=parameter.name,
+            place=parameter.location,
+            key=f"{parameter.location} {parameter.name}",
+            schema=self._described(schema, parameter.description),
+            required=parameter.required,
+            parameter=parameter,
+            is_secret=self._is_secret(parameter.schema),
+        )
+
+    def _described(self, schema: Schema, text: str) -> Schema:
+        plain = plain_text(text, self._max_description)
+        return {**schema, "description": plain} if plain else schema
+
+    # -- The body ------------------------------------------------------------------------------------------------------
+
+    def _of_body(
+        self, media: MediaTypeObject, required: bool, description: str, conditions: list[Schema], warnings: list[str]
+    ) -> list[_Candidate]:
+        kind = body_kind(media.media_type)
+        node = media.schema if media.schema is not None else media.item_schema
+        whole = _Candidate(wanted="body", place="body", key="body", schema={}, required=required)
+        if kind == "binary" or (kind == "other" and not media.media_type.startswith("text/") and node is None):
+            whole.schema, whole.is_upload = self._described(UPLOAD_SCHEMA, description), True
+            return [whole]
+        if kind == "text" or node is None:
+            whole.schema = self._described({} if kind == "json" else {"type": "string"}, description)
+            return [whole]
+        converted = self._schemas.convert(node)
+        warnings += converted.warnings
+        if kind != "other" and media.schema is not None:
+            content = self._schemas.content(converted.schema, warnings)
+            if self._is_flat(content):
+                conditions += [{key: content[key]} for key in _CONDITIONS if key in content]
+                return self._of_members(content, media.schema, required)
+        if media.schema is None:
+            whole.schema = self._described({"type": "array", "items": converted.schema}, description)
+        elif kind == "other":
+            is_binary = self._is_binary(node)
+            whole.schema = self._described(UPLOAD_SCHEMA if is_binary else {"type": "string"}, description)
+            whole.is_upload = is_binary
+        else:
+            whole.schema = (
+                converted.schema
+                if "description" in converted.schema
+                else self._described(converted.schema, description)
+            )
+            whole.is_secret = self._is_secret(node)
+        return [whole]
+
+    def _is_flat(self, content: Schema) -> bool:
+        """Return whether the members of a body can be arguments: nothing would be lost."""
+        if content.get("type", "object") != "object" or not content.get("properties"):
+            return False
+        if content.get("additionalProperties", False) is not False:
+            return False
+        if not content.keys() <= _FLAT | set(_CONDITIONS):
+            return False
+        conditions = {key: content[key] for key in _CONDITIONS if key in content}
+        return self._members_named(conditions, 0).issubset(content["properties"])
+
+    def _members_named(self, schema: Any, chain: int) -> set[str]:
+        """Collect the members that conditions name."""
+        if not isinstance(schema, dict) or chain > _CHAIN:
+            return set()
+        content = self._schemas.content(schema)
+        if content.get("type", "object") != "object":
+            return {""}
+        names = {*content.get("properties", ()), *content.get("required", ())}
+        parts = [content[key] for key in ("not", "if", "then", "else") if key in content]
+        parts += listed(content, ("anyOf", "oneOf", "allOf"))
+        parts += content.get("dependentSchemas", {}).values()
+        for part in parts:
+            names |= self._members_named(part, chain + 1)
+        for first, others in content.get("dependentRequired", {}).items():
+            names |= {first, *others}
+        return names
+
+    def _of_members(self, content: Schema, node: Node, required: bool) -> list[_Candidate]:
+        needed = content.get("required", [])
+        # A name that is required and not described takes any value.
+        members = {**content["properties"], **{name: {} for name in needed if name not in content["properties"]}}
+        nodes = dict(self._member_nodes(node, 0))
+        found = []
+        for name, schema in members.items():
+            member = nodes.get(name)
+            upload = self._upload(member, schema)
+            found.append(
+                _Candidate(
+                    wanted=name,
+                    place="body",
+                    key=f"body {name}",
+                    schema=schema if upload is None else upload,
+                    required=required and name in needed,
+                    member=name,
+                    is_needed=name in needed,
+                    is_secret=self._is_secret(member),
+                    is_upload=upload is not None,
+                )
+            )
+        return found
+
+    def _member_nodes(self, node: Node, chain: int) -> Iterator[tuple[str, Node]]:
+        """Yield the schemas of members as the description has them, also from the schemas of `allOf`."""
+        node = self._target(node)
+        if not isinstance(node.value, dict) or chain > _CHAIN:
+            return
+        parts = node.value.get("allOf")
+        for index in range(len(parts) if isinstance(parts, list) else 0):
+            yield from self._member_nodes(node.at("allOf").at(index), chain + 1)
+        properties = node.value.get("properties")
+        if isinstance(properties, dict):
+            yield from ((str(name), node.at("properties").at(name)) for name in properties)
+
+    # -- What a value is -----------------------------------------------------------------------------------------------
+
+    def _target(self, node: Node) -> Node:
+        for _ in range(_CHAIN):
+            reference = node.value.get("$ref") if isinstance(node.value, dict) else None
+            if not isinstance(reference, str):
+                break
+            node = self._description.referenced(reference, node.document)[1]
+        return node
+
+    def _is_secret(self, node: Node | None) -> bool:
+        if node is None:
+            return False
+        values = (node.value, self._target(node).value)
+        return any(
+            isinstance(value, dict) and (value.get("format") == "password" or value.get("writeOnly") is True)
+            for value in values
+        )
+
+    def _upload(self, node: Node | None, schema: Schema) -> Schema | None:
+        """Return the schema of a member of a body that is bytes, or a list of them; None for any other."""
+        if node is None:
+            return None
+        text = {"description": schema["description"]} if "description" in schema else {}
+        if self._is_binary(node):
+            return {**UPLOAD_SCHEMA, **text}
+        target = self._target(node)
+        items = target.value.get("items") if isinstance(target.value, dict) else None
+        if isinstance(items, dict) and self._is_binary(target.at("items")):
+            kept = {key: value for key, value in self._schemas.content(schema).items() if key != "items"}
+            return {**kept, "items": UPLOAD_SCHEMA, **text}
+        return None
+
+    def _is_binary(self, node: Node) -> bool:
+        value = self._target(node).value
+        if not isinstance(value, dict) or value.get("type", "string") not in ("string", ["string", "null"], "file"):
+            return False
+        if value.get("type") == "file" or value.get("format") in ("binary", "byte"):
+            return True
+        encoding = value.get("contentEncoding")
+        media = value.get("contentMediaType")
+        # OpenAPI 3.1, Considerations for File Uploads: a media type without an encoding is raw bytes.
+        return encoding == "base64" or (
+            encoding is None and isinstance(media, str) and not media.startswith("text/") and body_kind(media) != "json"
+        )
+
+
+# -- Names -------------------------------------------------------------------------------------------------------------
+
+
+def _names(candidates: list[_Candidate], decided: Mapping[str, str]) -> dict[str, str]:
+    """Name the arguments. Those of one name get their location as a suffix. Names that were decided stay."""
+    names = {each.key: decided[each.key] for each in candidates if each.key in decided}
+    open_ones = [each for each in candidates if each.key not in names]
+    plain = {each.key: plain_name(each.wanted) or each.place for each in open_ones}
+    # Two parameters of one location whose names differ in other characters than letters and digits differ by a digest.
+    digests = {each.key: sha256(each.key.encode()).hexdigest()[:4] for each in open_ones}
+    for suffixes in ({each.key: each.place for each in open_ones}, digests):
+        count = Counter((*names.values(), *plain.values()))
+        for key, name in plain.items():
+            if count[name] > 1:
+                plain[key] = plain_name(f"{name}_{suffixes[key]}")
+    return {**names, **plain}
+
+
+def _schema_of(candidates: list[_Candidate], names: dict[str, str]) -> Schema:
+    schema: Schema = {"type": "object", "properties": {names[each.key]: each.schema for each in candidates}}
+    required = [names[each.key] for each in candidates if each.required]
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    return schema
+
+
+def _members_together(candidates: list[_Candidate], names: dict[str, str]) -> Iterator[Schema]:
+    """Yield the rule of a body that may be missing: where a part of it is there, the required members are, too."""
+    needed = [names[each.key] for each in candidates if each.is_needed]
+    if needed:
+        members = [names[each.key] for each in candidates if each.member is not None]
+        yield {"dependentRequired": dict.fromkeys(members, needed)}
+
+
+def _api_keys(description: ApiDescription) -> set[tuple[str, str]]:
+    """Return location and name of the parameters that carry API keys: they are no arguments."""
+    components = description.root.root.get("components")
+    schemes = components.get("securitySchemes") if isinstance(components, dict) else None
+    found: set[tuple[str, str]] = set()
+    for name, value in schemes.items() if isinstance(schemes, dict) else ():
+        node = description.resolve(Node(value, description.root, f"/components/securitySchemes/{name}"))
+        scheme = node.value if isinstance(node.value, dict) else {}
+        if scheme.get("type") == "apiKey" and isinstance(scheme.get("name"), str):
+            found.add((str(scheme.get("in")), scheme["name"].lower()))
+    return found

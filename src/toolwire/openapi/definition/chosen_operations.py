@@ -1,0 +1,210 @@
+"""The operations of an API: those that become tools, and the reason for each of the others.
+
+Only chosen operations are turned into definitions when an API is loaded. The others are looked at when somebody asks
+for the list of all operations.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from msgspec import Struct
+
+from toolwire.openapi.definition.names import collision
+from toolwire.openapi.definition.selection import Selection
+from toolwire.openapi.definition.tool_definitions import ToolDefiner, merged_settings
+from toolwire.openapi.description.operations import operations_of
+from toolwire.openapi.lock_file.locked_operations import LockedTools
+from toolwire.openapi.model import (
+    ApiDescription,
+    DescriptionError,
+    LeftOutOperation,
+    OperationObject,
+    OperationSettings,
+    ToolDefinition,
+)
+from toolwire.printable import printable
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+_LOGGED: Final = 10
+
+
+class OperationRow(Struct, frozen=True):
+    """One operation of an API: the name of its tool, or the reason why it has none."""
+
+    method: str
+    path: str
+    operation: str | None
+    """The `operationId`."""
+    tool: str | None
+    """The name that its tool has, or would have if it were chosen."""
+    reason: str | None
+    """Why it cannot become a tool; None where it can."""
+
+
+class ApiOperations:
+    """The operations of one description, and the definitions of those that are chosen.
+
+    * `defaults`: settings of the whole API, which stand below those of an operation.
+    * `decisions`: settings of a person, by the id of the operation or by method and path (`GET /pets`).
+    * `locked`: the tools of a lock file. They are the choice, unless `selection` chooses among them.
+    """
+
+    def __init__(
+        self,
+        description: ApiDescription,
+        definer: ToolDefiner,
+        *,
+        selection: Selection | None,
+        defaults: OperationSettings,
+        decisions: Mapping[str, OperationSettings],
+        locked: LockedTools | None = None,
+    ) -> None:
+        self._definer = definer
+        self._selection = selection
+        self._defaults = defaults
+        self._decisions = decisions
+        self._locked = locked
+        self._defined: dict[str, ToolDefinition | LeftOutOperation] = {}
+        self.all: list[OperationObject | LeftOutOperation] = operations_of(description)
+        """Every operation, in the order of the document."""
+        self.readable: list[OperationObject] = [each for each in self.all if isinstance(each, OperationObject)]
+        """The operations that can be called by code, chosen or not."""
+        self._check_labels()
+        if locked is not None:
+            locked.find_all(self.all)
+        self.chosen: tuple[ToolDefinition, ...] = tuple(self._choose())
+        """The definitions of the tools, in the order of the document."""
+
+    @property
+    def rows(self) -> list[OperationRow]:
+        """Return every operation, chosen or not, in the order of the document."""
+        defined = [(each, self._definition(each)) for each in self.all]
+        names: dict[str, list[OperationObject]] = {}
+        for _, made in defined:
+            if isinstance(made, ToolDefinition):
+                names.setdefault(made.name, []).append(made.operation)
+        return [_row(each, made, names) for each, made in defined]
+
+    def find(self, label: str) -> OperationObject:
+        """Return the operation of an id, or of method and path. Raise `DescriptionError` where there is none."""
+        found = next((each for each in self.readable if label in (each.label, _place(each))), None)
+        if found is None:
+            raise DescriptionError(f"the API has no operation {label[:100]!r}{self._meant(label)}")
+        return found
+
+    def selected(self, selection: Selection) -> list[ToolDefinition]:
+        """Return the definitions of other operations that a person chose. Raise `DescriptionError` for wrong ones."""
+        found = [each for each in self.readable if selection.chooses(each) and self._is_locked(each)]
+        self._check_matched(selection)
+        return [self.definition(each) for each in found]
+
+    def definition(self, operation: OperationObject) -> ToolDefinition:
+        """Return the definition of an operation, chosen or not. Raise `DescriptionError` where it can have none."""
+        made = self._definition(operation)
+        if isinstance(made, LeftOutOperation):
+            raise DescriptionError(f"{operation.label} cannot become a tool: {made.reason}")
+        return made
+
+    def settings(self, operation: OperationObject) -> OperationSettings:
+        """Return the decisions of a person about one operation, without those about the whole API."""
+        for label in (operation.label, _place(operation)):
+            if (found := self._decisions.get(label)) is not None:
+                return found
+        return OperationSettings()
+
+    # --- choosing ---
+
+    def _choose(self) -> Iterable[ToolDefinition]:
+        chosen = [each for each in self.readable if self._is_chosen(each)]
+        self._check_matched(self._selection)
+        left_out: list[str] = []
+        names: dict[str, OperationObject] = {}
+        for operation in chosen:
+            made = self._definition(operation)
+            if isinstance(made, LeftOutOperation):
+                if self._is_named(operation):
+                    raise DescriptionError(f"{operation.label} cannot become a tool: {made.reason}")
+                left_out.append(f"{operation.label}: {made.reason}")
+                continue
+            if (other := names.get(made.name)) is not None:
+                raise DescriptionError(collision(made.name, (other, operation)))
+            names[made.name] = operation
+            yield made
+        for line in left_out[:_LOGGED]:
+            log.warning("an operation that is chosen becomes no tool: %s", printable(line))
+        if len(left_out) > _LOGGED:
+            log.warning("%d more operations that are chosen become no tools", len(left_out) - _LOGGED)
+
+    def _is_chosen(self, operation: OperationObject) -> bool:
+        if not self._is_locked(operation):
+            return False
+        return self._selection is None or self._selection.chooses(operation)
+
+    def _is_locked(self, operation: OperationObject) -> bool:
+        """Return whether an operation may be offered: with a lock file, only those that were locked."""
+        return self._locked is None or self._locked.of(operation) is not None
+
+    def _is_named(self, operation: OperationObject) -> bool:
+        """Return whether a person named this operation, and not a group of which it is one."""
+        return self._locked is not None or (self._selection is not None and self._selection.names(operation))
+
+    def _check_matched(self, selection: Selection | None) -> None:
+        unmatched = [] if selection is None else selection.unmatched
+        if unmatched:
+            written = unmatched[0].partition("=")[2].strip("'\"")
+            raise DescriptionError(f"{unmatched[0]} matches no operation of the API{self._meant(written)}")
+
+    def _check_labels(self) -> None:
+        known = {label for each in self.readable for label in (each.label, _place(each))}
+        for label in self._decisions:
+            if label not in known:
+                raise DescriptionError(
+                    f"operations= has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
+                )
+
+    def _meant(self, label: str) -> str:
+        known = [label for each in self.all for label in (each.operation_id, _place(each)) if label is not None]
+        close = get_close_matches(label, known, 1)
+        return f"; did you mean {close[0]!r}?" if close else ": `toolwire openapi list` names all of them"
+
+    # --- defining ---
+
+    def _definition(self, operation: OperationObject | LeftOutOperation) -> ToolDefinition | LeftOutOperation:
+        if isinstance(operation, LeftOutOperation):
+            return operation
+        place = _place(operation)
+        made = self._defined.get(place)
+        if made is None:
+            made = self._defined[place] = self._define(operation)
+        return made
+
+    def _define(self, operation: OperationObject) -> ToolDefinition | LeftOutOperation:
+        settings = merged_settings(self._defaults, self.settings(operation))
+        if self._locked is None or self._locked.of(operation) is None:
+            return self._definer.define(operation, settings)
+        made = self._definer.define(operation, self._locked.settings(operation, settings))
+        return made if isinstance(made, LeftOutOperation) else self._locked.as_locked(made)
+
+
+def _row(
+    operation: OperationObject | LeftOutOperation,
+    made: ToolDefinition | LeftOutOperation,
+    names: Mapping[str, list[OperationObject]],
+) -> OperationRow:
+    tool, reason = None, None
+    if isinstance(made, LeftOutOperation):
+        reason = made.reason
+    elif len(names[made.name]) > 1:
+        reason = collision(made.name, names[made.name])
+    else:
+        tool = made.name
+    return OperationRow(operation.method, operation.path, operation.operation_id, tool, reason)
+
+
+def _place(operation: OperationObject | LeftOutOperation) -> str:
+    return f"{operation.method} {operation.path}"

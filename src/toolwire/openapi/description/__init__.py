@@ -1,0 +1,1 @@
+"""API descriptions: documents, references, overlays, Swagger 2.0, and the operations in them."""

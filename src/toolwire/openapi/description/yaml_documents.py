@@ -1,0 +1,231 @@
+"""Large YAML documents as JSON values: the core schema of YAML 1.2, aliases counted, duplicate keys refused.
+
+PyYAML's parser (libyaml) gives events; the values are built here. An alias is the same object as its anchor, so a
+document of aliases takes no memory. Every reader that walks it would pay for the copies, so these are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from toolwire.extras import require
+from toolwire.yaml_core_schema import core_value
+
+_TAG_PREFIX: Final = "tag:yaml.org,2002:"
+# OpenAPI 3.2, 4.3: tags are those of the JSON schema of YAML.
+_CORE_TAGS: Final = frozenset(_TAG_PREFIX + name for name in ("int", "float", "bool", "null", "map", "seq"))
+_TEXT_TAGS: Final = frozenset((_TAG_PREFIX + "str", "!"))
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class YamlError(Exception):
+    """Text that is not YAML with one meaning in JSON. `line` and `column` count from 1."""
+
+    def __init__(self, problem: str, remedy: str, line: int, column: int) -> None:
+        super().__init__(problem, remedy, line, column)
+        self.problem: str = problem
+        self.remedy: str = remedy
+        self.line: int = line
+        self.column: int = column
+
+
+def read_yaml(data: bytes, *, max_depth: int, max_values: int) -> Any:
+    """Return the value of a document with one YAML document in it; raise `YamlError`."""
+    yaml = _library()
+    try:
+        return _Builder(yaml, max_depth, max_values).build(_events(yaml, data))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlError(
+            f"this is not YAML ({error.problem})",
+            "check quotes, brackets and indentation up to here",
+            mark.line + 1,
+            mark.column + 1,
+        ) from None
+    except (yaml.YAMLError, UnicodeError) as error:  # The characters of the text.
+        reason = getattr(error, "reason", None) or "a character that cannot stand in YAML"
+        position = getattr(error, "position", None) or 0
+        raise YamlError(
+            f"this is not text in YAML ({reason})", "save it as UTF-8", data.count(b"\n", 0, position) + 1, 1
+        ) from None
+
+
+def yaml_positions(data: bytes) -> Iterator[tuple[int, str, int]]:
+    """Yield depth, key or index, and line (from 1) of each value below the root, in the order of the text."""
+    yaml = _library()
+    # For each open collection the number of its next item, or None for a mapping. `key` waits for its value.
+    counts: list[int | None] = []
+    key: tuple[str, int] | None = None
+    for event in _events(yaml, data):
+        if isinstance(event, yaml.CollectionEndEvent):
+            counts.pop()
+            continue
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        line = event.start_mark.line + 1
+        if counts and counts[-1] is None and key is None:
+            key = (getattr(event, "value", ""), line)
+            if isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
+                continue
+        if counts and counts[-1] is not None:
+            yield len(counts), str(counts[-1]), line
+            counts[-1] += 1
+        elif counts and key is not None:
+            yield len(counts), *key
+            key = None
+        if isinstance(event, yaml.CollectionStartEvent):
+            counts.append(None if isinstance(event, yaml.MappingStartEvent) else 0)
+
+
+def _library() -> Any:
+    return require("yaml", extra="openapi", what="Reading an API description in YAML", package="pyyaml")
+
+
+def _events(yaml: Any, data: bytes) -> Iterator[Any]:
+    # libyaml reads some twenty times faster than Python does. PyYAML has it in all its wheels.
+    return yaml.parse(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # type: ignore[no-any-return]
+
+
+class _Builder:
+    """A reader of the events of one document. One loop without recursion: there are a million events to read."""
+
+    def __init__(self, yaml: Any, max_depth: int, max_values: int) -> None:
+        self._yaml = yaml
+        self._max_depth = max_depth
+        self._max_values = max_values
+        # The value of each anchor, and how many values are in it. None while its collection is open.
+        self._anchors: dict[str, tuple[Any, int] | None] = {}
+        # The keys that a merge key brought, by the identity of the open mapping. Keys written out replace them.
+        self._merged: dict[int, set[str]] = {}
+
+    def build(self, events: Iterator[Any]) -> Any:
+        scalar, alias = self._yaml.ScalarEvent, self._yaml.AliasEvent
+        start_of_mapping, start_of_sequence = self._yaml.MappingStartEvent, self._yaml.SequenceStartEvent
+        ends = (self._yaml.MappingEndEvent, self._yaml.SequenceEndEvent)
+        start_of_document = self._yaml.DocumentStartEvent
+        documents: list[Any] = []
+        # The open collection, the function that puts a value into it, and the key that waits for its value.
+        container: Any = documents
+        put: Callable[[Any], None] | None = documents.append
+        key: str | None = None
+        outer: list[tuple[Any, Callable[[Any], None] | None, str | None, str | None, int]] = []
+        values = 0
+        for event in events:
+            kind = type(event)
+            if kind is scalar:
+                if put is None and key is None:
+                    key = self._key(event, container)
+                    continue
+                values += 1
+                value = self._scalar(event)
+                if event.anchor is not None:
+                    self._anchors[event.anchor] = (value, 1)
+            elif kind is start_of_mapping or kind is start_of_sequence:
+                if put is None and key is None:
+                    raise self._error(event, "a key is not a string", "write a word, a colon and the value")
+                self._check_collection(event, len(outer) + 1, values)
+                values += 1
+                outer.append((container, put, key, event.anchor, values))
+                container = {} if kind is start_of_mapping else []
+                put, key = (None if kind is start_of_mapping else container.append), None
+                continue
+            elif kind in ends:
+                value = container
+                self._merged.pop(id(container), None)
+                container, put, key, anchor, before = outer.pop()
+                if anchor is not None:
+                    self._anchors[anchor] = (value, values - before + 1)
+            elif kind is alias:
+                value, size = self._aliased(event)
+                if put is None and key is None:
+                    if not isinstance(value, str):
+                        raise self._error(event, "a key is not a string", "write a word, a colon and the value")
+                    key = self._new_key(event, value, container)
+                    continue
+                values += size
+            else:
+                if kind is start_of_document and documents:
+                    raise self._error(event, "a second document begins", "keep one document in a file")
+                continue
+            if values > self._max_values:
+                raise self._error(
+                    event,
+                    f"the document has more than {self._max_values:,} values, those that aliases repeat included",
+                    "split it, or raise Limits.values",
+                )
+            if put is not None:
+                put(value)
+            elif key == "<<" and isinstance(value, dict | list):
+                self._merge(event, container, value)
+                key = None
+            else:
+                container[key] = value
+                key = None
+        return documents[0] if documents else None
+
+    def _key(self, event: Any, container: dict[str, Any]) -> str:
+        # OpenAPI 3.2, 4.3: keys are strings. A status such as 200 is one although it has no quotes.
+        key: str = event.value
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (key, 1)
+        return key if key not in container else self._new_key(event, key, container)
+
+    def _new_key(self, event: Any, key: str, container: dict[str, Any]) -> str:
+        if key in container:
+            merged = self._merged.get(id(container), set())
+            if key not in merged:
+                raise self._error(event, f"the key {key[:80]!r} stands here twice", "keep one of them")
+            merged.remove(key)
+        return key
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        tag: str | None = event.tag
+        if tag is None:
+            if not event.implicit[0]:  # Quoted, or a block.
+                if not text.isascii() and _SURROGATE.search(text):
+                    raise self._error(event, "half of a character stands alone", "write the character itself")
+                return text
+        elif tag in _TEXT_TAGS:
+            return text
+        elif tag not in _CORE_TAGS:
+            raise self._error(event, f"{tag.removeprefix(_TAG_PREFIX)[:60]} is a tag that JSON lacks", "remove the tag")
+        try:
+            return core_value(text)
+        except ValueError as error:
+            raise self._error(event, f"{text[:60]} {error}", f'put it in quotes: "{text[:60]}"') from None
+
+    def _check_collection(self, event: Any, depth: int, values: int) -> None:
+        if depth > self._max_depth:
+            raise self._error(
+                event, f"the values are nested more than {self._max_depth} deep", "nest less, or raise Limits.depth"
+            )
+        if event.tag is not None and event.tag not in _CORE_TAGS and event.tag != "!":
+            raise self._error(event, f"{event.tag[:60]} is a tag that JSON lacks", "remove the tag")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+
+    def _aliased(self, event: Any) -> tuple[Any, int]:
+        name: str = event.anchor
+        if name not in self._anchors:
+            raise self._error(event, f"*{name[:60]} has no anchor before it", f"write &{name[:60]} at the value")
+        found = self._anchors[name]
+        if found is None:
+            raise self._error(event, f"*{name[:60]} stands inside its own value", "use $ref for a cycle")
+        return found
+
+    def _merge(self, event: Any, container: dict[str, Any], value: Any) -> None:
+        """Add the members of other mappings, as the merge key of YAML 1.1 does. Earlier mappings win."""
+        merged = self._merged.setdefault(id(container), set())
+        for source in value if isinstance(value, list) else [value]:
+            if not isinstance(source, dict):
+                raise self._error(event, "a merge key takes mappings", "write << with an alias of a mapping")
+            for name, member in source.items():
+                if name not in container:
+                    container[name] = member
+                    merged.add(name)
+
+    def _error(self, event: Any, problem: str, remedy: str) -> YamlError:
+        return YamlError(problem, remedy, event.start_mark.line + 1, event.start_mark.column + 1)

@@ -1,0 +1,168 @@
+"""The differences between an API as it was locked and as it describes itself now, and how much each one matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces
+from toolwire.openapi.lock_file.schema_changes import changed_texts, compare_schemas
+
+#: `alarm`: requests or credentials would go elsewhere. `breaking`: calls that work today would fail. `review`: a person
+#: should read it, because a model will. `info`: nothing that is served is concerned.
+Severity: TypeAlias = Literal["info", "review", "breaking", "alarm"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("info", "review", "breaking", "alarm")
+
+Kind: TypeAlias = Literal[
+    "added",
+    "removed",
+    "renamed",
+    "moved",
+    "input narrowed",
+    "input widened",
+    "request changed",
+    "output changed",
+    "description changed",
+    "annotations changed",
+    "server changed",
+    "security changed",
+]
+_SEVERITY: Final[dict[Kind, Severity]] = {
+    "added": "info",
+    "removed": "breaking",
+    "renamed": "review",
+    "moved": "breaking",
+    "input narrowed": "breaking",
+    "input widened": "info",
+    "request changed": "breaking",
+    "output changed": "review",
+    "description changed": "review",
+    "annotations changed": "review",
+    "server changed": "alarm",
+    "security changed": "alarm",
+}
+_SHOWN_PLACES: Final = 5
+
+
+class ApiChange(Struct, frozen=True):
+    """One difference."""
+
+    severity: Severity
+    kind: Kind
+    operation: str
+    """The label of the operation; empty for the API as a whole."""
+    detail: str = ""
+
+
+def compare_locks(before: Lock, after: Lock) -> list[ApiChange]:
+    """Return the differences between a lock and the lock of the same choice on the documents of today.
+
+    The second one has every operation of today among its `operations` or its `others`. The worst come first.
+    """
+    found = [*_schemes(before, after), *_operations(before, after)]
+    return sorted(found, key=lambda each: (-SEVERITIES.index(each.severity), each.operation, each.kind))
+
+
+def worst(changes: Iterable[ApiChange]) -> Severity | None:
+    """Return the highest severity; None where nothing changed."""
+    return max((each.severity for each in changes), key=SEVERITIES.index, default=None)
+
+
+def _change(kind: Kind, operation: str, detail: str = "") -> ApiChange:
+    return ApiChange(_SEVERITY[kind], kind, operation, detail)
+
+
+def _operations(before: Lock, after: Lock) -> Iterator[ApiChange]:
+    places = {*after.others, *(each.place for each in after.operations)}
+    locked = LockedPlaces(before, places)
+    now = {old.place: new for new in after.operations if (old := locked.find(new.place, new.operation)) is not None}
+    for old in before.operations:
+        new = now.get(old.place)
+        if new is None:
+            yield _change("removed", old.label, _why_gone(old, places))
+        else:
+            yield from compare_operations(old, new)
+    known = {*before.others, *(each.place for each in before.operations), *(each.place for each in now.values())}
+    for place in sorted(places - known):
+        yield _change("added", place)
+
+
+def _why_gone(old: LockedOperation, places: set[str]) -> str:
+    return "it no longer becomes a tool" if old.place in places else "the description has it no longer"
+
+
+def _schemes(before: Lock, after: Lock) -> Iterator[ApiChange]:
+    for name in sorted(before.security_schemes.keys() | after.security_schemes.keys()):
+        if before.security_schemes.get(name) != after.security_schemes.get(name):
+            yield _change("security changed", "", f"the security scheme {name!r}")
+
+
+def compare_operations(before: LockedOperation, after: LockedOperation) -> Iterator[ApiChange]:
+    """Yield the differences between an operation as it was locked and as it is now."""
+    label = before.label
+    if before.place != after.place:
+        yield _change("moved", label, f"from {before.place} to {after.place}")
+    elif before.operation != after.operation:
+        yield _change("renamed", label, f"the operationId is {after.operation!r} now; the tool keeps its name")
+    if before.servers != after.servers:
+        yield _change("server changed", label, f"from {_list(before.servers)} to {_list(after.servers)}")
+    if before.security != after.security:
+        yield _change("security changed", label, f"from {_schemes_of(before)} to {_schemes_of(after)}")
+    inputs = compare_schemas(before.input_schema, after.input_schema)
+    if inputs.narrowed:
+        yield _change("input narrowed", label, _places(inputs.narrowed))
+    if inputs.widened:
+        yield _change("input widened", label, _places(inputs.widened))
+    if sent := _sent_differently(before, after):
+        yield _change("request changed", label, sent)
+    if before.answers != after.answers or _answers(before) != _answers(after):
+        yield _change("output changed", label)
+    if texts := _texts(before, after):
+        yield _change("description changed", label, _places(texts))
+    if before.annotations != after.annotations:
+        changed = _changed_annotations(before, after)
+        yield _change("annotations changed", label, ", ".join(changed))
+
+
+def _sent_differently(before: LockedOperation, after: LockedOperation) -> str:
+    """Name the arguments that go to another place of the request, or in another form."""
+    if before.media_type != after.media_type:
+        return f"the body is {after.media_type} and was {before.media_type}"
+    both = before.arguments.keys() & after.arguments.keys()
+    moved = sorted(name for name in both if before.arguments[name] != after.arguments[name])
+    return ", ".join(f"{name}: {before.arguments[name]} -> {after.arguments[name]}" for name in moved[:_SHOWN_PLACES])
+
+
+def _answers(operation: LockedOperation) -> bytes:
+    return msgspec.json.encode(operation.output_schema, order="sorted")
+
+
+def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
+    own = [name for name in ("title", "description") if getattr(before, name) != getattr(after, name)]
+    return own + changed_texts(before.input_schema, after.input_schema)
+
+
+def _changed_annotations(before: LockedOperation, after: LockedOperation) -> list[str]:
+    old, new = before.annotations.to_dict(), after.annotations.to_dict()
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def _places(places: list[str]) -> str:
+    more = len(places) - _SHOWN_PLACES
+    return ", ".join(places[:_SHOWN_PLACES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _list(texts: tuple[str, ...]) -> str:
+    return ", ".join(texts) or "none"
+
+
+def _schemes_of(operation: LockedOperation) -> str:
+    return " or ".join(_together(each) for each in operation.security) or "nothing"
+
+
+def _together(needed: dict[str, tuple[str, ...]]) -> str:
+    texts = (f"{name} {list(scopes)}" if scopes else name for name, scopes in needed.items())
+    return " and ".join(texts) or "nothing"

@@ -1,0 +1,360 @@
+"""The lock file of an API: the documents that were read, the operations that were chosen, and the tools made of them.
+
+It is JSON with one value on each line, in an order that does not depend on the documents, so that a version control
+system shows what a change means for the model. The tools in it are whole: a check needs no document of the past.
+Documents from URLs are kept in a folder beside the file. The server reads those copies, so that it serves what was
+reviewed, also when the API describes itself differently by now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.openapi.model import (
+    ApiDescription,
+    DescriptionError,
+    LeftOutOperation,
+    Node,
+    OperationObject,
+    ParameterObject,
+    ToolArgument,
+    ToolDefinition,
+)
+from toolwire.protocol import types as t
+from toolwire.tokens import definition_tokens
+
+FORMAT: Final = "toolwire-openapi-lock/1"
+_MAX_BYTES: Final = 64_000_000
+_FILE: Final = "file://"
+
+
+class LockedDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A document that was read."""
+
+    digest: str
+    copy: str | None = None
+    """The file beside the lock that has the bytes; None for a document that is a file itself."""
+
+
+class LockedOperation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A chosen operation and its tool."""
+
+    method: str
+    path: str
+    operation: str | None = None
+    """The `operationId`."""
+    tool: str
+    title: str | None = None
+    description: str = ""
+    arguments: dict[str, str] = {}
+    """The arguments, each with its place in the request: `query limit`, `path petId`, `body name`, `body`."""
+    media_type: str | None = None
+    annotations: t.ToolAnnotations
+    servers: tuple[str, ...] = ()
+    security: tuple[dict[str, tuple[str, ...]], ...] = ()
+    tokens: int = 0
+    """About how many tokens of a model's context the definition takes."""
+    digest: str = ""
+    """The digest of all members that decide what the tool does. The `operationId` does not."""
+    answers: str | None = None
+    """The digest of the schema that the description has for answers."""
+    settings: dict[str, Any] = {}
+    """Decisions of a person about this operation: see `OperationSettings`."""
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+
+    @property
+    def label(self) -> str:
+        """Return how people name the operation: its id, else method and path."""
+        return self.operation or self.place
+
+    @property
+    def place(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Lock(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a lock file."""
+
+    format: str = FORMAT
+    source: str
+    """The address of the root document: a URL, or a path relative to the lock file."""
+    title: str = ""
+    version: str = ""
+    settings: dict[str, Any] = {}
+    """Options of `openapi()`, such as `base_url` and `credentials`."""
+    overlays: tuple[str, ...] = ()
+    documents: dict[str, LockedDocument] = {}
+    security_schemes: dict[str, Any] = {}
+    """The security schemes of the chosen operations, as the description has them."""
+    operations: tuple[LockedOperation, ...] = ()
+    """The chosen operations, ordered by path and method."""
+    others: tuple[str, ...] = ()
+    """The operations that are not chosen, as `METHOD /path`."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(each.tokens for each in self.operations)
+
+
+class LockedPlaces:
+    """Finds the locked operation that an operation of today is. `places` are those of all operations of today."""
+
+    def __init__(self, lock: Lock, places: Collection[str]) -> None:
+        self._by_place = {each.place: each for each in lock.operations}
+        # An operation has moved only if its old place is empty now.
+        gone = (each for each in lock.operations if each.operation is not None and each.place not in places)
+        self._by_id = {each.operation: each for each in gone}
+
+    def find(self, place: str, operation_id: str | None) -> LockedOperation | None:
+        found = self._by_place.get(place)
+        return self._by_id.get(operation_id) if found is None and operation_id is not None else found
+
+
+# --- the file ---
+
+
+def encode_lock(lock: Lock) -> bytes:
+    """Return the text of a lock file."""
+    plain = msgspec.to_builtins(lock)
+    # Members with default values are written as well where a reader looks for them.
+    return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **plain}), indent=2) + b"\n"
+
+
+def write_lock(path: str | os.PathLike[str], lock: Lock, copies: Mapping[str, bytes]) -> None:
+    """Write a lock file and the copies of documents beside it. Copies that the lock does not name are removed."""
+    target = Path(path)
+    folder = copies_folder(target)
+    wanted = {document.copy: uri for uri, document in lock.documents.items() if document.copy is not None}
+    for name, uri in wanted.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(target.parent / name, copies[uri])
+    _replace(target, encode_lock(lock))
+    if folder.is_dir():
+        for old in folder.iterdir():
+            if old.is_file() and f"{folder.name}/{old.name}" not in wanted:
+                old.unlink()
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file in one step, so that a reader never sees half of it."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def read_lock(path: str | os.PathLike[str]) -> Lock:
+    """Read a lock file. Raise `DescriptionError` for one that cannot be used."""
+    target = Path(path)
+    remedy = "`toolwire openapi add FILE --write` writes a lock file"
+    try:
+        if target.stat().st_size > _MAX_BYTES:
+            raise DescriptionError(f"{target} has more than {_MAX_BYTES:,} bytes: {remedy}")
+        data = target.read_bytes()
+    except OSError as error:
+        raise DescriptionError(f"{target} cannot be read: {error.strerror or error}; {remedy}") from None
+    try:
+        lock = msgspec.json.decode(data, type=Lock)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DescriptionError(f"{target} is no lock file: {error}; {remedy}") from None
+    if lock.format != FORMAT:
+        raise DescriptionError(f"{target} has the format {lock.format!r}, and this version reads {FORMAT!r}: {remedy}")
+    return lock
+
+
+def is_lock(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a lock file of any version, by its beginning."""
+    try:
+        with Path(path).open("rb") as file:
+            return b'"toolwire-openapi-lock/' in file.read(200)
+    except OSError:
+        return False
+
+
+def read_copies(path: str | os.PathLike[str], lock: Lock) -> dict[str, bytes]:
+    """Return the documents that are kept beside a lock file, by URI. Raise `DescriptionError` if one was changed."""
+    target = Path(path)
+    found: dict[str, bytes] = {}
+    for name, document in lock.documents.items():
+        if document.copy is None:
+            continue
+        # A lock file may come from somebody else: it names files of its own folder and no others.
+        file = copies_folder(target) / Path(document.copy).name
+        if f"{copies_folder(target).name}/{file.name}" != document.copy:
+            raise DescriptionError(f"{target}: the copy {document.copy!r} of {name} is not in {file.parent.name}/")
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise DescriptionError(
+                f"{file} cannot be read: {error.strerror or error}. It is the copy of {name}; "
+                "commit it with the lock file, or write both again with `toolwire openapi add`"
+            ) from None
+        if digest_of(data) != document.digest:
+            raise DescriptionError(
+                f"{file} is not the copy of {name} that was locked: its digest differs. "
+                "Write both again with `toolwire openapi add`"
+            )
+        found[uri_of(name, target.parent)] = data
+    return found
+
+
+def copies_folder(lock: Path) -> Path:
+    """Return the folder of the copies: `api.lock.documents` for `api.lock.json`."""
+    return lock.with_name(f"{lock.name.removesuffix('.json')}.documents")
+
+
+# --- names of documents ---
+
+
+def name_of(uri: str, folder: str | os.PathLike[str]) -> str:
+    """Return how a lock file names a document: a file by its path from the folder of the lock, others by their URI."""
+    if not uri.startswith(_FILE):
+        return uri
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    path = url2pathname(urlsplit(uri).path)
+    try:
+        return Path(os.path.relpath(path, Path(folder).resolve())).as_posix()
+    except ValueError:  # Another drive of Windows.
+        return Path(path).as_posix()
+
+
+def uri_of(name: str, folder: str | os.PathLike[str]) -> str:
+    """Return the URI of a document that a lock file names."""
+    if "://" in name:
+        return name
+    return Path(os.path.normpath(Path(folder).resolve() / name)).as_uri()
+
+
+def _copy_names(uris: Iterable[str], folder: str) -> dict[str, str]:
+    """Name the copies of documents by the ends of their URIs. Names stay when other documents are added."""
+    from urllib.parse import urlsplit
+
+    found: dict[str, str] = {}
+    for uri in sorted(uris):
+        end = urlsplit(uri).path.rpartition("/")[2]
+        plain = "".join(each if each.isalnum() or each in "._-" else "_" for each in end).lstrip(".") or "document"
+        if f"{folder}/{plain}" in found.values():
+            plain = f"{hashlib.sha256(uri.encode()).hexdigest()[:8]}-{plain}"
+        found[uri] = f"{folder}/{plain}"
+    return found
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+# --- making one ---
+
+
+def make_lock(
+    path: str | os.PathLike[str],
+    description: ApiDescription,
+    definitions: Sequence[ToolDefinition],
+    others: Iterable[OperationObject | LeftOutOperation],
+    *,
+    source: str,
+    digests: Mapping[str, str],
+    overlays: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    decisions: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Lock:
+    """Return the lock of chosen definitions. `digests` are those of all documents, by URI.
+
+    `decisions` are settings of a person, by the label of the operation.
+    """
+    target = Path(path)
+    folder = target.parent
+    copies = _copy_names((uri for uri in digests if not uri.startswith(_FILE)), copies_folder(target).name)
+    about = description.root.root.get("info")
+    about = about if isinstance(about, dict) else {}
+    operations = [locked(each, (decisions or {}).get(each.operation.label)) for each in definitions]
+    return Lock(
+        source=source,
+        title=str(about.get("title", "")),
+        version=str(about.get("version", "")),
+        settings=dict(settings or {}),
+        overlays=tuple(overlays),
+        documents={
+            name_of(uri, folder): LockedDocument(digest=digest, copy=copies.get(uri))
+            for uri, digest in sorted(digests.items())
+        },
+        security_schemes=used_schemes(description, definitions),
+        operations=tuple(sorted(operations, key=lambda each: (each.path, each.method))),
+        others=tuple(sorted(f"{each.method} {each.path}" for each in others)),
+    )
+
+
+def locked(definition: ToolDefinition, decisions: Mapping[str, Any] | None = None) -> LockedOperation:
+    """Return a definition as a lock file has it."""
+    operation = definition.operation
+    true_output = definition.true_output_schema
+    made = LockedOperation(
+        method=operation.method,
+        path=operation.path,
+        operation=operation.operation_id,
+        tool=definition.name,
+        title=definition.title,
+        description=definition.description,
+        arguments={each.name: _place_of(each) for each in definition.arguments},
+        media_type=definition.media.media_type if definition.media is not None else None,
+        annotations=definition.annotations,
+        servers=tuple(each.url for each in operation.servers),
+        security=tuple(
+            {name: tuple(scopes) for name, scopes in sorted(each.schemes.items())} for each in operation.security
+        ),
+        tokens=definition_tokens(definition.name, definition.description, definition.input_schema),
+        answers=None if true_output is None else digest_of(msgspec.json.encode(true_output, order="sorted")),
+        settings=dict(decisions or {}),
+        input_schema=definition.input_schema,
+        output_schema=definition.output_schema,
+    )
+    return msgspec.structs.replace(made, digest=_digest(made))
+
+
+def _digest(operation: LockedOperation) -> str:
+    plain = msgspec.to_builtins(operation)
+    for member in ("operation", "tokens", "digest", "settings"):
+        plain.pop(member, None)
+    return digest_of(msgspec.json.encode(plain, order="sorted"))
+
+
+def _place_of(argument: ToolArgument) -> str:
+    if argument.parameter is None:
+        return "body" if argument.member is None else f"body {argument.member}"
+    parameter = argument.parameter
+    return f"{parameter.location} {parameter.name}{_form_of(parameter)}"
+
+
+def _form_of(parameter: ParameterObject) -> str:
+    """Return the form of a parameter where it is not the usual one of its location."""
+    if parameter.content is not None:
+        return f" ({parameter.content})"
+    usual = "form" if parameter.location in ("query", "cookie") else "simple"
+    if parameter.style == usual and parameter.explode == (usual == "form"):
+        return ""
+    return f" ({parameter.style}{', explode' if parameter.explode else ''})"
+
+
+def used_schemes(description: ApiDescription, definitions: Iterable[ToolDefinition]) -> dict[str, Any]:
+    """Return the security schemes that the operations of definitions name, as the description has them."""
+    names = {name for each in definitions for needed in each.operation.security for name in needed.schemes}
+    components = description.root.root.get("components")
+    schemes = components.get("securitySchemes") if isinstance(components, dict) else None
+    found: dict[str, Any] = {}
+    for name in sorted(names):
+        value = schemes.get(name) if isinstance(schemes, dict) else None
+        if value is not None:
+            pointer = f"/components/securitySchemes/{name}"
+            found[name] = description.resolve(Node(value, description.root, pointer)).value
+    return found

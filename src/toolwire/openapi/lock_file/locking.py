@@ -1,0 +1,225 @@
+"""Locks of APIs, made and made again: the same choice on the documents as they are now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.auth.vault.kinds import StaticSecret
+from toolwire.base_errors import ServerError
+from toolwire.openapi.api_options import ApiOptions
+from toolwire.openapi.api_server import ApiTools
+from toolwire.openapi.definition.chosen_operations import ApiOperations
+from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION
+from toolwire.openapi.definition.selection import Choice, Selection
+from toolwire.openapi.definition.tool_definitions import ToolDefiner, merged_settings
+from toolwire.openapi.description.fetching import Reach
+from toolwire.openapi.description.operations import operations_of
+from toolwire.openapi.description.reading import read_description
+from toolwire.openapi.description.references import Description
+from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, make_lock, name_of, uri_of
+from toolwire.openapi.lock_file.locked_operations import LockedTools, locked_settings
+from toolwire.openapi.model import DescriptionError, LeftOutOperation, OperationObject, OperationSettings
+from toolwire.openapi.request.media_types import chosen
+
+
+class ReadApi(Struct, frozen=True, kw_only=True):
+    """A description with the texts of its documents."""
+
+    source: str
+    """Its file or its URL."""
+    description: Description
+    texts: Mapping[str, bytes]
+    """The text of every document that was read, by address."""
+    overlays: tuple[str, ...] = ()
+
+
+class LockedApi(Struct, frozen=True, kw_only=True):
+    """A lock that is not written yet, with the operations of its API and the texts of its documents."""
+
+    lock: Lock
+    description: Description
+    operations: ApiOperations
+    texts: Mapping[str, bytes]
+
+
+def read_api(
+    source: str | os.PathLike[str],
+    *,
+    overlays: Sequence[str] = (),
+    reach: Reach = None,
+    copies: Mapping[str, bytes] | None = None,
+) -> ReadApi:
+    """Read a description, and keep the texts of its documents."""
+    texts: dict[str, bytes] = {}
+    description = read_description(source, overlays=overlays, reach=reach, copies=copies, on_document=texts.__setitem__)
+    return ReadApi(source=os.fspath(source), description=description, texts=texts, overlays=tuple(overlays))
+
+
+def read_locked(tools: LockedTools) -> ReadApi:
+    """Read the documents of a lock as they were locked. Files, of which there is no copy, are read as they are."""
+    return _read_again(tools.path, tools.lock, tools.copies)
+
+
+def _read_again(path: Path, lock: Lock, copies: Mapping[str, bytes] | None) -> ReadApi:
+    return read_api(
+        _readable(lock.source, path.parent),
+        overlays=[_readable(each, path.parent) for each in lock.overlays],
+        reach=lock.settings.get("reach"),
+        copies=copies,
+    )
+
+
+def _readable(name: str, folder: Path) -> str:
+    """Return a document of a lock as a reader takes it: a URL, or a path."""
+    return name if "://" in name else os.path.normpath(folder / name)
+
+
+def definer_of(description: Description, settings: Mapping[str, Any]) -> ToolDefiner:
+    """Return the maker of definitions for an API with these settings."""
+    return ToolDefiner(
+        description,
+        max_description=settings.get("max_description") or MAX_DESCRIPTION,
+        depth=settings.get("depth"),
+    )
+
+
+def lock_api(
+    path: str | os.PathLike[str],
+    api: ReadApi,
+    *,
+    keep: Iterable[Choice] = (),
+    drop: Iterable[Choice] = (),
+    decisions: Mapping[str, OperationSettings] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    before: Lock | None = None,
+) -> LockedApi:
+    """Make the lock of the chosen operations, and of those in the lock `before`, whose tools keep their names.
+
+    `decisions` are by the id of the operation, or by method and path. Raise `DescriptionError` where a choice or a
+    decision is about no operation, and where two tools have one name.
+    """
+    settings = {**({} if before is None else before.settings), **(settings or {})}
+    every = operations_of(api.description)
+    kept = _locked_before(before, every)
+    operations = ApiOperations(
+        api.description,
+        definer_of(api.description, settings),
+        selection=Selection([*keep, lambda operation: _place(operation) in kept], drop),
+        defaults=OperationSettings(),
+        decisions=_decided(decisions or {}, kept, every),
+    )
+    chosen_places = {_place(each.operation) for each in operations.chosen}
+    folder = Path(path).parent
+    lock = make_lock(
+        path,
+        api.description,
+        operations.chosen,
+        [each for each in operations.all if _place(each) not in chosen_places],
+        source=_named(api.source, folder),
+        digests=api.description.digests,
+        overlays=[_named(each, folder) for each in api.overlays],
+        settings=settings,
+        decisions={each.operation.label: _plain(operations.settings(each.operation)) for each in operations.chosen},
+    )
+    return LockedApi(lock=lock, description=api.description, operations=operations, texts=api.texts)
+
+
+def lock_again(path: str | os.PathLike[str], lock: Lock) -> LockedApi:
+    """Read the documents of a lock as they are now, and make the lock of the same choice."""
+    return lock_api(path, _read_again(Path(path), lock, None), before=lock)
+
+
+def is_source_of(source: str, lock: Lock, path: str | os.PathLike[str]) -> bool:
+    """Return whether a lock is that of a description."""
+    folder = Path(path).parent
+    return uri_of(lock.source, folder) == uri_of(_named(source, folder), folder)
+
+
+# --- decisions ---
+
+
+def _locked_before(
+    before: Lock | None, operations: Sequence[OperationObject | LeftOutOperation]
+) -> dict[str, OperationSettings]:
+    """Return the decisions about operations that a lock has, by the place where they are now."""
+    if before is None:
+        return {}
+    places = LockedPlaces(before, {_place(each) for each in operations})
+    found: dict[str, OperationSettings] = {}
+    for each in operations:
+        known = places.find(_place(each), each.operation_id)
+        if known is not None and isinstance(each, OperationObject):
+            found[_place(each)] = _still_possible(locked_settings(known), known, each)
+    return found
+
+
+def _still_possible(
+    settings: OperationSettings, known: LockedOperation, operation: OperationObject
+) -> OperationSettings:
+    """Return decisions without a form of the body that the API does not take any more."""
+    body = operation.request_body
+    is_taken = body is not None and known.media_type is not None and chosen(body.content, known.media_type) is not None
+    return settings if is_taken else msgspec.structs.replace(settings, media_type=None)
+
+
+def _decided(
+    decisions: Mapping[str, OperationSettings],
+    kept: Mapping[str, OperationSettings],
+    operations: Iterable[OperationObject | LeftOutOperation],
+) -> dict[str, OperationSettings]:
+    """Put new decisions, which may name an operation by its id, over those of a lock."""
+    places = {each.operation_id: _place(each) for each in operations if each.operation_id is not None}
+    new = {places.get(label, label): settings for label, settings in decisions.items()}
+    return {**kept, **{place: merged_settings(kept.get(place, OperationSettings()), new[place]) for place in new}}
+
+
+def _plain(settings: OperationSettings) -> dict[str, Any]:
+    """Return decisions as a lock file has them. Names and forms of a tool stand in other members of it."""
+    plain = msgspec.to_builtins(settings)
+    elsewhere = ("name", "arguments", "media_type")
+    return {name: value for name, value in plain.items() if value is not None and name not in elsewhere}
+
+
+# --- names ---
+
+
+def _place(operation: OperationObject | LeftOutOperation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+def _named(source: str, folder: Path) -> str:
+    """Return how a lock names a file or a URL."""
+    if source.startswith(("http://", "https://")):
+        return source
+    return name_of(source if source.startswith("file://") else Path(source).resolve().as_uri(), folder)
+
+
+def check_credential(scheme: str, value: str) -> str:
+    """Return the source of a credential. Raise `DescriptionError` for a secret: lock files are committed."""
+    if not value.startswith("$"):
+        raise DescriptionError(
+            f"the credential of {scheme!r} must not be written into a lock file: name a variable of the environment, "
+            "such as $API_KEY"
+        )
+    return value
+
+
+def check_servable(api: LockedApi) -> None:
+    """Raise `DescriptionError` where a chosen operation has no usable server, or credentials that cannot be sent."""
+    chosen_ones = api.operations.chosen
+    secrets = {scheme: StaticSecret("checked") for scheme in api.lock.settings.get("credentials") or {}}
+    options = ApiOptions.of({**api.lock.settings, "credentials": {}}, credentials=secrets)
+    try:
+        tools = ApiTools(api.description, options, api.operations.readable, chosen_ones)
+        for each in chosen_ones:
+            tools.tool(each)
+    except DescriptionError as error:
+        raise DescriptionError(str(error).replace("Give base_url=", "Say --base-url URL")) from None
+    except ServerError as error:
+        raise DescriptionError(str(error)) from None

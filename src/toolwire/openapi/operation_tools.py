@@ -1,0 +1,120 @@
+"""Tools of operations: a definition, the way to its API, and the readers of its answers, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Unpack
+
+from msgspec import Struct
+
+from toolwire.http1.pool import Pool
+from toolwire.openapi.access.signing import Signer
+from toolwire.openapi.answer.answer_drift import AnswerDrift
+from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
+from toolwire.openapi.answer.long_running import is_long_running
+from toolwire.openapi.calling import CalledOperation, Caller, Ended, GeneratedTool
+from toolwire.openapi.model import OperationObject, Output, ToolDefinition
+from toolwire.openapi.request.request_builder import RequestBuilder
+from toolwire.openapi.request.request_urls import server_url
+from toolwire.openapi.request.retries import Sender
+from toolwire.server.components.options import Options
+
+
+class ApiConnection(Struct, kw_only=True):
+    """The way to an API, shared by all of its operations."""
+
+    pool: Pool
+    """The carrier of requests. It may be replaced when the server starts again."""
+    base_url: str | None = None
+    server: str | None = None
+    """The name or the URL of the server to use, where the description has several."""
+    server_variables: Mapping[str, str] = {}
+    origins: frozenset[str] = frozenset()
+    """The origins that reads may be redirected to. That of the operation's own server is always permitted."""
+    output: Output = "advertise-loose"
+    max_bytes: int = MAX_BYTES
+    timeout: float | None = None
+    drift: AnswerDrift
+    ended: Ended | None = None
+    hold: Callable[[], Callable[[], None]] | None = None
+    """Keeps the connections for one call; what it returns lets go of them."""
+
+
+def operation_tool(
+    definition: ToolDefinition,
+    connection: ApiConnection,
+    *,
+    signer: Signer | None = None,
+    parts: Callable[[Answers], AnswerParts] | None = None,
+    **options: Unpack[Options],
+) -> GeneratedTool:
+    """Make the tool of an operation. `parts` makes the readers that its answers need beside JSON and text."""
+    settings = definition.settings
+    options.setdefault("timeout", connection.timeout if settings.timeout is None else settings.timeout)
+    task = settings.task or ("optional" if parts is not None and is_long_running(definition.operation) else None)
+    return GeneratedTool(definition, partial(_caller, definition, connection, signer, parts), task=task, **options)
+
+
+def _caller(
+    definition: ToolDefinition,
+    connection: ApiConnection,
+    signer: Signer | None,
+    parts: Callable[[Answers], AnswerParts] | None,
+) -> Caller:
+    """Make the way of an operation's calls."""
+    settings = definition.settings
+    called = called_operation(definition)
+    answers = Answers(
+        called,
+        tool=definition.name,
+        published=definition.output_schema,
+        true=definition.true_output_schema,
+        output=settings.output or connection.output,
+        max_bytes=connection.max_bytes if settings.max_bytes is None else settings.max_bytes,
+        drift=connection.drift,
+    )
+    used = AnswerParts() if parts is None else parts(answers)
+    answers.use(used)
+    builder = RequestBuilder(definition, operation_base(definition.operation, connection))
+    sender = Sender(
+        called,
+        lambda: connection.pool,
+        builder.origin,
+        connection.origins,
+        signer=signer,
+        idempotency_header=settings.idempotency_header,
+    )
+    return Caller(
+        called,
+        builder.build,
+        sender,
+        answers.read,
+        prepare=used.prepare,
+        before=used.before,
+        after=used.after,
+        ended=connection.ended,
+        hold=connection.hold,
+    )
+
+
+def called_operation(definition: ToolDefinition) -> CalledOperation:
+    """Return an operation as logs and error texts name it."""
+    operation = definition.operation
+    return CalledOperation(
+        name=operation.label,
+        method=operation.method,
+        path=operation.path,
+        is_read=definition.annotations.read_only_hint is True,
+    )
+
+
+def operation_base(operation: OperationObject, connection: ApiConnection) -> str:
+    """Return the URL of the server of an operation."""
+    return server_url(
+        operation.servers,
+        base_url=connection.base_url,
+        variables=connection.server_variables,
+        server=connection.server,
+        where=operation.label,
+    )

@@ -1,0 +1,191 @@
+"""Sending: credentials, repeated requests, redirects, and what a lost connection means.
+
+A read may be sent again. A write is sent once, unless the API takes a key under which it runs a request once: then one
+key is made for each call, and every attempt carries it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from math import inf
+from typing import Final
+from urllib.parse import urljoin
+
+from toolwire.backoff import Backoff
+from toolwire.http1.pool import Pool
+from toolwire.http1.response import HttpResponse
+from toolwire.http1.url import origin
+from toolwire.openapi.access.signing import OutgoingRequest, Signer
+from toolwire.openapi.calling import CalledOperation, Exchange
+from toolwire.protocol.errors import OutcomeUnknown, ToolError, TransportError, Unreachable
+from toolwire.server.call import Call
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+#: How often a request is sent again after its connection was lost, how often after the API asked to wait, and how many
+#: redirects are followed.
+MAX_LOST: Final = 2
+MAX_WAITS: Final = 3
+MAX_REDIRECTS: Final = 5
+# A name of our own, so that a test can let the time pass.
+_sleep = asyncio.sleep
+_REFUSED: Final = (401, 403)
+_BUSY: Final = (429, 503)
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_KEEP_METHOD: Final = frozenset({307, 308})
+
+
+class WriteOutcomeUnknown(ToolError, OutcomeUnknown):
+    """The connection was lost after a write was sent: it may or may not have been carried out."""
+
+
+class Sender:
+    """Sends the requests of one operation.
+
+    * `pool`: returns the pool that carries requests now; a server that stops and starts again has another one.
+    * `home`: the origin of its server. Credentials are sent there and nowhere else.
+    * `origins`: where else its reads may lead, in the form of `http1.url.origin`.
+    * `idempotency_header`: the header of the key under which the API runs a write once.
+    """
+
+    def __init__(
+        self,
+        operation: CalledOperation,
+        pool: Callable[[], Pool],
+        home: str,
+        origins: frozenset[str],
+        *,
+        signer: Signer | None = None,
+        idempotency_header: str | None = None,
+    ) -> None:
+        self._operation = operation
+        self._pool = pool
+        self._home = home
+        self._origins = origins | {home}
+        self._signer = signer
+        self._key_header = None if idempotency_header is None or operation.is_read else idempotency_header.lower()
+
+    async def sign(self, exchange: Exchange) -> None:
+        request = exchange.request
+        self._check(request.url)
+        exchange.credentials, exchange.signed = None, request
+        if origin(request.url) != self._home:
+            return  # Credentials are for the server of the operation alone.
+        if self._key_header is not None and request.method == self._operation.method:
+            request.headers.setdefault(self._key_header, _key(exchange.call))
+        if self._signer is not None:
+            exchange.credentials = await self._signer.sign(exchange.call, request)
+            exchange.signed = self._sent_home(exchange.credentials.request)
+
+    async def send(self, exchange: Exchange, *, is_read: bool) -> None:
+        may_repeat = is_read or (self._key_header is not None and self._key_header in exchange.request.headers)
+        losses = Backoff(MAX_LOST)
+        waits = redirects = 0
+        while True:
+            request = exchange.signed
+            try:
+                response = await self._pool().send(request.method, request.url, request.headers, request.body)
+            except TransportError as error:
+                # What could not be reached has not begun.
+                pause = losses.next() if may_repeat or isinstance(error, Unreachable) else None
+                if pause is None or pause >= seconds_left(exchange.call):
+                    raise self._failure(error, is_read) from error
+                await _sleep(pause)
+                continue
+            exchange.response = response
+            status = response.status
+            if status < 300:
+                return
+            if status in _REFUSED and exchange.credentials is not None:
+                if not await self._signed_again(exchange, response):
+                    return
+            elif status in _BUSY and may_repeat and waits < MAX_WAITS:
+                pause = response.retry_after
+                if pause is None or pause >= seconds_left(exchange.call):
+                    return
+                waits += 1
+                response.let_go()
+                await _sleep(pause)
+            elif status in _REDIRECTS and is_read and redirects < MAX_REDIRECTS:
+                target = _target(request.method, response)
+                if target is None:
+                    return
+                redirects += 1
+                response.let_go()
+                await self._redirect(exchange, status, target)
+            else:
+                return
+
+    async def _signed_again(self, exchange: Exchange, response: HttpResponse) -> bool:
+        """Get other credentials in place of those that the API refused; return whether there are any.
+
+        A refused request was not carried out, so that this holds for writes too.
+        """
+        assert exchange.credentials is not None
+        again = await exchange.credentials.again(response.status, response.headers)
+        if again is None:
+            return False
+        response.let_go()
+        exchange.credentials = again
+        exchange.signed = self._sent_home(again.request)
+        return True
+
+    async def _redirect(self, exchange: Exchange, status: int, target: str) -> None:
+        """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials."""
+        before = exchange.request
+        headers, body = before.headers, before.body if status in _KEEP_METHOD else None
+        if origin(target) != origin(before.url):
+            headers, body = {"accept": before.headers.get("accept", "*/*")}, None
+        exchange.request = OutgoingRequest(method=before.method, url=target, headers=headers, body=body)
+        await self.sign(exchange)
+
+    def _check(self, url: str) -> None:
+        found = origin(url)
+        if found not in self._origins:
+            raise ToolError(f"{self._operation.name} leads to {found}, where this API may not be called")
+
+    def _sent_home(self, signed: OutgoingRequest) -> OutgoingRequest:
+        """Check that signing did not change where a request goes."""
+        if origin(signed.url) != self._home:
+            raise ToolError(f"{self._operation.name} was not sent: its credentials lead to another origin")
+        return signed
+
+    def _failure(self, error: TransportError, is_read: bool) -> ToolError:
+        name = self._operation.name
+        log.warning("%s failed: %s", name, error)
+        if not isinstance(error, OutcomeUnknown):
+            return ToolError(f"{name} failed: the API cannot be reached now. Try again later.")
+        if is_read:
+            return ToolError(f"{name} failed: the connection to the API was lost. Try again.")
+        return WriteOutcomeUnknown(
+            f"The outcome of {name} is unknown: the connection to the API was lost after the request was sent. "
+            "It may have been carried out. Look before you call it again."
+        )
+
+
+def seconds_left(call: Call) -> float:
+    """Return how many seconds the handler of a call has left."""
+    return inf if call.deadline is None else call.deadline.time_left
+
+
+def _key(call: Call) -> str:
+    """Make the key of a call. The attempts of a task share one, also in another process."""
+    if call.task_run is not None and call.is_task:
+        import hashlib
+
+        return hashlib.sha256(call.task_run.id.encode()).hexdigest()[:32]
+    return os.urandom(16).hex()
+
+
+def _target(method: str, response: HttpResponse) -> str | None:
+    """Return where a redirect leads; None for one that cannot be followed."""
+    location = response.header("location")
+    if location is None or (method not in ("GET", "HEAD") and response.status not in _KEEP_METHOD):
+        return None
+    try:
+        return urljoin(response.url, location)
+    except ValueError:
+        return None

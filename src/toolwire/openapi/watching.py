@@ -1,0 +1,131 @@
+"""Watching whether an API describes itself differently than it was locked. What is served never changes by it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from toolwire.base_errors import ServerError, ToolwireError
+from toolwire.openapi.description.documents import Limits, digest_of
+from toolwire.openapi.description.fetching import Sources
+from toolwire.openapi.lock_file.drift import ApiChange, compare_locks, worst
+from toolwire.openapi.lock_file.lock import uri_of
+from toolwire.openapi.lock_file.locked_operations import LockedTools
+from toolwire.openapi.lock_file.locking import lock_again
+from toolwire.printable import printable
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+T = TypeVar("T")
+#: No API is asked more often, in seconds.
+LEAST_SECONDS: Final = 10.0
+_SHOWN: Final = 5
+# A name of our own, so that a test can let the time pass.
+_sleep = asyncio.sleep
+
+
+class ApiWatch:
+    """The comparison of an API with its lock file, again and again."""
+
+    def __init__(self, tools: LockedTools, name: str, seconds: float) -> None:
+        if not seconds >= LEAST_SECONDS:
+            raise ServerError(f"watch= is a number of seconds, {LEAST_SECONDS:g} or more, not {seconds!r}")
+        self._tools = tools
+        self._name = printable(name)
+        self._seconds = seconds
+        self.changes: tuple[ApiChange, ...] = ()
+        """The differences that were found last, the worst first."""
+        self._error: str | None = None
+        self.checks: int = 0
+        """How often it was compared."""
+
+    async def run(self) -> None:
+        """Compare now and then, until the task is cancelled. Replicas that start together do not ask together."""
+        while True:
+            await self.look()
+            await _sleep(self._seconds * random.uniform(0.9, 1.1))
+
+    async def look(self) -> None:
+        """Compare once. The outcome is logged if it is another one than before."""
+        try:
+            found = tuple(await _in_thread(self._compared))
+        except (ToolwireError, OSError) as error:
+            told = printable(str(error))
+            if told != self._error:
+                log.warning("the description of %s cannot be compared with its lock file: %s", self._name, told)
+            self._error = told
+            return
+        finally:
+            self.checks += 1
+        self._error = None
+        if found and found != self.changes:
+            log.warning(
+                "the description of %s has changed since it was locked (%s). What is served stays as it was: look at "
+                "it with `toolwire openapi check %s`. %s",
+                self._name,
+                worst(found),
+                self._tools.path,
+                printable("; ".join(map(_told, found[:_SHOWN]))),
+            )
+        self.changes = found
+
+    @property
+    def counts(self) -> Mapping[str, float]:
+        """Return how many differences of each severity there are."""
+        return Counter(each.severity for each in self.changes)
+
+    def _compared(self) -> list[ApiChange]:
+        """Return the differences. Documents that are as they were locked are not read any further."""
+        if self._are_the_same():
+            return []
+        lock = self._tools.lock
+        return compare_locks(lock, lock_again(self._tools.path, lock).lock)
+
+    def _are_the_same(self) -> bool:
+        lock, folder = self._tools.lock, self._tools.folder
+        sources = Sources(Limits(), lock.settings.get("reach"), {}, None)
+        root = uri_of(lock.source, folder)
+        data = {root: sources.named(root).data}
+        documents = {uri_of(name, folder): each.digest for name, each in lock.documents.items()}
+        overlays = {uri_of(each, folder) for each in lock.overlays}
+        for uri, digest in documents.items():
+            if uri not in data:
+                data[uri] = (sources.named(uri) if uri in overlays else sources.referred(uri)).data
+            if digest_of(data[uri]) != digest:
+                return False
+        return True
+
+
+def _told(change: ApiChange) -> str:
+    about = f"{change.operation}: " if change.operation else ""
+    return f"{about}{change.kind}" + (f" ({change.detail})" if change.detail else "")
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run something in a thread that does not keep the process alive: a server elsewhere may take its time."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def tell(value: T | None, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            value, error = work(), None
+        except Exception as raised:
+            value, error = None, raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=run, name="toolwire-openapi-watch", daemon=True).start()
+    return await outcome

@@ -1,0 +1,44 @@
+"""Members of a JSON value that its schema calls secret."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from toolwire.schemas.walking import SAME_VALUE_LIST, direct, listed, mapped
+
+_DIRECT: Final = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "unevaluatedProperties")
+_LISTED: Final = (*SAME_VALUE_LIST, "prefixItems")
+_MAPPED: Final = ("$defs", "patternProperties", "dependentSchemas")
+# A schema with more parts is not a person's form, and looking further would take time.
+_MAX_PARTS: Final = 100_000
+
+
+def secret_members(schema: Any) -> frozenset[str]:
+    """Return the names of the properties that are secret: those with `format: password`, and those with `writeOnly`.
+
+    They are looked for by their position, so that a property that is called `format` is none.
+    """
+    found: set[str] = set()
+    waiting = [schema]
+    for _ in range(_MAX_PARTS):
+        if not waiting:
+            break
+        part = waiting.pop()
+        if not isinstance(part, dict):
+            continue
+        for name, inner in mapped(part, ("properties",)):
+            if _is_secret(inner):
+                found.add(name)
+            waiting.append(inner)
+        waiting.extend(inner for _, inner in mapped(part, _MAPPED))
+        waiting.extend(direct(part, _DIRECT))
+        waiting.extend(listed(part, _LISTED))
+    return frozenset(found)
+
+
+def _is_secret(schema: Any) -> bool:
+    """Return whether a schema says so itself, or one of its choices does, as for a password that may be null."""
+    if not isinstance(schema, dict):
+        return False
+    choices = (schema, *(each for each in listed(schema, SAME_VALUE_LIST) if isinstance(each, dict)))
+    return any(each.get("format") == "password" or each.get("writeOnly") is True for each in choices)

@@ -1,0 +1,51 @@
+"""Headers of a caller's request that may go on to another server, if the operator names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from toolwire.base_errors import ServerError
+
+# Headers that are for this server, or for one connection, and never go on.
+_NEVER: Final = frozenset(
+    (
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "dpop",
+        "expect",
+        "host",
+        "keep-alive",
+        "last-event-id",
+        "origin",
+        "proxy-authorization",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_NEVER_BEGINNINGS: Final = ("mcp-", "proxy-", "sec-")
+#: Headers by which callers prove who they are. 2025-06-18 basic/authorization: a token is for this server alone.
+SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "x-api-key"})
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+
+
+def forwardable(names: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return the names of headers in lower case. Raise `ServerError` for one that never goes on.
+
+    `option` names the setting in error texts. The caller of this function decides about `SECRET_HEADERS`.
+    """
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ServerError(f"{option} has names of headers, not {name!r}")
+        if name.lower() in _NEVER or name.lower().startswith(_NEVER_BEGINNINGS):
+            raise ServerError(f"{option} cannot have {name!r}: it is for this server alone")
+    return tuple(dict.fromkeys(name.lower() for name in found))

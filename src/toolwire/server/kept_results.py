@@ -1,0 +1,136 @@
+"""Results, or parts of them, that are kept for their caller for a while, and read as resources.
+
+They are in the store of the server, so that every replica has them. Only the principal that made the call can read
+them, because the key of an entry is made of the principal. Each caller has a bounded number of results and bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ResourceNotFound, ToolError
+from toolwire.server.call import Call
+from toolwire.server.components import Cache, ResourceTemplate
+from toolwire.server.replay_state import principal_key
+from toolwire.stores import KV, StoreFailed, StoreFull
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+#: For how many seconds a result can be read.
+KEPT_SECONDS: Final = 600.0
+#: How many results, and how many bytes of them, are kept for one caller. The oldest ones go first.
+MAX_KEPT: Final = 32
+MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
+SCHEME: Final = "toolwire-result"
+# Two replicas may write the list of a caller at once. One of them tries again, up to so many times.
+_ATTEMPTS: Final = 8
+# Stands behind the media type of bytes. Everything else is text.
+_BYTES: Final = b" bytes"
+
+
+class _Entry(Struct, array_like=True, frozen=True):
+    """A result that is kept for a caller."""
+
+    id: str
+    size: int
+    ends: float
+
+
+_entries = msgspec.json.Decoder(list[_Entry]).decode
+_encode = msgspec.json.encode
+
+
+class KeptResults:
+    """The place for the results of one mounted server, or of one API."""
+
+    def __init__(self, whose: str) -> None:
+        """`whose` names the place, and is the same on every replica."""
+        self.place: str = hashlib.sha256(whose.encode()).hexdigest()[:16]
+
+    async def keep(self, call: Call, whole: str | bytes, mime_type: str) -> str | None:
+        """Keep text or bytes for the caller; return the URI, or None where there is no room."""
+        is_text = isinstance(whole, str)
+        data = whole.encode(errors="replace") if isinstance(whole, str) else whole
+        head = mime_type.encode(errors="replace").replace(b"\n", b" ") + (b"" if is_text else _BYTES)
+        identifier = await _keep(call, head + b"\n", data)
+        return None if identifier is None else f"{SCHEME}://{self.place}/{identifier}"
+
+
+class KeptResult(ResourceTemplate):
+    """The resources that are kept results. They are in no list."""
+
+    is_unlisted = True
+
+    def __init__(self, place: str) -> None:
+        # What one caller reads is not for any other, and does not change while it can be read.
+        cache = Cache(ttl_ms=round(KEPT_SECONDS * 1000), scope="private")
+        uri_template = f"{SCHEME}://{place}/{{id}}"
+        super().__init__(uri_template, _read_here, name="large results", screen=False, cache=cache)
+
+    async def read(self, call: Call, uri: str, variables: dict[str, str]) -> list[t.ResourceContents]:
+        held = await _kept(call.host.stores.kv, _owner(call), variables["id"])
+        if held is None:
+            # The same for a result of somebody else.
+            raise ResourceNotFound()
+        head, _, data = held.partition(b"\n")
+        mime_type = head.removesuffix(_BYTES).decode(errors="replace")
+        if head.endswith(_BYTES):
+            return [t.ResourceContents(uri=uri, mime_type=mime_type, blob=data)]
+        return [t.ResourceContents(uri=uri, mime_type=mime_type, text=data.decode(errors="replace"))]
+
+
+async def _read_here(id: str) -> str:
+    """Stand for the function of the template."""
+    raise ToolError("This resource is read from the store")
+
+
+def _owner(call: Call) -> str:
+    who = principal_key(call.principal) or "nobody"
+    return f"large-results/{who}"
+
+
+async def _kept(kv: KV, owner: str, identifier: str) -> bytes | None:
+    if len(identifier) != 32 or not identifier.isalnum():
+        return None
+    return await kv.get(f"{owner}/{identifier}")
+
+
+async def _keep(call: Call, head: bytes, whole: bytes) -> str | None:
+    """Keep a result for its caller; return its id, or None where there is no room for it."""
+    if len(whole) > MAX_KEPT_BYTES:
+        return None
+    kv, owner, identifier = call.host.stores.kv, _owner(call), os.urandom(16).hex()
+    try:
+        gone = await _make_room(kv, owner, _Entry(identifier, len(whole), time.time() + KEPT_SECONDS))
+        if gone is None:
+            return None
+        for each in gone:
+            await kv.delete(f"{owner}/{each.id}")
+        await kv.put(f"{owner}/{identifier}", head + whole, ttl=KEPT_SECONDS)
+    except (StoreFull, StoreFailed) as error:
+        log.warning("a large result cannot be kept: %s", error)
+        return None
+    return identifier
+
+
+async def _make_room(kv: KV, owner: str, new: _Entry) -> list[_Entry] | None:
+    """Write a result into the list of its caller; return those that have to go for it, or None where it cannot be."""
+    for _ in range(_ATTEMPTS):
+        known = await kv.get(owner)
+        now = time.time()
+        entries = [] if known is None else [each for each in _entries(known) if each.ends > now]
+        gone: list[_Entry] = []
+        while entries and (len(entries) >= MAX_KEPT or sum(each.size for each in entries) + new.size > MAX_KEPT_BYTES):
+            gone.append(entries.pop(0))
+        value = _encode([*entries, new])
+        if await kv.put(owner, value, ttl=KEPT_SECONDS, if_absent=known is None, expect=known):
+            return gone
+    return None

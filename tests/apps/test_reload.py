@@ -1,0 +1,56 @@
+"""Pages under `toolwire dev`: a change of a page, or of a file that it is made of, loads the server again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from toolwire import Server
+from toolwire.cli import reloading
+from toolwire.cli.reloading import LoadFailed, Reloader
+
+SERVER = """
+from toolwire import Server
+
+server = Server("s")
+server.app("page.html")
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(reloading, "SETTLE_SECONDS", 0)
+
+
+@pytest.mark.covers("APP-8A.4")
+async def test_files_of_a_page_are_watched(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "page.html").write_text("<link rel=stylesheet href=a.css>")
+    (tmp_path / "a.css").write_text("a{}")
+    reloader = Reloader(str(tmp_path / "server.py"))
+    assert isinstance(reloader.load(), Server)
+    for name, text in (("a.css", "b{color:red}"), ("page.html", "<p>another page</p>")):
+        waiting = asyncio.ensure_future(reloader.changed())
+        (tmp_path / name).write_text(text)
+        await waiting
+        server = reloader.load()
+        assert isinstance(server, Server)
+        (read,) = await server.read_resource("ui://s/page.html")
+        assert isinstance(read.text, str)
+        assert text in read.text
+
+
+async def test_a_broken_page_is_watched(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "page.html").write_text("<img src=gone.png>")
+    reloader = Reloader(str(tmp_path / "server.py"))
+    failed = reloader.load()
+    assert isinstance(failed, LoadFailed)
+    assert "there is no file 'gone.png'" in failed.message
+    waiting = asyncio.ensure_future(reloader.changed())
+    (tmp_path / "page.html").write_text("<p>mended</p>")
+    await waiting
+    assert isinstance(reloader.load(), Server)

@@ -1,0 +1,60 @@
+"""Tables as Markdown: every row, whatever stands in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.browser.servers.views import HOSTILE
+
+from toolwire.apps import views
+from toolwire.apps.views.tables import markdown_table, rows_of
+from toolwire.types import CallToolResult, TextContent
+
+
+def text_of(view: views.TableView, data: Any) -> str:
+    result = view.present(CallToolResult(content=[TextContent("json")], structured_content=data))
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+@pytest.mark.parametrize(
+    ("data", "member", "rows"),
+    [
+        ([1], None, [1]),
+        ([], None, []),
+        ({"a": 1, "b": [2], "c": [3]}, None, [2]),
+        ({"a": 1, "b": [2], "c": [3]}, "c", [3]),
+        ({"a": 1}, None, None),
+        ({"a": [1]}, "b", None),
+        ("x", None, None),
+        (None, None, None),
+    ],
+)
+def test_the_rows_of_a_result(data: Any, member: str | None, rows: Any) -> None:
+    assert rows_of(data, member) == rows
+
+
+@pytest.mark.covers("APP-8A.9")
+def test_columns_say_what_is_shown() -> None:
+    rows = [{"a": 1, "b": "x", "c": None}, {"b": "y", "d": True}]
+    assert text_of(views.table(), rows).splitlines()[0] == "| a | b | c | d |"
+    columns = ["b", views.Column("a", "A number", format="number")]
+    assert text_of(views.table(columns), rows) == "| b | A number |\n| --- | --- |\n| x | 1 |\n| y |  |"
+    assert text_of(views.table(empty="Nothing."), []) == "Nothing."
+    assert text_of(views.table(), "no rows at all") == "json"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_stays_in_its_cell(text: str) -> None:
+    lines = markdown_table(["a", text], [[1, text], [text, {"b": [text]}]]).split("\n")
+    assert len(lines) == 4
+    for line in lines:
+        # Bars of cells are those without a backslash before them.
+        assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
+
+
+def test_ten_thousand_rows_are_all_there() -> None:
+    rows = [{"n": number} for number in range(10_000)]
+    assert len(text_of(views.table(), rows).splitlines()) == 10_002

@@ -1,0 +1,154 @@
+"""APIs behind a gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.openapi.petstore import petstore
+from tests.openapi.stub_api import StubApi, json_reply, stub_api
+
+from toolwire import Client, Gateway, Policy, Server
+from toolwire.errors import ServerError
+from toolwire.gateway.config import gateway_of
+from toolwire.gateway.config.checking import check_file
+from toolwire.openapi import ALL, openapi
+from toolwire.openapi.lock_file.lock import make_lock, write_lock
+from toolwire.shape import Shape
+
+CAT = {"id": 7, "name": "Tom"}
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[StubApi]:
+    async with stub_api() as made:
+        yield made
+
+
+def write(folder: Path, **changed: Any) -> Path:
+    path = folder / "api.json"
+    path.write_text(json.dumps(petstore(**changed)))
+    return path
+
+
+async def names(client: Client) -> list[str]:
+    return [each.name for each in await client.list_tools()]
+
+
+@pytest.mark.covers("OA-8.5")
+async def test_a_gateway_takes_an_api_as_a_back(stub: StubApi) -> None:
+    back = Server("back")
+
+    @back.tool
+    async def hello() -> str:
+        return "hello"
+
+    gateway = Gateway("front").add("local", back)
+    gateway.add("pets", openapi(petstore(), keep=["listPets", "showPet"], base_url=stub.url))
+    async with Client(gateway) as client:
+        assert await names(client) == ["local_hello", "pets_listPets", "pets_showPet"]
+        stub.answers(json_reply([CAT]))
+        assert (await client.call_tool("pets_listPets", {})).structured == [CAT]
+        assert list(gateway.backs) == ["local", "pets"]
+        shown = gateway.backs["pets"]
+        assert (shown.state, shown.transport, shown.tools) == ("ready", "openapi", 2)
+        other = openapi(petstore(), keep="listOrders", base_url=stub.url)
+        await gateway.replace("pets", other, prefix="shop_", shape=Shape(deny=["nothing"]))
+        assert await names(client) == ["local_hello", "shop_listOrders"]
+        gateway.remove("pets")
+        assert await names(client) == ["local_hello"]
+        assert list(gateway.backs) == ["local"]
+        gateway.add("pets", other, prefix="", policy=Policy(rate="1/hour"))
+        assert not (await client.call_tool("listOrders", {})).is_error
+        assert (await client.call_tool("listOrders", {})).is_error
+
+
+async def test_mistakes_with_apis(stub: StubApi) -> None:
+    api = openapi(petstore(), keep="listPets", base_url=stub.url)
+    gateway = Gateway("front").add("pets", api)
+    with pytest.raises(ServerError, match="There is a server 'pets' behind 'front' already"):
+        gateway.add("pets", api)
+    with pytest.raises(ServerError, match="'more' is an API, which takes prefix=, policy= and shape="):
+        gateway.add("more", openapi(petstore()), headers={"x": "y"})
+    with pytest.raises(ServerError, match="its servers: 'pets'"):
+        gateway.remove("nothing")
+
+
+@pytest.mark.covers("OA-8.5")
+async def test_an_api_in_the_file_of_a_gateway(stub: StubApi, tmp_path: Path) -> None:
+    source = write(tmp_path, servers=[{"url": stub.url}])
+    api = openapi(source, keep=["listPets"])
+    lock = tmp_path / "api.lock.json"
+    made = make_lock(lock, api.description, api.definitions, [], source="api.json", digests=api.description.digests)
+    write_lock(lock, made, {})
+    file = tmp_path / "gateway.json"
+    entry: dict[str, Any] = {"openapi": "api.json", "lock": "api.lock.json"}
+
+    def say(**members: Any) -> None:
+        file.write_text(json.dumps({"mcpServers": {"pets": {**entry, **members}}}))
+
+    say()
+    checked = await check_file(file)
+    assert checked.is_good, checked.problems
+    assert checked.backs["pets"].tools == 1
+    gateway = gateway_of(file)
+    stub.answers(json_reply([CAT]))
+    async with Client(gateway) as client:
+        assert await names(client) == ["pets_listPets"]
+        assert (await client.call_tool("pets_listPets", {})).structured == [CAT]
+        del entry["lock"]
+        say(api={"keep": ["tag:orders", "GET /pets/*"], "drop": ["headPet"]}, prefix="", deny=["showPet"])
+        assert (await gateway.reload()).changed == ("pets",)
+        assert await names(client) == ["listOrders"]
+        say(api={"keep": ["*"], "shape": "bridge", "base_url": stub.url, "drop": ["headPet"]})
+        await gateway.reload()
+        assert await names(client) == ["pets_call_operation", "pets_describe_operation", "pets_list_operations"]
+        called = await client.call_tool("pets_call_operation", {"operation": "listOrders"})
+        assert not called.is_error
+        # A mistake changes nothing.
+        say(api={"keep": ["listCats"]})
+        with pytest.raises(ServerError, match="'listCats' matches no operation"):
+            await gateway.reload()
+        assert len(await names(client)) == 3
+
+
+@pytest.mark.covers("OA-8.5")
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"openapi": "none.json"}, "the file cannot be read"),
+        ({"openapi": "api.json", "url": "http://x/mcp"}, "'pets' is an API, which has no url"),
+        ({"openapi": "api.json", "credentials": {"kind": "none"}}, "has no credentials: see api.credentials"),
+        ({"url": "http://x/mcp", "api": {"keep": ["*"]}}, "'pets' has api, which is for an entry with openapi or lock"),
+        ({"lock": "none.lock.json"}, "none.lock.json cannot be read"),
+        ({"openapi": "api.json", "api": {"kep": []}}, "did you mean 'keep'?"),
+        ({"openapi": "api.json", "api": {"keep": ["listPet"]}}, "did you mean 'listPets'"),
+        ({"openapi": "api.json", "api": {"credentials": {"key": {"kind": "none"}}}}, "no security scheme of the API"),
+        (
+            {
+                "openapi": "api.json",
+                "api": {"credentials": {"oauth": {"kind": "user_secret"}}},
+            },
+            "an account of each caller needs gateway.auth",
+        ),
+    ],
+)
+async def test_mistakes_in_the_file_are_found(entry: dict[str, Any], told: str, tmp_path: Path) -> None:
+    flows = {"clientCredentials": {"tokenUrl": "https://login.example/token", "scopes": {}}}
+    schemes = {"oauth": {"type": "oauth2", "flows": flows}}
+    if told.startswith("no security scheme"):
+        schemes = {}
+    write(tmp_path, components={**petstore()["components"], "securitySchemes": schemes})
+    file = tmp_path / "gateway.json"
+    file.write_text(json.dumps({"mcpServers": {"pets": entry}}))
+    problems = (await check_file(file, offline=True)).problems
+    assert any(told in each.text for each in problems), problems
+
+
+async def test_every_operation_can_be_kept(stub: StubApi) -> None:
+    gateway = Gateway("front").add("pets", openapi(petstore(), keep=ALL, drop="headPet", base_url=stub.url))
+    async with Client(gateway) as client:
+        assert len(await names(client)) == 5

@@ -1,0 +1,225 @@
+"""Three tools for a large API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.http.modernclient import ModernClient
+from tests.openapi.petstore import petstore
+from tests.openapi.stub_api import StubApi, json_reply, stub_api
+
+from toolwire import Client, Policy, ProtocolError, Server, testing
+from toolwire.audit import AuditLog
+from toolwire.auth import ApiKeys, Principal
+from toolwire.openapi import ALL, Api, openapi, tag
+from toolwire.shape import Shape
+from toolwire.tokens import definition_tokens
+from toolwire.types import REVISIONS
+
+CAT = {"id": 7, "name": "Tom"}
+TOOLS = ["call_operation", "describe_operation", "list_operations"]
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[StubApi]:
+    async with stub_api() as made:
+        yield made
+
+
+def pets(stub: StubApi, keep: Any = ALL, described: dict[str, Any] | None = None, **options: Any) -> Api:
+    return openapi(described or petstore(), keep=keep, drop="headPet", base_url=stub.url, shape="bridge", **options)
+
+
+@pytest.mark.covers("OA-1.2")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_bridge_of_three_tools(stub: StubApi, revision: str) -> None:
+    server = Server("shop").include(pets(stub), prefix="pets")
+    async with testing.connect(server, revision=revision) as (client, _):
+        assert [each.name for each in await client.list_tools()] == [f"pets_{name}" for name in TOOLS]
+        listed = json.loads((await client.call_tool("pets_list_operations", {})).text)
+        assert [each["operation"] for each in listed["operations"]] == [
+            "listPets",
+            "createPet",
+            "showPet",
+            "delete_pets_by_petId",
+            "listOrders",
+        ]
+        assert (listed["total"], listed["tags"]) == (5, ["admin", "orders", "pets"])
+        described = json.loads((await client.call_tool("pets_describe_operation", {"operation": "listPets"})).text)
+        assert described["arguments"]["properties"]["limit"]["maximum"] == 100
+        assert described["annotations"]["readOnlyHint"] is True
+        stub.answers(json_reply([CAT]))
+        called = await client.call_tool("pets_call_operation", {"operation": "listPets", "arguments": {"limit": 2}})
+        assert json.loads(called.text) == [CAT]
+        assert stub.last.target == "/pets?limit=2"
+
+
+@pytest.mark.covers("OA-1.2")
+async def test_the_cost_does_not_grow_with_the_api(stub: StubApi) -> None:
+    described = petstore()
+    for number in range(200):
+        described["paths"][f"/things/{number}"] = {
+            "get": {"operationId": f"getThing{number}", "summary": "x " * 100, "responses": {}}
+        }
+
+    async def cost(api: Api) -> int:
+        async with Client(Server("shop").include(api)) as client:
+            return sum(
+                definition_tokens(each.name, each.description or "", each.input_schema)
+                for each in await client.list_tools()
+            )
+
+    small, large = await cost(pets(stub, keep="listPets")), await cost(pets(stub, described=described))
+    assert abs(large - small) < 10
+    assert large < 500
+
+
+@pytest.mark.covers("OA-1.2")
+@pytest.mark.parametrize(
+    ("search", "tag", "found"),
+    [
+        ("", "orders", ["listOrders"]),
+        ("pet create", "", ["createPet"]),
+        ("PETS list", "", ["listPets"]),
+        ("list", "", ["listPets", "listOrders"]),
+        ("unicorn", "", []),
+        ("pets", "nothing", []),
+    ],
+)
+async def test_operations_are_searched(stub: StubApi, search: str, tag: str, found: list[str]) -> None:
+    async with Client(Server("shop").include(pets(stub))) as client:
+        listed = await client.call_tool("list_operations", {"search": search, "tag": tag}, returns=dict[str, Any])
+        assert [each["operation"] for each in listed["operations"]] == found
+
+
+async def test_pages_of_operations(stub: StubApi) -> None:
+    described = petstore()
+    for number in range(120):
+        described["paths"][f"/things/{number}"] = {"get": {"operationId": f"getThing{number}", "responses": {}}}
+    async with Client(Server("shop").include(pets(stub, described=described))) as client:
+        names: list[str] = []
+        while True:
+            page = await client.call_tool("list_operations", {"skip": len(names)}, returns=dict[str, Any])
+            names += [each["operation"] for each in page["operations"]]
+            if len(names) >= page["total"]:
+                break
+        assert len(names) == len(set(names)) == 125
+
+
+@pytest.mark.covers("OA-1.3")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"operation": "listPets", "arguments": {"limit": 1000}}, "limit"),
+        ({"operation": "listPets", "arguments": {"limits": 1}}, "limits"),
+        ({"operation": "createPet"}, "name"),
+        ({"operation": "listPet"}, "There is no operation 'listPet'. Did you mean 'listPets'?"),
+        ({"operation": "headPet"}, "There is no operation 'headPet'."),
+        ({"operation": 7}, "The arguments are a name `operation` and an object `arguments`"),
+        ({"operation": "listPets", "arguments": [1]}, "The arguments are a name `operation`"),
+        ({}, "The arguments are a name `operation`"),
+        ({"operation": "call_operation", "arguments": {"operation": "listPets"}}, "There is no operation"),
+    ],
+)
+async def test_arguments_are_checked_against_the_schema_of_the_operation(
+    stub: StubApi, arguments: dict[str, Any], told: str
+) -> None:
+    async with Client(Server("shop").include(pets(stub))) as client:
+        result = await client.call_tool("call_operation", arguments)
+        assert result.is_error
+        assert told in result.text
+        assert stub.arrived == []
+
+
+async def test_arguments_as_a_text_are_understood(stub: StubApi) -> None:
+    async with Client(Server("shop").include(pets(stub))) as client:
+        for arguments in ('{"limit": 2}', "", None):
+            assert not (
+                await client.call_tool("call_operation", {"operation": "listPets", "arguments": arguments})
+            ).is_error
+        unknown = await client.call_tool("describe_operation", {"operation": "showPets"})
+        assert unknown.is_error and "Did you mean 'showPet'?" in unknown.text
+
+
+@pytest.mark.covers("OA-1.3")
+async def test_annotations_are_true_for_every_operation(stub: StubApi) -> None:
+    reads = Server("reads").include(pets(stub, keep=["listPets", tag("orders")]))
+    writes = Server("writes").include(pets(stub))
+    async with Client(reads) as client, Client(writes) as other:
+        (call, *_), (cautious, *_) = await client.list_tools(), await other.list_tools()
+        assert call.annotations is not None and cautious.annotations is not None
+        assert (call.annotations.read_only_hint, call.annotations.destructive_hint) == (True, False)
+        assert (cautious.annotations.read_only_hint, cautious.annotations.destructive_hint) == (False, True)
+
+
+@pytest.mark.covers("OA-1.4")
+async def test_rules_of_an_operation_hold_for_its_call(stub: StubApi) -> None:
+    api = pets(
+        stub,
+        operations={
+            "listPets": {"policy": Policy(rate="1/hour")},
+            "showPet": {"visible_to": lambda principal: principal.subject == "root"},
+            "listOrders": {"scopes": "orders:read"},
+            "createPet": {"policy": Policy(rules={"name": lambda name: "it is no name" if name == "Rex" else None})},
+        },
+    )
+    server = Server("shop", local_principal=Principal("alice")).include(api, shape=Shape(deny=["delete_*"]))
+    stub.answers(json_reply(CAT))
+    async with Client(server) as client:
+
+        async def call(operation: str, **arguments: Any) -> Any:
+            return await client.call_tool("call_operation", {"operation": operation, "arguments": arguments})
+
+        assert not (await call("listPets")).is_error
+        assert (await call("listPets")).is_error
+        assert "There is no operation 'showPet'" in (await call("showPet", petId="1")).text
+        assert "There is no operation 'delete" in (await call("delete_pets_by_petId", petId="1")).text
+        with pytest.raises(ProtocolError, match="orders:read"):
+            await call("listOrders")
+        assert not (await call("createPet", name="Tom")).is_error
+        assert "it is no name" in (await call("createPet", name="Rex")).text
+        assert len(stub.arrived) == 2
+        listed = await client.call_tool("list_operations", {}, returns=dict[str, Any])
+        assert [each["operation"] for each in listed["operations"]] == ["listPets", "createPet"]
+        for hidden in ("showPet", "listOrders", "delete_pets_by_petId"):
+            assert (await client.call_tool("describe_operation", {"operation": hidden})).is_error
+        # The tool of an operation is in no list, and the same rules hold for it.
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("showPet", {"petId": "1"})
+
+
+@pytest.mark.covers("OA-1.4")
+async def test_a_lack_of_scopes_is_challenged_over_http(stub: StubApi) -> None:
+    api = pets(stub, operations={"listPets": {"scopes": "pets:read"}})
+    keys = ApiKeys(
+        {"key-of-alice": Principal("alice"), "key-of-bob": Principal("bob", scopes=frozenset({"pets:read"}))}
+    )
+    app = Server("shop", auth=keys).include(api).http_app()
+    async with app.lifespan():
+        for key, status in (("key-of-alice", 403), ("key-of-bob", 200)):
+            sent = {"authorization": f"Bearer {key}"}
+            answer = await ModernClient(app).call("call_operation", {"operation": "listPets"}, headers=sent)
+            assert answer.status == status
+
+
+async def test_secret_arguments_of_operations_are_in_no_record(stub: StubApi) -> None:
+    described = petstore()
+    owner = {"type": "object", "properties": {"pin": {"type": "string", "writeOnly": True}}}
+    described["components"]["schemas"]["Pet"]["properties"] |= {
+        "chip": {"type": "string", "format": "password"},
+        "owner": owner,
+    }
+    lines: list[str] = []
+    audit = AuditLog(lines.append, key="a key of sixteen bytes")
+    async with Client(Server("shop", audit=audit).include(pets(stub, described=described))) as client:
+        await client.call_tool(
+            "call_operation",
+            {"operation": "createPet", "arguments": {"name": "Tom", "chip": "hunter2", "owner": {"pin": "hunter3"}}},
+        )
+    audit.close()
+    assert stub.last.json["chip"] == "hunter2"
+    assert "createPet" in "".join(lines)
+    assert "hunter2" not in "".join(lines) and "hunter3" not in "".join(lines)
