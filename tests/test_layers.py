@@ -38,6 +38,7 @@ LAYERS = {
     "backoff": 1,
     "extras": 1,
     "lazy_parts": 0,
+    "lazy_patterns": 0,
     "http1": 1,
     "platforms": 2,
     "printable": 1,

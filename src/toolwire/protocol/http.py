@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
@@ -355,7 +355,7 @@ def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, 
             raise _mismatch(f"Mcp-Param-{token}", f"the argument {'.'.join(path)}")
 
 
-_NUMBER: Final = re.compile("-?[0-9]+((?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?)")
+_NUMBER: Final = lazy_pattern("-?[0-9]+((?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
 
 def argument_at(value: Any, path: tuple[str, ...]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from toolwire.protocol.surrogates import encode_readable
 
@@ -115,9 +116,9 @@ _decode_array = msgspec.json.Decoder(list[Raw]).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 
 # The closing quote is optional so that a string without one is still passed over in one go, never retried.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRING = lazy_pattern(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 # The first half of a character without the second, or the second without the first.
-_HALVES = re.compile(
+_HALVES = lazy_pattern(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")

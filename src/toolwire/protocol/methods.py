@@ -5,13 +5,13 @@ What a revision does not have is absent from its table, so that no handler has t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
 
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
 from toolwire.protocol.revisions import (
     ALL,
@@ -305,8 +305,8 @@ def methods(revision: str) -> Mapping[str, Method]:
 
 
 # 2026-07-28 basic/transports/streamable-http: the header Mcp-Method repeats the name.
-_NAME: Final = re.compile(r"[!-~]{1,200}")
-_SLASHES: Final = re.compile("/+")
+_NAME: Final = lazy_pattern(r"[!-~]{1,200}")
+_SLASHES: Final = lazy_pattern("/+")
 #: The methods of the extensions that this library serves.
 SERVED_EXTENSIONS: Final = frozenset({"skills/list", "skills/get", "resources/directory/read"})
 _SPELLED: Final = {name.casefold(): name for name in (*SERVED_EXTENSIONS, *(row.name for row in METHODS))}

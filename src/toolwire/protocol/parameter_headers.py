@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, cast
 
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol.http import argument_at, encode_value, render_argument
 
 Paths: TypeAlias = Mapping[str, tuple[str, ...]]
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKEN: Final = lazy_pattern(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _DATA: Final = ("default", "const", "enum", "examples")
 _MAPS: Final = ("$defs", "definitions", "patternProperties", "dependentSchemas")
 # Deeper than any message may be, so that only a schema that was not read from one can come this far.

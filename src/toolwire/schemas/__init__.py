@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from toolwire.schemas.profiles import PROFILES, Profile
 from toolwire.schemas.walking import MAX_DEPTH, Json, Path, Schema, parts_in
 from toolwire.schemas.wording import MAX_PROBLEMS, Invalid, Problem, expected, missing_key, sentence, unknown_key
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile, is_usable_pattern
     from toolwire.schemas.nulls import may_have_nulls, without_needless_nulls
     from toolwire.schemas.repair import reread, understood
-    from toolwire.schemas.vendor_schemas import PROFILES, Profile, portable
+    from toolwire.schemas.vendor_schemas import portable
 
 _HOMES: Final = {
     "DIALECT": "bounds",
@@ -38,8 +39,6 @@ _HOMES: Final = {
     "is_usable_pattern": "engine",
     "may_have_nulls": "nulls",
     "without_needless_nulls": "nulls",
-    "PROFILES": "vendor_schemas",
-    "Profile": "vendor_schemas",
     "portable": "vendor_schemas",
     "reread": "repair",
     "understood": "repair",

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from toolwire.schemas.compact import without_optional_null
 from toolwire.schemas.nulls import NULL, with_optional_null
+from toolwire.schemas.profiles import Profile
 from toolwire.schemas.walking import Json, Schema
-
-#: `portable`: a member that may be left out is `T`. `nullable`: it is `T or null`, for libraries that make every member
-#: required and then need a value that says "left out".
-Profile: TypeAlias = Literal["portable", "nullable"]
-PROFILES: Final[tuple[Profile, ...]] = ("portable", "nullable")
 
 # The formats that both OpenAI's strict mode and Anthropic's take; clients of Gemini keep or drop them without loss.
 _FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")

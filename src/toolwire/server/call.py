@@ -27,11 +27,11 @@ from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Asking, sendable
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.process_workers import ProcessWorkers
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Vault
     from toolwire.server.context.progress import Progress
+    from toolwire.wire.process_workers import ProcessWorkers
 
 # How many seconds of its time a handler keeps for its answer.
 _ANSWERING: Final = 2.0

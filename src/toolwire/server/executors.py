@@ -22,8 +22,6 @@ from toolwire.server.context import (
     sync_context_of,
     wait_for,
 )
-from toolwire.server.context.in_process import ASKING, ProcessContext
-from toolwire.wire.process_workers import check_process_function
 
 Executor: TypeAlias = Literal["loop", "thread", "process"]
 # The arguments are a dict, or a tuple if the reader returns them in order.
@@ -247,6 +245,9 @@ def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext
 
 
 def _process(binding: Binding, timeout: float | None) -> Invoke:
+    from toolwire.server.context.in_process import ASKING, ProcessContext
+    from toolwire.wire.process_workers import check_process_function
+
     function, context = binding.function, binding.context_parameter
     check_process_function(function)
     if binding.is_async or binding.is_generator:

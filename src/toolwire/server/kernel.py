@@ -54,7 +54,6 @@ from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Session
 from toolwire.wire.thread_workers import ThreadWorkers
 
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.methods import TaskMethods
     from toolwire.server.tasks.watching import TaskCounts
+    from toolwire.wire.process_workers import ProcessWorkers
 
 
 def implied_scopes(policy: Policy | None) -> Callable[[Iterable[str]], frozenset[str]] | None:
@@ -108,7 +108,7 @@ class Kernel:
         self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
         self.methods: Methods = Methods(self, page_size, cache)
         self.workers: ThreadWorkers = self._new_workers()
-        self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
+        self._processes: ProcessWorkers | None = None
         self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
         self.notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
@@ -205,7 +205,8 @@ class Kernel:
         self.list_changes.end()
         if self._tasks is not None:
             await self._tasks.stop()
-        await self.processes.close()
+        if self._processes is not None:
+            await self._processes.close()
         self.runner.forget_loop()
         self.hub.end_streams()
         workers, self.workers = self.workers, self._new_workers()
@@ -218,7 +219,8 @@ class Kernel:
         """Forget everything on a loop that ended before the server stopped. `forked`: the loop is the parent's."""
         if self._tasks is not None:
             self._tasks.forget_loop()
-        self.processes.forget_loop(forked=forked)
+        if self._processes is not None:
+            self._processes.forget_loop(forked=forked)
         self.runner.forget_loop()
         self.list_changes.end()
         self.hub.forget_everybody()
@@ -229,6 +231,15 @@ class Kernel:
     def check_loop(self) -> None:
         """Raise `ServerError` when the server runs on another event loop."""
         check_loop(self.server.name, self.server.loop)
+
+    @property
+    def processes(self) -> ProcessWorkers:
+        """The processes that handlers with `executor="process"` run in, made for the first of them."""
+        if self._processes is None:
+            from toolwire.wire.process_workers import ProcessWorkers
+
+            self._processes = ProcessWorkers(queue=self.limits.queue, share=self.limits.share)
+        return self._processes
 
     def _new_workers(self) -> ThreadWorkers:
         return ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)

@@ -9,11 +9,12 @@ Arguments come from the model or the user: they are inserted as they are, and ne
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_MARK = re.compile(r"\{\{|\}\}|\{(?P<kind>[?/]?)(?P<name>[^\W\d]\w*)\}")
+from toolwire.lazy_patterns import lazy_pattern
+
+_MARK = lazy_pattern(r"\{\{|\}\}|\{(?P<kind>[?/]?)(?P<name>[^\W\d]\w*)\}")
 
 
 class _Literal(NamedTuple):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol.open_codec import Wire
 
 __all__ = [
@@ -43,7 +43,7 @@ class ServerCapabilities(Wire, kw_only=True):
 
 
 # 2026-07-28 basic, `_meta`: the grammar of names, with the prefix that extensions must have.
-_EXTENSION_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-Za-z0-9][A-Za-z0-9_./-]*")
+_EXTENSION_IDENTIFIER = lazy_pattern(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-Za-z0-9][A-Za-z0-9_./-]*")
 
 
 def is_extension_identifier(name: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from toolwire.lazy_patterns import lazy_pattern
 
 __all__ = [
     "CLIENT_CAPABILITIES_KEY",
@@ -45,7 +45,7 @@ MODERN_META_KEYS = frozenset(
 )
 
 _LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_META_KEY = re.compile(
+_META_KEY = lazy_pattern(
     rf"(?:(?P<prefix>{_LABEL}(?:\.{_LABEL})*)/)?(?P<name>(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)?)"
 )
 _RESERVED_LABELS = frozenset({"mcp", "modelcontextprotocol"})

@@ -6,7 +6,6 @@ for finding out why, argument by argument.
 
 from __future__ import annotations
 
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, FreshDefault, Invalid, Problem
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.steps import TooManySteps
 from toolwire.schemas import Json, Schema
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_LINES: Final = 20
 # A number of JSON that Python reads as a float without a fraction: 3.0, 3e2, or one with more digits than a float has.
-_MAY_BE_WHOLE: Final = re.compile(rb"[0-9](?:\.0|[eE])|[0-9]{15}")
+_MAY_BE_WHOLE: Final = lazy_pattern(rb"[0-9](?:\.0|[eE])|[0-9]{15}")
 
 _Sent = TypeVar("_Sent")
 

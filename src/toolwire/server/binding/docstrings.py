@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from toolwire.lazy_patterns import lazy_pattern
+
 
 class Docstring(NamedTuple):
     """The text without its parameter section, and the text of each parameter."""
@@ -13,14 +15,14 @@ class Docstring(NamedTuple):
     parameters: dict[str, str]
 
 
-_GOOGLE_HEADER: Final = re.compile(
+_GOOGLE_HEADER: Final = lazy_pattern(
     r"(?P<indent>[ ]*)(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters):[ ]*$"
 )
-_GOOGLE_ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)[ ]*(?:\([^)]*\)|\[[^\]]*\])?[ ]*:(?:[ ]+|$)(?P<text>.*)$")
-_NUMPY_HEADER: Final = re.compile(r"(?:Parameters|Other Parameters)[ ]*$")
-_NUMPY_ENTRY: Final = re.compile(r"(?P<names>\*{0,2}\w+(?:[ ]*,[ ]*\*{0,2}\w+)*)[ ]*(?::.*)?$")
-_UNDERLINE: Final = re.compile(r"-{3,}[ ]*$")
-_REST_FIELD: Final = re.compile(
+_GOOGLE_ENTRY: Final = lazy_pattern(r"\*{0,2}(?P<name>\w+)[ ]*(?:\([^)]*\)|\[[^\]]*\])?[ ]*:(?:[ ]+|$)(?P<text>.*)$")
+_NUMPY_HEADER: Final = lazy_pattern(r"(?:Parameters|Other Parameters)[ ]*$")
+_NUMPY_ENTRY: Final = lazy_pattern(r"(?P<names>\*{0,2}\w+(?:[ ]*,[ ]*\*{0,2}\w+)*)[ ]*(?::.*)?$")
+_UNDERLINE: Final = lazy_pattern(r"-{3,}[ ]*$")
+_REST_FIELD: Final = lazy_pattern(
     r":(?P<kind>param|parameter|arg|argument|key|keyword|type)[ ]+"
     r"(?:[^:]*[ ])?\*{0,2}(?P<name>\w+)[ ]*:[ ]*(?P<text>.*)$"
 )

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.surrogates import encode_readable
-from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
 from toolwire.server.call import Call
 from toolwire.server.completion import choices_in
 from toolwire.server.components.base import Cache, Component, annotations_of, given
 from toolwire.server.components.options import Options
 from toolwire.server.context import is_context
+
+if TYPE_CHECKING:
+    from toolwire.protocol.uri_template import UriTemplate
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -117,6 +119,8 @@ class ResourceTemplate(Component):
         screen: bool = True,
         **options: Unpack[Options],
     ) -> None:
+        from toolwire.protocol.uri_template import UriTemplate
+
         self.uri_template: str = uri_template
         self.key: str = uri_template
         try:
@@ -214,10 +218,12 @@ def _is_uri_only(binding: Binding) -> bool:
 
 
 # 2025-06-18 server/resources: custom schemes follow RFC 3986.
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]+")
+_URI = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]+")
 
 
 def checked_uri(uri: str) -> str:
+    from toolwire.protocol.uri_expressions import MAX_URI_LENGTH
+
     if len(uri) > MAX_URI_LENGTH or _URI.fullmatch(uri) is None:
         raise ServerError(f"{uri[:200]!r} is not a URI: it needs a scheme, such as note://today, and no blanks")
     return uri

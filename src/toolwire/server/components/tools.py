@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import cached_property
@@ -13,11 +12,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.content import ToolResult
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
-from toolwire.protocol.tasks import Verdict
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind, names_in_code
 from toolwire.server.call import Call
@@ -29,6 +28,7 @@ from toolwire.server.foreign_tasks import TaskHost
 
 if TYPE_CHECKING:
     from toolwire.protocol.apps import Audience
+    from toolwire.protocol.tasks import Verdict
     from toolwire.redaction import Redaction
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -318,7 +318,7 @@ def _defaults_of(parameters: Sequence[Argument]) -> Callable[[dict[str, Any]], d
 
 
 # 2025-11-25 server/tools, tool names: a guidance, so other names are served and not refused.
-_GUIDANCE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_GUIDANCE = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
 
 
 def _advise(name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 
 from toolwire import adapters, schemas
+from toolwire.lazy_patterns import lazy_pattern
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def _hashes(value: Any) -> bool:
     return True
 
 
-_SECRETS: Final = re.compile(
+_SECRETS: Final = lazy_pattern(
     r"(^|_)(pass_?(word|wd|phrase|code)|(api|private|secret|access)_?keys?|(access|refresh|auth|bearer|api|id)_?token"
     r"|client_?secret|credentials?|(credit_?)?card_?number|cvv|cvc|iban)($|_)|^(token|secret|otp)$"
 )
