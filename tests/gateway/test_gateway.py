@@ -27,7 +27,7 @@ from tests.gateway.backs import (
 from toolwire import Client, Server, ToolResult, testing
 from toolwire.client.target import Link
 from toolwire.gateway import Gateway, remote_server
-from toolwire.gateway.remote_server import GATEWAYS_KEY
+from toolwire.gateway.remote_lists import GATEWAYS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, ServerError

@@ -32,7 +32,7 @@ from toolwire import Client, Server, testing
 from toolwire.client import targets
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Link, Target
-from toolwire.gateway import Gateway, remote_server
+from toolwire.gateway import Gateway, remote_lists, remote_server
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, Unreachable
@@ -347,7 +347,7 @@ async def test_lists_without_an_end_end(cursor: Callable[[int], str]) -> None:
     target = over_http(requests, tools_list=lambda request, count: listed(request, cursor=cursor(count)))
     async with testing.connect(pair(target)) as (client, _):
         assert {tool.name for tool in await client.list_tools()} == {"bad_run", "good_fine"}
-        assert requests.count("tools/list") <= remote_server.MAX_PAGES
+        assert requests.count("tools/list") <= remote_lists.MAX_PAGES
         assert (await client.call_tool("bad_run")).text == "ok"
 
 

@@ -27,14 +27,13 @@ from toolwire.gateway.addresses import Unit, units_of
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
+from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
 from toolwire.gateway.remote_server import (
     FRESH_SECONDS,
-    GATEWAYS_KEY,
     LEAST_SECONDS,
     LIST_SECONDS,
     READINGS_A_SECOND,
     SUBSCRIBE_SECONDS,
-    RemoteLists,
     RemoteServer,
     State,
 )
@@ -269,7 +268,7 @@ class AccountServer(RemoteServer):
             await self._hear_for(known, connection, place)
             known.read_at = asyncio.get_running_loop().time()
             before = None if known.group is None else known.group.lists
-            lists = await self._listed(connection, before)
+            lists = await read_lists(self.name, connection, before, self._timeout)
             self._lists_read += 1
             if not set(self._marks()).isdisjoint(lists.gateways):
                 raise Unreachable("its lists lead back to this server: the gateways form a circle")

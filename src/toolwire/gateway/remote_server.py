@@ -13,17 +13,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET
 
 from toolwire._version import __version__
 from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
-from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
 from toolwire.client.relay import RelayConnection
-from toolwire.client.requests import Read, reader
 from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
@@ -41,6 +39,7 @@ from toolwire.gateway.remote_components import (
     UnlistedResources,
 )
 from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
+from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
@@ -48,7 +47,6 @@ from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import (
-    METHOD_NOT_FOUND,
     InvalidResponse,
     ProtocolError,
     ServerError,
@@ -87,8 +85,6 @@ GRACE_SECONDS: Final = 5.0
 WORKS_SECONDS: Final = 5.0
 #: How many seconds pass before a legacy server that is reached by HTTP is asked again whether it is modern now.
 ERA_SECONDS: Final = VERDICT_SECONDS
-#: Lists are read again after this many seconds, however long the other server lets others keep them.
-LONGEST_SECONDS: Final = 86_400.0
 #: How often the lists of a server are read at most, however often it says that they changed.
 READINGS_A_SECOND: Final = 10
 #: How many seconds pass before a server is asked again to tell of its changes, after the stream for that failed.
@@ -97,47 +93,7 @@ LISTEN_SECONDS: Final = 30.0
 BEGIN_SECONDS: Final = 60.0
 #: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
 USED_SECONDS: Final = 0.1
-#: A list is read up to this many pages and bytes.
-MAX_PAGES: Final = 64
-MAX_BYTES: Final = 32 * 1024 * 1024
-#: `_meta` of a list: the marks of the gateways that its entries came through.
-GATEWAYS_KEY: Final = "io.toolwire/gateways"
-#: How many marks, and how many names of missing servers, are taken from another server.
-MAX_NOTES: Final = 100
-
 State: TypeAlias = Literal["connecting", "ready", "away"]
-Item = TypeVar("Item")
-
-
-class RemoteLists:
-    """The lists of another server, as it sent them."""
-
-    def __init__(self) -> None:
-        self.tools: list[t.Tool] = []
-        self.prompts: list[t.Prompt] = []
-        self.skill_entries: list[Raw] = []
-        self.skills: list[t.Skill] = []
-        """Those of the entries that keep the rules."""
-        self.resources: list[t.Resource] = []
-        self.templates: list[t.ResourceTemplate] = []
-        self.is_partial: bool = False
-        self.missing: list[str] = []
-        """The servers behind the other server whose components are missing."""
-        self.gateways: list[str] = []
-        """The marks of the gateways that the lists came through."""
-        self.ttl: float | None = None
-        """For how many seconds the lists count as fresh; None where the server does not say it."""
-        self.is_public: bool = True
-
-
-class _SkillPage(t.CacheableResult, kw_only=True):
-    """One page of `skills/list`. Each entry is read by itself, so that a broken one does not take the others away."""
-
-    skills: list[Raw]
-    next_cursor: str | UnsetType | None = UNSET
-
-
-_read_skills: Final[Read[_SkillPage]] = reader(_SkillPage)
 
 
 class RemoteServer(Server):
@@ -686,58 +642,10 @@ class RemoteServer(Server):
         while True:
             connection = await self.back_connections.shared_connection()
             try:
-                return await self._listed(connection, self._lists)
+                return await read_lists(self.name, connection, self._lists, self._timeout)
             except ToolwireError as error:
                 if not self.back_connections.lost(error, connection, for_sure=True):
                     raise
-
-    async def _listed(self, connection: ClientConnection, before: RemoteLists | None) -> RemoteLists:
-        """Read all lists. One that cannot be read is the one in `before`."""
-        before = before or RemoteLists()
-        lists = RemoteLists()
-
-        async def read(
-            method: str, reader: Read[Any], entries: Callable[[Any], list[Item]], known: list[Item]
-        ) -> list[Item]:
-            try:
-                found, whole, pages = await _all_pages(connection, method, reader, entries, self._timeout)
-            except ProtocolError as error:
-                if error.code == METHOD_NOT_FOUND:
-                    # Many servers declare a capability and do not know all methods of it.
-                    log.debug("%s does not know %s", self.name, method)
-                    return []
-                log.warning("%s: %s failed: %s", self.name, method, error)
-                lists.is_partial = True
-                return known
-            meta = pages[0].meta if isinstance(pages[0].meta, dict) else {}
-            lists.is_partial = lists.is_partial or not whole
-            for page in pages if connection.modern else ():
-                ttl = 0.0 if page.ttl_ms is UNSET else min(page.ttl_ms / 1000, LONGEST_SECONDS)
-                lists.ttl = ttl if lists.ttl is None else min(lists.ttl, ttl)
-                lists.is_public = lists.is_public and page.cache_scope == "public"
-            lists.missing = list(dict.fromkeys((*lists.missing, *_texts(meta.get(MISSING_KEY)))))
-            lists.gateways = list(dict.fromkeys((*lists.gateways, *_texts(meta.get(GATEWAYS_KEY)))))
-            return found
-
-        if "tools/list" in connection.callable:
-            lists.tools = await read("tools/list", read_tools, lambda page: page.tools, before.tools)
-        if "prompts/list" in connection.callable:
-            lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts, before.prompts)
-        if "resources/list" in connection.callable:
-            lists.resources = await read(
-                "resources/list", read_resources, lambda page: page.resources, before.resources
-            )
-            lists.templates = await read(
-                "resources/templates/list", read_templates, lambda page: page.resource_templates, before.templates
-            )
-        if t.has_capability(connection.agreement.capabilities, f"extensions.{t.SKILLS_EXTENSION}"):
-            from toolwire.gateway.remote_skills import read_entries
-
-            lists.skill_entries = await read(
-                "skills/list", _read_skills, lambda page: page.skills, before.skill_entries
-            )
-            lists.skills = read_entries(self.name, lists.skill_entries)
-        return lists
 
     def _publish(self, lists: RemoteLists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
@@ -1046,37 +954,6 @@ def _relay(credentials: CallerPlaces | None, *args: Any, **options: Any) -> Rela
     from toolwire.gateway.account_relay import AccountRelay
 
     return AccountRelay(*args, **options, credentials=credentials)
-
-
-async def _all_pages(
-    connection: ClientConnection,
-    method: str,
-    read: Read[Any],
-    entries: Callable[[Any], list[Item]],
-    timeout: float | None,
-) -> tuple[list[Item], bool, list[Any]]:
-    """Return the entries of a list, whether they are all of them, and its pages."""
-    bounds = ListBounds(method, max_bytes=MAX_BYTES)
-    found: list[Item] = []
-    cursor: Any = UNSET
-    pages: list[Any] = []
-    for _ in range(MAX_PAGES):
-        params = t.PaginatedRequestParams(cursor=cursor)
-        page = await connection.ask(method, params, bounds.measuring(read), timeout)
-        listed = entries(page)
-        bounds.count(len(listed))
-        found.extend(listed)
-        pages.append(page)
-        cursor = page.next_cursor
-        if cursor is UNSET or cursor is None or bounds.is_repeated(cursor):
-            return found, True, pages
-    log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
-    return found, False, pages
-
-
-def _texts(value: Any) -> list[str]:
-    """Return the texts in a member of `_meta` that another server wrote."""
-    return [each[:200] for each in value[:MAX_NOTES] if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _release(waiting: asyncio.Future[None]) -> None:

@@ -1,0 +1,139 @@
+"""The lists of another server: read to their last page, within bounds, and what the server says about them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.client.connection import ClientConnection
+from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
+from toolwire.client.requests import Read, reader
+from toolwire.protocol import types as t
+from toolwire.protocol.cursors import MISSING_KEY
+from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+#: Lists are read again after this many seconds, however long the other server lets others keep them.
+LONGEST_SECONDS: Final = 86_400.0
+#: A list is read up to this many pages and bytes.
+MAX_PAGES: Final = 64
+MAX_BYTES: Final = 32 * 1024 * 1024
+#: `_meta` of a list: the marks of the gateways that its entries came through.
+GATEWAYS_KEY: Final = "io.toolwire/gateways"
+#: How many marks, and how many names of missing servers, are taken from another server.
+MAX_NOTES: Final = 100
+
+Item = TypeVar("Item")
+
+
+class RemoteLists:
+    """The lists of another server, as it sent them."""
+
+    def __init__(self) -> None:
+        self.tools: list[t.Tool] = []
+        self.prompts: list[t.Prompt] = []
+        self.skill_entries: list[Raw] = []
+        self.skills: list[t.Skill] = []
+        """Those of the entries that keep the rules."""
+        self.resources: list[t.Resource] = []
+        self.templates: list[t.ResourceTemplate] = []
+        self.is_partial: bool = False
+        self.missing: list[str] = []
+        """The servers behind the other server whose components are missing."""
+        self.gateways: list[str] = []
+        """The marks of the gateways that the lists came through."""
+        self.ttl: float | None = None
+        """For how many seconds the lists count as fresh; None where the server does not say it."""
+        self.is_public: bool = True
+
+
+class _SkillPage(t.CacheableResult, kw_only=True):
+    """One page of `skills/list`. Each entry is read by itself, so that a broken one does not take the others away."""
+
+    skills: list[Raw]
+    next_cursor: str | UnsetType | None = UNSET
+
+
+_read_skills: Final[Read[_SkillPage]] = reader(_SkillPage)
+
+
+async def read_lists(
+    server: str, connection: ClientConnection, before: RemoteLists | None, timeout: float | None
+) -> RemoteLists:
+    """Read all lists of a server. One that cannot be read is the one in `before`."""
+    before = before or RemoteLists()
+    lists = RemoteLists()
+
+    async def read(
+        method: str, reader: Read[Any], entries: Callable[[Any], list[Item]], known: list[Item]
+    ) -> list[Item]:
+        try:
+            found, whole, pages = await _all_pages(connection, method, reader, entries, timeout)
+        except ProtocolError as error:
+            if error.code == METHOD_NOT_FOUND:
+                # Many servers declare a capability and do not know all methods of it.
+                log.debug("%s does not know %s", server, method)
+                return []
+            log.warning("%s: %s failed: %s", server, method, error)
+            lists.is_partial = True
+            return known
+        meta = pages[0].meta if isinstance(pages[0].meta, dict) else {}
+        lists.is_partial = lists.is_partial or not whole
+        for page in pages if connection.modern else ():
+            ttl = 0.0 if page.ttl_ms is UNSET else min(page.ttl_ms / 1000, LONGEST_SECONDS)
+            lists.ttl = ttl if lists.ttl is None else min(lists.ttl, ttl)
+            lists.is_public = lists.is_public and page.cache_scope == "public"
+        lists.missing = list(dict.fromkeys((*lists.missing, *_texts(meta.get(MISSING_KEY)))))
+        lists.gateways = list(dict.fromkeys((*lists.gateways, *_texts(meta.get(GATEWAYS_KEY)))))
+        return found
+
+    if "tools/list" in connection.callable:
+        lists.tools = await read("tools/list", read_tools, lambda page: page.tools, before.tools)
+    if "prompts/list" in connection.callable:
+        lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts, before.prompts)
+    if "resources/list" in connection.callable:
+        lists.resources = await read("resources/list", read_resources, lambda page: page.resources, before.resources)
+        lists.templates = await read(
+            "resources/templates/list", read_templates, lambda page: page.resource_templates, before.templates
+        )
+    if t.has_capability(connection.agreement.capabilities, f"extensions.{t.SKILLS_EXTENSION}"):
+        from toolwire.gateway.remote_skills import read_entries
+
+        lists.skill_entries = await read("skills/list", _read_skills, lambda page: page.skills, before.skill_entries)
+        lists.skills = read_entries(server, lists.skill_entries)
+    return lists
+
+
+async def _all_pages(
+    connection: ClientConnection,
+    method: str,
+    read: Read[Any],
+    entries: Callable[[Any], list[Item]],
+    timeout: float | None,
+) -> tuple[list[Item], bool, list[Any]]:
+    """Return the entries of a list, whether they are all of them, and its pages."""
+    bounds = ListBounds(method, max_bytes=MAX_BYTES)
+    found: list[Item] = []
+    cursor: Any = UNSET
+    pages: list[Any] = []
+    for _ in range(MAX_PAGES):
+        params = t.PaginatedRequestParams(cursor=cursor)
+        page = await connection.ask(method, params, bounds.measuring(read), timeout)
+        listed = entries(page)
+        bounds.count(len(listed))
+        found.extend(listed)
+        pages.append(page)
+        cursor = page.next_cursor
+        if cursor is UNSET or cursor is None or bounds.is_repeated(cursor):
+            return found, True, pages
+    log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
+    return found, False, pages
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts in a member of `_meta` that another server wrote."""
+    return [each[:200] for each in value[:MAX_NOTES] if isinstance(each, str)] if isinstance(value, list) else []
