@@ -113,6 +113,20 @@ def page(script: str, body: str = "<main><h1>Orders</h1></main>") -> str:
     return f"<!doctype html><html lang=en><title>Orders</title><body>{body}<script>{script}</script></body></html>"
 
 
+def test_the_check_waits_for_the_size_that_a_view_reports_after_it_has_painted() -> None:
+    script = """
+    toolwire.options.autoSize = false;
+    const size = { jsonrpc: "2.0", method: "ui/notifications/size-changed", params: { width: 720, height: 90 } };
+    toolwire.on("ready", () => setTimeout(() => parent.postMessage(size, "*"), 1000));
+    """
+
+    async def test(view: BrowserView) -> None:
+        await view.check()
+        assert [size.height for size in view.sizes] == [90]
+
+    look(test, shop(page(script)))
+
+
 def test_errors_and_what_the_policy_blocks_fail_the_check() -> None:
     script = """
     fetch("https://evil.example/x").catch(() => {});

@@ -126,6 +126,7 @@ def test_options_may_stand_anywhere(toolwire: Command, server: Server) -> None:
     ("words", "says"),
     [
         (["buy", "what=x"], 'Missing argument "count": expected an integer'),
+        (["buy", "what=x", "cuont=1"], "there is no argument 'cuont'; did you mean 'count'?"),
         (["buy", "what=x", "count=many"], 'Argument "count": expected an integer, got "many"'),
         (["buy", "what"], "'what' is neither KEY=VALUE nor KEY:=JSON"),
         (["buy", "what:=x"], "what follows := in 'what:=x' is not JSON"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import Command
+from tests.openapi.petstore import petstore
 
 from toolwire.cli import client_files, keyboard
 
@@ -223,6 +224,16 @@ def test_a_module_is_entered_as_its_file(
     assert toolwire("install", "shop.server:server", "--client", "cursor", "--yes").status == 0
     entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["shop"]
     assert entry["args"] == ["-m", "toolwire", "run", f"{server}:server"]
+
+
+@pytest.mark.parametrize(("lock", "name"), [("api.lock.json", "shop"), ("pets.lock.json", "pets")])
+def test_lock_files_of_two_apis_are_two_servers(toolwire: Command, home: Path, lock: str, name: str) -> None:
+    folder = home / "shop"
+    folder.mkdir()
+    (folder / "api.json").write_text(json.dumps(petstore()))
+    assert toolwire("openapi", "add", str(folder / "api.json"), "--all", "--write", str(folder / lock)).status == 0
+    assert toolwire("install", str(folder / lock), "--client", "cursor", "--yes").status == 0
+    assert list(json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]) == [name]
 
 
 def test_a_missing_file_is_named(toolwire: Command) -> None:

@@ -239,13 +239,21 @@ def test_clients_that_take_fewer_tools_are_named(
 @pytest.mark.covers("OA-12.2")
 def test_a_description_at_a_url_is_copied(toolwire: Command, tmp_path: Path, url: str) -> None:
     lock = tmp_path / "api.lock.json"
-    assert toolwire("openapi", "add", url, "--tags", "pets", "--write", str(lock), "--base-url", url).status == 0
+    done = toolwire("openapi", "add", url, "--tags", "pets", "--write", str(lock), "--base-url", url)
+    assert (done.status, "Commit it together with api.lock.documents/. Next:" in done.err) == (0, True)
     assert json.loads((tmp_path / "api.lock.documents" / "openapi.json").read_text()) == petstore()
     assert read_lock(lock).settings == {"base_url": url}
     Described.content["paths"]["/pets"]["get"]["summary"] = "Other words."
     rows = json.loads(toolwire("openapi", "list", str(lock), "--json").out)
     assert rows[0]["tool"] == "listPets"
     assert toolwire("openapi", "check", str(lock)).status == STATUSES["review"]
+
+
+def test_the_files_that_a_lock_file_needs_are_named(toolwire: Command, folder: Path) -> None:
+    action = {"target": "$.paths['/orders']", "remove": True}
+    write({"overlay": "1.0.0", "info": {"title": "Fewer", "version": "1"}, "actions": [action]}, "fewer.json")
+    done = toolwire("openapi", "add", "api.json", "--all", "--overlay", "fewer.json")
+    assert (done.status, "Commit it together with api.json, fewer.json. Next:" in done.err) == (0, True)
 
 
 # --- check ---
@@ -303,7 +311,9 @@ def test_a_change_has_its_exit_status(
     found = json.loads(toolwire("openapi", "check", "--json").out)
     assert (found["worst"], found["status"]) == (worst, STATUSES[worst])
     assert found["changes"][0].keys() == {"severity", "kind", "operation", "detail", "texts"}
-    assert toolwire("openapi", "check", "--update").status == 0
+    assert ("To accept:" in done.out) is (worst != "info")
+    accepted = toolwire("openapi", "check", "--update")
+    assert (accepted.status, told in accepted.out, "To accept:" in accepted.out) == (0, True, False)
     assert toolwire("openapi", "check").status == 0
 
 

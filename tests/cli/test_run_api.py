@@ -59,6 +59,9 @@ async def test_a_description_is_a_server_once_something_is_chosen(folder: Path) 
 def test_mistakes_are_one_line(toolwire: Command, folder: Path) -> None:
     Path("text.yaml").write_text("just: text")
     Path("server.py").write_text("")
+    described = petstore(security=[{"key": []}])
+    described["components"]["securitySchemes"] = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+    Path("safe.json").write_text(json.dumps(described))
     for words, status, told in (
         (["text.yaml", "--all"], 1, "this is no API description"),
         (["api.json"], 2, "nothing is chosen"),
@@ -66,6 +69,7 @@ def test_mistakes_are_one_line(toolwire: Command, folder: Path) -> None:
         (["api.json", "--all", "--reload"], 2, "do not go with --reload"),
         (["api.json", "--all", "--credential", "key"], 2, "is not SCHEME=$NAME"),
         (["api.json", "--all", "--credential", "key=$KEY"], 1, "which is no security scheme of the API"),
+        (["safe.json", "--all"], 1, "on the command line --credential 'SCHEME=$NAME_OF_A_VARIABLE'"),
     ):
         done = toolwire("run", *words, "--transport", "http")
         assert (done.status, told in done.err, "Traceback" in done.err) == (status, True, False), done.err

@@ -14,6 +14,8 @@ from tests.openapi.stub_api import StubApi, json_reply, stub_api
 from toolwire import Client, Policy, ProtocolError, Server, testing
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
+from toolwire.cli import lint_vendors
+from toolwire.cli.lint_rules import check_tool
 from toolwire.openapi import ALL, Api, openapi, tag
 from toolwire.shape import Shape
 from toolwire.tokens import definition_tokens
@@ -75,6 +77,13 @@ async def test_the_cost_does_not_grow_with_the_api(stub: StubApi) -> None:
     small, large = await cost(pets(stub, keep="listPets")), await cost(pets(stub, described=described))
     assert abs(large - small) < 10
     assert large < 500
+
+
+async def test_every_vendor_takes_the_tools(stub: StubApi) -> None:
+    async with Client(Server("shop").include(pets(stub))) as client:
+        tools = await client.list_tools()
+    assert [finding.rule for tool in tools for finding in lint_vendors.check(tool)] == []
+    assert "no-return" not in [finding.rule for tool in tools for finding in check_tool(tool)]
 
 
 @pytest.mark.covers("OA-1.2")

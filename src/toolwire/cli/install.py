@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--client", action="append", required=True, choices=client_files.CLIENTS, help="the client; may be repeated"
     )
-    parser.add_argument("--name", help="the name of the server in the client (default: the name of the file)")
+    parser.add_argument("--name", help="the name of the server in the client (default: that of its file or folder)")
     parser.add_argument(
         "--env",
         action="append",
@@ -115,8 +115,9 @@ def _name(target: str) -> str:
     """Name the server after its file, or after the folder of a file with a common name such as server.py."""
     if targets.is_url(target):
         return re.sub(r"[^A-Za-z0-9_-]+", "-", target.split("/")[2].partition(":")[0])
-    stem = Path(re.sub(r":[^:\\/]*$", "", target.split()[-1])).resolve()
-    name = stem.parent.name if stem.stem in ("server", "main", "app", "mcp") else stem.stem
+    file = Path(re.sub(r":[^:\\/]*$", "", target.split()[-1])).resolve()
+    stem = file.stem.removesuffix(".lock")
+    name = file.parent.name if stem in ("server", "main", "app", "mcp", "api") else stem
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "server"
 
 

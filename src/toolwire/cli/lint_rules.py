@@ -149,7 +149,11 @@ def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[LintFinding]:
         )
     else:
         yield LintFinding(
-            "hint", "no-argument-description", tool.name, name, "has no description: Args: in the docstring"
+            "hint",
+            "no-argument-description",
+            tool.name,
+            name,
+            "has no description: Args: in the docstring, or an overlay",
         )
 
 

@@ -15,7 +15,7 @@ from toolwire.cli.listing import short
 from toolwire.cli.openapi_options import DEFAULT_LOCK, SOURCE, add_locking, credentials_of, reach_of
 from toolwire.extras import MissingExtra
 from toolwire.openapi.definition.selection import ALL, Choice, tag
-from toolwire.openapi.lock_file.lock import Lock, is_lock, read_lock, write_lock
+from toolwire.openapi.lock_file.lock import Lock, copies_folder, is_lock, read_lock, write_lock
 from toolwire.openapi.lock_file.locking import (
     LockedApi,
     check_credential,
@@ -213,8 +213,15 @@ def secrets_of(lock: Lock) -> list[str]:
     return found
 
 
+def _needed_with(path: Path, lock: Lock) -> str:
+    """Return what a server reads beside the lock file: the copies of documents from URLs, and files as they are."""
+    files = [uri for uri, document in lock.documents.items() if document.copy is None]
+    folder = [] if len(files) == len(lock.documents) else [f"{copies_folder(path).name}/"]
+    return ", ".join([*files, *folder])
+
+
 def _show_next(path: Path, made: LockedApi) -> None:
-    screen.note(f"toolwire: {path} is written. Commit it together with its copies of documents. Next:")
+    screen.note(f"toolwire: {path} is written. Commit it together with {_needed_with(path, made.lock)}. Next:")
     for line in secrets_of(made.lock):
         screen.note(f"  {line}")
     screen.note(f"  toolwire lint {path}")

@@ -73,6 +73,8 @@ def main(arguments: Namespace) -> int:
         out.json(_plain(path, changes, found, status, before, now.lock))
     else:
         _show(out, path, changes, before, now.lock)
+        if not arguments.update and any(each.severity != "info" for each in changes):
+            _show_remedy(out, path, before)
     if arguments.update:
         screen.note(f"toolwire: {path} is written again, with {counted(len(changes), 'change')}")
         return DONE
@@ -116,12 +118,13 @@ def _show(out: screen.Screen, path: Path, changes: list[ApiChange], before: Lock
             for line in _texts(each, before, now):
                 out.line(f"    {line}")
         out.line()
-    served = [each for each in changes if each.severity != "info"]
-    if served:
-        out.line(f"To accept: toolwire openapi check {path} --update, and commit what it wrote.")
-        has_files = any(each.copy is None for each in before.documents.values())
-        meanwhile = "serves nothing, because a file is not as it was locked" if has_files else "serves what was locked"
-        out.line(f"Until then toolwire run {path} {meanwhile}.")
+
+
+def _show_remedy(out: screen.Screen, path: Path, before: Lock) -> None:
+    out.line(f"To accept: toolwire openapi check {path} --update, and commit what it wrote.")
+    has_files = any(each.copy is None for each in before.documents.values())
+    meanwhile = "serves nothing, because a file is not as it was locked" if has_files else "serves what was locked"
+    out.line(f"Until then toolwire run {path} {meanwhile}.")
 
 
 def _texts(change: ApiChange, before: Lock, now: Lock) -> list[str]:

@@ -78,6 +78,8 @@ class OpenRequest:
         """Read arguments as the schema asks, ask the person for missing ones, and check them all."""
         validator = key_values.checker(schema)
         given = key_values.understood(given, validator)
+        if not unchecked:
+            key_values.check_spelling(given, schema)
         if self.person is not None:
             given = await questions.missing_arguments(self.person, schema, given)
         if validator is not None and not unchecked:

@@ -191,16 +191,15 @@ class CallOperation(ToolBase):
                 "arguments": {
                     "type": "object",
                     "description": f"The arguments of the operation, as {DESCRIBE} has them.",
-                    "additionalProperties": True,
                 },
             },
             "required": ["operation"],
-            "additionalProperties": False,
         }
         self.output_schema: dict[str, Any] | None = None
         self.wraps: bool = False
         self.headers: Mapping[str, tuple[str, ...]] = {}
-        described = f"Call an operation of the API {bridge.title}. Ask {DESCRIBE} for its arguments first."
+        done = f"Call an operation of the API {bridge.title}, and return its answer."
+        described = f"{done} Ask {DESCRIBE} for its arguments first."
         super().__init__(None, description=described, timeout=bridge.timeout)
 
     @cached_property

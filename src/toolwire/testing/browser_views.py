@@ -122,6 +122,7 @@ class BrowserView(View):
         self._address = f"/{secrets.token_hex(16)}"
         self._page: Page | None = None
         self._painted = asyncio.Event()
+        self._sized = asyncio.Event()
         self._outgoing: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._delivered = asyncio.Event()
         self._origin = ""
@@ -184,6 +185,11 @@ class BrowserView(View):
     async def check(self) -> None:
         """Fail unless the view paints something, reports a size, logs no error and breaks no policy."""
         await self.painted()
+        if self.stopped is None:
+            # A view measures itself after it has painted. Its report takes another way than the answer of its frame.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.host.patience):
+                    await self._sized.wait()
         faults = [*map(str, self.violations), *self.errors]
         if self.stopped is not None:
             faults.append(self.stopped)
@@ -240,8 +246,10 @@ class BrowserView(View):
             self._stop(reason)
             return
         self.host.receive(text)
-        if len(self.sizes) > sizes and (height := self.sizes[-1].height) is not None:
-            self._put("resize", max(0, min(int(height), self._settings.max_height)))
+        if len(self.sizes) > sizes:
+            self._sized.set()
+            if (height := self.sizes[-1].height) is not None:
+                self._put("resize", max(0, min(int(height), self._settings.max_height)))
         if self.stopped is not None:
             self._stop(self.stopped)
 

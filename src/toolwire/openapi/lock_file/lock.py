@@ -155,7 +155,7 @@ def _replace(path: Path, data: bytes) -> None:
 def read_lock(path: str | os.PathLike[str]) -> Lock:
     """Read a lock file. Raise `DescriptionError` for one that cannot be used."""
     target = Path(path)
-    remedy = "`toolwire openapi add FILE --write` writes a lock file"
+    remedy = "`toolwire openapi add FILE` writes a lock file"
     try:
         if target.stat().st_size > _MAX_BYTES:
             raise DescriptionError(f"{target} has more than {_MAX_BYTES:,} bytes: {remedy}")
