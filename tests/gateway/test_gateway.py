@@ -24,7 +24,7 @@ from tests.gateway.backs import (
     until,
 )
 
-from toolwire import Client, Server, ToolResult, testing
+from toolwire import Client, Context, Server, ToolResult, testing
 from toolwire.client.target import Link
 from toolwire.gateway import Gateway, remote_server
 from toolwire.gateway.remote_lists import GATEWAYS_KEY
@@ -255,6 +255,37 @@ async def test_a_change_that_is_told_in_one_conversation_only_is_followed(front:
         await client.call_tool("b_grow")
         assert await told(changes) == "tools"
         assert (await client.call_tool("b_sprout")).text == "sprout"
+
+
+@pytest.mark.covers("GW-3.10")
+@pytest.mark.parametrize("back", REVISIONS)
+@pytest.mark.parametrize("front", REVISIONS)
+async def test_a_client_reads_again_what_changed_while_a_server_was_too_slow_to_tell(
+    front: str, back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_server, "SUBSCRIBE_SECONDS", 0.05)
+    monkeypatch.setattr(remote_server, "FIRST_LISTEN_SECONDS", 0.01)
+    is_slow, refused = True, asyncio.Event()
+
+    async def slow(ctx: Context, call_next: Any) -> Any:
+        if is_slow and ctx.method in ("resources/subscribe", "subscriptions/listen"):
+            refused.set()
+            await asyncio.Event().wait()
+        return await call_next(ctx)
+
+    server = everything()
+    server.use(slow)
+    async with (
+        gateway_before(server, "memory", back) as gateway,
+        testing.connect(gateway, revision=front) as (client, _),
+        client.listen(resources=["note://today"]) as changes,
+    ):
+        await refused.wait()
+        server.notify_updated("note://today")  # Which nobody hears.
+        is_slow = False
+        assert await told(changes) == "resource"
+        server.notify_updated("note://today")
+        assert await told(changes) == "resource"
 
 
 @pytest.mark.covers("GW-3.10")

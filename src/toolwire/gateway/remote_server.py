@@ -87,8 +87,10 @@ WORKS_SECONDS: Final = 5.0
 ERA_SECONDS: Final = VERDICT_SECONDS
 #: How often the lists of a server are read at most, however often it says that they changed.
 READINGS_A_SECOND: Final = 10
-#: How many seconds pass before a server is asked again to tell of its changes, after the stream for that failed.
+#: How many seconds pass before a server that refused is asked again to tell of its changes. One that was slow, or could
+#: not be reached, is asked after pauses that double from the first to the second.
 LISTEN_SECONDS: Final = 30.0
+FIRST_LISTEN_SECONDS: Final = 0.5
 #: How many seconds a server that was added may take to begin, while others end.
 BEGIN_SECONDS: Final = 60.0
 #: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
@@ -197,6 +199,7 @@ class RemoteServer(Server):
         self._readings: deque[float] = deque(maxlen=READINGS_A_SECOND)
         self._listens_from = inf
         """When a server that did not tell of its changes is asked again to do so."""
+        self._listen_pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
         self._watched: list[Any] = []
         self._listened: list[Catalog] = []
         self._followed: set[str] = set()
@@ -387,12 +390,13 @@ class RemoteServer(Server):
     async def _follow(self, connection: ClientConnection) -> None:
         """Read the lists, and hear of changes until the connection ends or the lists have to be read again.
 
-        The lists are read when the subscription is open, so that no change in between is missed.
+        The lists are read when the subscription is open, so that no change in between is missed. They are read before,
+        too, if the server does not take a subscription at first.
         """
         hearing: asyncio.Task[None] | None = None
         subscription: Subscription | None = None
         heard: t.SubscriptionFilter | None = None
-        is_first = True
+        is_outdated = True
         loop = asyncio.get_running_loop()
         ask_again = loop.time() + ERA_SECONDS if self._may_be_upgraded(connection) else inf
         try:
@@ -402,21 +406,25 @@ class RemoteServer(Server):
                 wanted = self._filter(connection, self._watched_uris())
                 if hearing is None or wanted != heard:
                     following = await self._subscribe(wanted)
-                    # The new subscription is there before the old one ends.
-                    if hearing is not None and subscription is not None:
-                        await _stop(hearing)
-                        await subscription.close()
-                    subscription, heard = following, wanted
-                    hearing = None if following is None else asyncio.ensure_future(self._hear(following))
+                    if following is not None or wanted is None:
+                        is_outdated = is_outdated or (hearing is None and following is not None)
+                        # The new subscription is there before the old one ends.
+                        if hearing is not None and subscription is not None:
+                            await _stop(hearing)
+                            await subscription.close()
+                        subscription, heard = following, wanted
+                        hearing = None if following is None else asyncio.ensure_future(self._hear(following))
+                    elif wanted.resource_subscriptions:
+                        self._may_have_missed_updates = True
                 self._followed = set() if heard is None else set(heard.resource_subscriptions or ())
                 self._release_subscribers(waiting)
                 if self._may_have_missed_updates and self._followed:
                     self._may_have_missed_updates = False
                     for uri in self._followed:
                         self.notify_updated(self.uris.public(uri))
-                if is_first:
+                if is_outdated:
                     await self.refresh()
-                    is_first = False
+                    is_outdated = False
                 self._is_told = hearing is not None and self._announces_everything(connection)
                 if not await self._wait(connection, hearing, ask_again - loop.time()):
                     return
@@ -458,13 +466,17 @@ class RemoteServer(Server):
             return None
         subscription = Subscription(self.back_connections.shared, wanted, SUBSCRIBE_SECONDS, heals=False)
         try:
-            return await subscription.__aenter__()
+            await subscription.__aenter__()
         except (ProtocolError, Timeout, InvalidResponse, TransportError) as error:
             if self.state != "away":  # One line is enough for a server that is away.
                 log.warning("%s does not tell of its changes: %s", self.name, error)
             # A server that is gone shows when its lists are read.
-            self._listens_from = asyncio.get_running_loop().time() + LISTEN_SECONDS
+            is_refusal = isinstance(error, ProtocolError | InvalidResponse)
+            pause = LISTEN_SECONDS if is_refusal else self._listen_pauses.after(None)
+            self._listens_from = asyncio.get_running_loop().time() + pause
             return None
+        self._listen_pauses.reset()
+        return subscription
 
     def _may_be_upgraded(self, connection: ClientConnection) -> bool:
         """Return whether the server may have been replaced by a modern one, which still serves the old revision."""
@@ -476,7 +488,7 @@ class RemoteServer(Server):
         waits: set[asyncio.Future[Any]] = {wanting, connection.reader}
         if hearing is not None:
             waits.add(hearing)
-        listens_from = self._listens_from - asyncio.get_running_loop().time() if hearing is None else inf
+        listens_from = self._listens_from - asyncio.get_running_loop().time()
         seconds = min(longest, inf if self._is_told else FRESH_SECONDS, listens_from)
         try:
             done, _ = await asyncio.wait(
@@ -491,7 +503,7 @@ class RemoteServer(Server):
             raise self._trouble
         if self._has_moved:
             return False
-        if not done:
+        if not done and not self._is_told:
             await self.refresh()
         return True
 
