@@ -142,6 +142,11 @@ class BackEntry(ServerEntry, kw_only=True):
     idle_seconds: float | None = None
     """After how many seconds without a call a process, or another connection of a caller, ends; 600 by default."""
 
+    @property
+    def is_api(self) -> bool:
+        """Whether this is an API, and not a server."""
+        return self.openapi is not None or self.lock is not None
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(given(self))})"
 
