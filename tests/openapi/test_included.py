@@ -357,6 +357,27 @@ async def test_calls_of_code(stub: StubApi) -> None:
         await api.call("listPets")
 
 
+async def test_a_whole_result_is_handed_on_as_the_tool_would_tell_it(stub: StubApi) -> None:
+    api = pets(stub)
+    server = Server("shop").include(api)
+
+    @server.tool
+    async def work() -> ToolResult:
+        try:
+            return await api.call("listPets", returns=ToolResult)
+        except OperationFailed as failed:
+            return failed.result
+
+    async with testing.connect(server) as (client, wire):
+        stub.answers(json_reply([CAT]))
+        assert (await client.call_tool("work", {})).structured == [CAT]
+        # What was noted of the answer is nothing for clients.
+        assert set(wire.received[-1]["result"].get("_meta", {})) <= {"io.modelcontextprotocol/serverInfo"}
+        stub.answers(json_reply({}, 503, retry_after="3600"))
+        assert (await client.call_tool("work", {})).is_error
+        assert wire.received[-1]["result"]["_meta"]["toolwire/retryAfterMs"] == 3_600_000
+
+
 async def _caught(api: Api) -> int | None:
     try:
         await api.call("listPets")

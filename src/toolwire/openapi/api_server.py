@@ -175,7 +175,7 @@ class ApiTools:
             whole,
             self._connection,
             signer=self.security.signer(definition.operation),
-            parts=lambda answers: with_bytes(answers, self._parts(whole)(answers)),
+            parts=lambda answers: with_bytes(answers, self._parts(whole)(answers), is_kept=self._cache is not None),
         )
         return Operation(whole, tool)
 

@@ -110,6 +110,8 @@ class Exchange:
         """The function that makes a request of arguments, also for the next page."""
         self.request: OutgoingRequest = build(arguments)
         """The request without credentials."""
+        self.address: str = self.request.url
+        """Where the first request goes. Redirects, further pages and looks at a state lead elsewhere."""
         self.signed: OutgoingRequest = self.request
         """The request as it is sent. No log and no error text may show it."""
         self._sending = sending
