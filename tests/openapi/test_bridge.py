@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from tests.http.modernclient import ModernClient
 from tests.openapi.petstore import petstore
-from tests.openapi.stub_api import StubApi, json_reply, stub_api
+from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
 from toolwire import Client, Policy, ProtocolError, Server, testing
 from toolwire.audit import AuditLog
@@ -223,3 +224,53 @@ async def test_secret_arguments_of_operations_are_in_no_record(stub: StubApi) ->
     assert stub.last.json["chip"] == "hunter2"
     assert "createPet" in "".join(lines)
     assert "hunter2" not in "".join(lines) and "hunter3" not in "".join(lines)
+
+
+JOBS: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Jobs", "version": "1"},
+    "paths": {
+        "/jobs": {"post": {"operationId": "start", "responses": {"202": {"description": "Accepted."}}}},
+        "/state": {"get": {"operationId": "state", "responses": {"200": {"description": "A state."}}}},
+    },
+}
+
+
+@pytest.mark.covers("OA-1.2", "OA-5.19")
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_an_operation_that_goes_on_is_a_task(stub: StubApi, revision: str, over: Any) -> None:
+    api = openapi(
+        JOBS, keep=ALL, base_url=stub.url, shape="bridge", operations={"start": {"policy": Policy(rate="9/minute")}}
+    )
+    async with testing.connect(Server("shop").include(api), revision=revision, over=over) as (client, _):
+        stub.answers(
+            json_reply({}, 202, location="/state", retry_after="0"),
+            json_reply({"status": "running"}),
+            json_reply({"status": "succeeded", "n": 1}),
+        )
+        task = await client.call_tool_as_task("call_operation", {"operation": "start"})
+        assert (await task.wait()).structured == {"status": "succeeded", "n": 1}
+        assert [each.method for each in stub.arrived] == ["POST", "GET", "GET"]
+        stub.answers(json_reply({"n": 2}))
+        assert (await client.call_tool("call_operation", {"operation": "state"})).structured == {"n": 2}
+    plain = openapi(JOBS, keep="state", base_url=stub.url, shape="bridge")
+    assert plain.server.catalog.tools["call_operation"].task is None
+
+
+async def test_every_operation_has_its_own_time(stub: StubApi) -> None:
+    answered = asyncio.Event()
+
+    async def late(_: Arrived) -> Reply:
+        await answered.wait()
+        return json_reply({"n": 1})
+
+    api = openapi(JOBS, keep=ALL, base_url=stub.url, shape="bridge", operations={"start": {"timeout": 0.05}})
+    async with Client(Server("shop").include(api)) as client:
+        stub.answers(late)
+        waiting = asyncio.ensure_future(client.call_tool("call_operation", {"operation": "state"}))
+        short = await client.call_tool("call_operation", {"operation": "start"})
+        assert short.is_error and "did not finish within 0.05 seconds" in short.text
+        assert not waiting.done()
+        answered.set()
+        assert (await waiting).structured == {"n": 1}

@@ -259,7 +259,7 @@ class Api(DescribedApi):
             if self.options.shape == "bridge":
                 for each in generated:
                     each.is_unlisted = True
-                generated += Bridge(self.name, definitions, self.options.timeout).tools
+                generated += Bridge(self.name, definitions, generated).tools
             resources = [self.tools.resource(each, self.name) for each in self.resources]
             components = [*self._overriding.values(), *generated, *resources]
             self._server = self.tools.server(

@@ -395,8 +395,13 @@ class Kernel:
             return None
         if self.methods.view(call) is not None and not self.access.permits(call.request.principal, target.found):
             raise InsufficientScope(self.access.scopes(target.found), call.request.id)
+        tool = target.found.component
         inner = call.nested(target.found.owner, target, call.in_thread)
         inner.asking = await call.open_asking() if call.request.row.rounds else None
+        # The result of the tool is that of the call. So the call is a task where the tool may be one.
+        inner.task_run = None if tool.task is None else call.task_run
+        if tool.timeout is not None and call.deadline is not None:
+            call.deadline.allow(min(tool.timeout, call.deadline.time_left))
         enforcer = self.enforcer
         result = await (_call_tool(inner) if enforcer is None else enforcer.run_inside(call, inner, target, _call_tool))
         return cast("t.CallToolResult", result)
