@@ -274,3 +274,24 @@ async def test_every_operation_has_its_own_time(stub: StubApi) -> None:
         assert not waiting.done()
         answered.set()
         assert (await waiting).structured == {"n": 1}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_tool_by_hand_is_no_operation_of_the_bridge(stub: StubApi, is_late: bool) -> None:
+    api = pets(stub)
+    server = Server("shop")
+    if is_late:
+        server.include(api)
+
+    @api.override("listPets")
+    async def by_hand(word: str) -> str:
+        return word
+
+    if not is_late:
+        server.include(api)
+    async with Client(server) as client:
+        assert [each.name for each in await client.list_tools()] == sorted([*TOOLS, "listPets"])
+        assert (await client.call_tool("listPets", {"word": "mine"})).text == "mine"
+        for tool in ("describe_operation", "call_operation"):
+            refused = await client.call_tool(tool, {"operation": "listPets"})
+            assert refused.is_error and "There is no operation 'listPets'" in refused.text

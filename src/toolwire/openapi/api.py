@@ -208,6 +208,7 @@ class Api(DescribedApi):
         self._carrier = carrier
         self._server: Server | None = None
         self._tools: ApiTools | None = None
+        self._bridge: Bridge | None = None
         self._overriding: dict[str, Tool] = {}
         """The tools of a person in place of generated ones, by method and path."""
         self._calls: dict[str, Operation] = {}
@@ -259,7 +260,8 @@ class Api(DescribedApi):
             if self.options.shape == "bridge":
                 for each in generated:
                     each.is_unlisted = True
-                generated += Bridge(self.name, definitions, generated).tools
+                self._bridge = Bridge(self.name, definitions, generated)
+                generated += self._bridge.tools
             resources = [self.tools.resource(each, self.name) for each in self.resources]
             components = [*self._overriding.values(), *generated, *resources]
             self._server = self.tools.server(
@@ -293,6 +295,8 @@ class Api(DescribedApi):
             options.setdefault(name, value)
         call = self.operation(definition.operation.label)
         tool = Tool(with_operation(function, lambda: call), **options)
+        if self._bridge is not None:
+            self._bridge.leave_out(definition.name)
         if self._server is not None:
             before: Any = self._overriding.get(_place(definition)) or self._server.catalog.tools.get(definition.name)
             if before is not None and before.name != tool.name:

@@ -85,6 +85,10 @@ class Bridge:
         self._title = title
         self._tools = list(tools)
 
+    def leave_out(self, name: str) -> None:
+        """Offer an operation no longer, because a tool of a person takes its place."""
+        self._entries.pop(name, None)
+
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 

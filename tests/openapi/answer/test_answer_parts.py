@@ -578,6 +578,15 @@ async def test_a_fresh_answer_is_used_again_and_an_old_one_is_confirmed(api: Stu
         assert "if-none-match" not in api.last.headers
 
 
+async def test_a_condition_does_not_follow_a_redirect(api: StubApi) -> None:
+    async with api_server(api.url, listing(), cache=ResponseCache()) as server, Client(server) as client:
+        api.answers(json_reply({"n": 1}, etag='"v1"'))
+        await client.call_tool("things", {})
+        api.answers(Reply(302, b"", None, {"location": "/elsewhere"}), json_reply({"n": 2}))
+        assert (await client.call_tool("things", {})).structured == {"n": 2}
+        assert ["if-none-match" in each.headers for each in api.arrived] == [True, False]
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -35,6 +35,7 @@ _sleep = asyncio.sleep
 _REFUSED: Final = (401, 403)
 _BUSY: Final = (429, 503)
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
 _KEEP_METHOD: Final = frozenset({307, 308})
 
 
@@ -136,7 +137,9 @@ class Sender:
     async def _redirect(self, exchange: Exchange, status: int, target: str) -> None:
         """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials."""
         before = exchange.request
-        headers, body = before.headers, before.body if status in _KEEP_METHOD else None
+        # A condition is about the address that it was made for.
+        headers = {name: value for name, value in before.headers.items() if name not in _CONDITIONS}
+        body = before.body if status in _KEEP_METHOD else None
         if origin(target) != origin(before.url):
             headers, body = {"accept": before.headers.get("accept", "*/*")}, None
         exchange.request = OutgoingRequest(method=before.method, url=target, headers=headers, body=body)
