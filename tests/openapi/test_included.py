@@ -421,3 +421,20 @@ async def test_an_httpx_client_carries_the_requests(stub: StubApi) -> None:
             assert "more than 2,000,000 bytes" in (await client.call_tool("listPets", {})).content[1].text
         # It belongs to the operator, and stays open.
         assert not http.is_closed
+
+
+@pytest.mark.covers("OA-6.8")
+async def test_an_httpx_client_goes_only_where_the_operator_says() -> None:
+    httpx = import_module("httpx")
+    where: dict[str, Any] = {"keep": "listPets", "base_uri": "https://docs.example/openapi.json"}
+    async with httpx.AsyncClient() as http:
+        with pytest.raises(DescriptionError, match=r"listPets: its server https://pets\.example is the choice of"):
+            Server("shop").include(openapi(petstore(), client=http, **where))
+        for typed in ({"origins": ["https://pets.example"]}, {"base_url": "https://pets.example"}):
+            Server("shop").include(openapi(petstore(), client=http, **where, **typed))
+        # A server of the origin of the description is one that the operator typed, and others are not needed.
+        described = petstore(servers=[{"url": "/v1"}])
+        described["paths"]["/orders"]["servers"] = [{"url": "https://orders.example"}]
+        api = openapi(described, client=http, **where)
+        Server("shop").include(api)
+        assert api.tools._connection.origins == {"https://docs.example"}
