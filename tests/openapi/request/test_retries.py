@@ -195,6 +195,14 @@ async def test_credentials_are_dropped_across_origins() -> None:
         for arrived in other.arrived:
             assert not {"authorization", "x-thing", "cookie"} & arrived.headers.keys()
 
+        # Another server does not choose what is asked for with the credentials.
+        api.answers(redirect(f"{other.url}/b"), redirect("/d"), DONE)
+        other.answers(redirect(f"{api.url}/c"))
+        assert not (await call(**{"X-Thing": "v", "c": "d"})).is_error
+        assert [each.target for each in api.arrived] == ["/a?key=secret", "/c", "/d"]
+        for arrived in api.arrived[1:]:
+            assert not {"authorization", "x-thing", "cookie"} & arrived.headers.keys()
+
 
 @pytest.mark.covers("OA-5.8")
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ class Sender:
         may_repeat = is_read or (self._key_header is not None and self._key_header in exchange.request.headers)
         losses = Backoff(MAX_LOST)
         waits = redirects = 0
+        has_left = False
         while True:
             request = exchange.signed
             try:
@@ -116,7 +117,8 @@ class Sender:
                     return
                 redirects += 1
                 response.let_go()
-                await self._redirect(exchange, status, target)
+                has_left = has_left or origin(target) != origin(request.url)
+                await self._redirect(exchange, status, target, has_left)
             else:
                 return
 
@@ -134,16 +136,23 @@ class Sender:
         exchange.signed = self._sent_home(again.request)
         return True
 
-    async def _redirect(self, exchange: Exchange, status: int, target: str) -> None:
-        """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials."""
+    async def _redirect(self, exchange: Exchange, status: int, target: str, has_left: bool) -> None:
+        """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials.
+
+        `has_left`: a redirect left that origin. One that leads back is the choice of another server, and gets neither.
+        """
         before = exchange.request
         # A condition is about the address that it was made for.
         headers = {name: value for name, value in before.headers.items() if name not in _CONDITIONS}
         body = before.body if status in _KEEP_METHOD else None
-        if origin(target) != origin(before.url):
+        if has_left:
             headers, body = {"accept": before.headers.get("accept", "*/*")}, None
         exchange.request = OutgoingRequest(method=before.method, url=target, headers=headers, body=body)
-        await self.sign(exchange)
+        if has_left:
+            self._check(target)
+            exchange.credentials, exchange.signed = None, exchange.request
+        else:
+            await self.sign(exchange)
 
     def _check(self, url: str) -> None:
         found = origin(url)
