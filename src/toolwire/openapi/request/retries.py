@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 from urllib.parse import urljoin
+from uuid import UUID
 
 from toolwire.backoff import Backoff
 from toolwire.http1.pool import Pool
@@ -188,8 +189,13 @@ def _key(call: Call) -> str:
     if call.task_run is not None and call.is_task:
         import hashlib
 
-        return hashlib.sha256(call.task_run.id.encode()).hexdigest()[:32]
-    return os.urandom(16).hex()
+        return _as_uuid(hashlib.sha256(call.task_run.id.encode()).digest()[:16])
+    return _as_uuid(os.urandom(16))
+
+
+def _as_uuid(data: bytes) -> str:
+    """Return a key in the form that APIs ask for most often."""
+    return str(UUID(bytes=data, version=4))
 
 
 def _target(method: str, response: HttpResponse) -> str | None:
