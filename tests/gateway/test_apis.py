@@ -151,6 +151,44 @@ async def test_mistakes_in_the_file_are_found(entry: dict[str, Any], told: str, 
     assert any(told in each.text for each in problems), problems
 
 
+@pytest.mark.covers("OA-8.5")
+async def test_a_gateway_takes_over_a_lock_file_that_changed(stub: StubApi, tmp_path: Path) -> None:
+    source = write(tmp_path, servers=[{"url": stub.url}])
+    lock = tmp_path / "api.lock.json"
+
+    def write_for(keep: str) -> None:
+        api = openapi(source, keep=keep)
+        made = make_lock(lock, api.description, api.definitions, [], source="api.json", digests=api.description.digests)
+        write_lock(lock, made, {})
+
+    write_for("listPets")
+    file = tmp_path / "gateway.json"
+    plain = tmp_path / "plain.json"
+    plain.write_bytes(source.read_bytes())
+    entries = {
+        "pets": {"openapi": "api.json", "lock": "api.lock.json"},
+        "plain": {"openapi": "plain.json", "api": {"keep": ["showPet"]}},
+    }
+    file.write_text(json.dumps({"mcpServers": entries}))
+    gateway = gateway_of(file)
+    assert gateway.configuration is not None
+    assert {lock, plain} <= set(gateway.configuration.file.paths)
+    async with Client(gateway) as client:
+        assert (await gateway.reload()).changed == ()
+        assert await names(client) == ["pets_listPets", "plain_showPet"]
+        write_for("listOrders")
+        assert (await gateway.reload()).changed == ("pets",)
+        assert await names(client) == ["pets_listOrders", "plain_showPet"]
+        # One that is wrong changes nothing.
+        lock.write_text("{}")
+        with pytest.raises(ServerError, match="pets"):
+            await gateway.reload()
+        assert await names(client) == ["pets_listOrders", "plain_showPet"]
+        write_for("listOrders")
+        plain.write_text(json.dumps(petstore(paths={"/a": petstore()["paths"]["/pets/{petId}"]})))
+        assert (await gateway.reload()).changed == ("pets", "plain")
+
+
 class SlowDescription:
     """A server of a description, which is asked for and then waits for a permission to answer."""
 
@@ -194,8 +232,7 @@ def slow() -> Iterator[SlowDescription]:
 
 @pytest.mark.covers("OA-8.5")
 async def test_a_gateway_goes_on_while_a_description_is_fetched(slow: SlowDescription, tmp_path: Path) -> None:
-    pets = write(tmp_path)
-    old = {"openapi": str(pets), "prefix": "", "api": {"keep": ["listPets"]}}
+    old = {"openapi": str(write(tmp_path)), "prefix": "", "api": {"keep": ["listPets"]}}
     new = {"openapi": slow.url, "api": {"keep": ["showPet"]}}
     gateway = gateway_of({"mcpServers": {"old": old}})
     async with Client(gateway) as client:
@@ -212,7 +249,6 @@ async def test_a_gateway_goes_on_while_a_description_is_fetched(slow: SlowDescri
         # It is read once, and not again for the sake of another entry. So nobody needs its server any more.
         assert slow.times == 1
         slow.close()
-        pets.unlink()
         await gateway.reload({"mcpServers": {"old": old, "new": new}, "gateway": {"policy": {"timeout": 8}}})
         assert slow.times == 1
         assert await names(client) == ["listPets", "new_showPet"]

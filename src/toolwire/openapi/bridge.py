@@ -148,7 +148,7 @@ class Bridge:
 
     @property
     def task(self) -> t.TaskSupport | None:
-        """Whether calls may become tasks: where an operation may."""
+        """Return whether calls may become tasks: where an operation may."""
         return None if all(each.task is None for each in self._tools) else "optional"
 
     @property

@@ -38,7 +38,7 @@ _NOT_THERE: Final = (404, 410)
 
 
 class _Notes(Struct, frozen=True):
-    """What is noted of an answer beside its result."""
+    """Notes about an answer beside its result."""
 
     status: int | None = None
     """Its status; None where there was no answer."""

@@ -31,7 +31,6 @@ from toolwire.wire.process_workers import ProcessWorkers
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Vault
-    from toolwire.server.components.base import Cache
     from toolwire.server.context.progress import Progress
 
 # How many seconds of its time a handler keeps for its answer.
@@ -156,8 +155,8 @@ class Call:
     """The requests to an API that the call made, as the audit line names them."""
     asking: Asking | None = None
     """The way in which the handler asks the client; None before the first question."""
-    cache_hint: Cache | None = None
-    """How long this answer may be kept, where the component knows it when it is read; None for its usual hint."""
+    cache_hint: Any = None
+    """The `Cache` of this answer, where it is known only after reading; None for the hint of the component."""
     cancelled: bool = False
     """Whether the handler was cancelled, or ran out of time."""
     deadline: Deadline | None = None

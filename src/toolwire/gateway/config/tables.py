@@ -144,8 +144,16 @@ class BackEntry(ServerEntry, kw_only=True):
 
     @property
     def is_api(self) -> bool:
-        """Whether this is an API, and not a server."""
+        """Return whether this is an API, and not a server."""
         return self.openapi is not None or self.lock is not None
+
+    @property
+    def files(self) -> list[str]:
+        """Return the files that decide which tools an API has: its lock file, else its description and the overlays."""
+        if self.lock is not None:
+            return [self.lock]
+        named = [self.openapi or "", *([] if self.api is None else self.api.overlays)]
+        return [each for each in named if each and "://" not in each]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(given(self))})"
