@@ -152,6 +152,11 @@ class Bridge:
         return None if all(each.task is None for each in self._tools) else "optional"
 
     @property
+    def detaches(self) -> bool:
+        """Return whether a call becomes a task when its operation goes on, and not before."""
+        return any(each.detaches for each in self._tools)
+
+    @property
     def annotations(self) -> t.ToolAnnotations:
         """Return hints that are true for every operation."""
         hints = [each.definition.annotations for each in self._entries.values()]
@@ -194,6 +199,7 @@ class CallOperation(ToolBase):
         self.key: str = self.name
         self.annotations: t.ToolAnnotations | UnsetType = bridge.annotations
         self.task: t.TaskSupport | None = bridge.task
+        self.detaches: bool = bridge.detaches
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {

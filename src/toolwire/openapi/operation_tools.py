@@ -56,8 +56,14 @@ def operation_tool(
     """Make the tool of an operation. `parts` makes the readers that its answers need beside JSON and text."""
     settings = definition.settings
     options.setdefault("timeout", connection.timeout if settings.timeout is None else settings.timeout)
-    task = settings.task or ("optional" if parts is not None and is_long_running(definition.operation) else None)
-    return GeneratedTool(definition, partial(_caller, definition, connection, signer, parts), task=task, **options)
+    detaches = settings.task is None and parts is not None and is_long_running(definition.operation)
+    return GeneratedTool(
+        definition,
+        partial(_caller, definition, connection, signer, parts),
+        task="optional" if detaches else settings.task,
+        detaches=detaches,
+        **options,
+    )
 
 
 def _caller(
