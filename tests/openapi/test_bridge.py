@@ -15,7 +15,7 @@ from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 from toolwire import Client, Policy, ProtocolError, Server, testing
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
-from toolwire.openapi import ALL, Api, openapi, tag
+from toolwire.openapi import ALL, Api, DescriptionError, openapi, tag
 from toolwire.shape import Shape
 from toolwire.tokens import definition_tokens
 from toolwire.types import REVISIONS
@@ -295,3 +295,29 @@ async def test_a_tool_by_hand_is_no_operation_of_the_bridge(stub: StubApi, is_la
         for tool in ("describe_operation", "call_operation"):
             refused = await client.call_tool(tool, {"operation": "listPets"})
             assert refused.is_error and "There is no operation 'listPets'" in refused.text
+
+
+@pytest.mark.parametrize("principal", [None, Principal("anna")])
+async def test_an_operation_is_no_other_tool_of_its_name(stub: StubApi, principal: Principal | None) -> None:
+    server = Server("shop")
+
+    @server.tool(name="listPets")
+    async def of_the_server() -> str:
+        return "of the server"
+
+    other = openapi(petstore(), keep="listPets", base_url=stub.url)
+    server.include(other, prefix="b").include(pets(stub)).include(pets(stub), prefix="b")
+    async with testing.connect(server, principal=principal) as (client, _):
+        stub.answers(json_reply([CAT]))
+        assert (await client.call_tool("listPets")).text == "of the server"
+        for name in ("call_operation", "b_call_operation"):
+            assert (await client.call_tool(name, {"operation": "listPets"})).structured == [CAT]
+
+
+async def test_an_operation_cannot_have_the_name_of_a_tool_of_the_bridge(stub: StubApi) -> None:
+    described = petstore()
+    described["paths"]["/pets"]["get"]["operationId"] = "list_operations"
+    with pytest.raises(DescriptionError, match="GET /pets cannot be called 'list_operations'"):
+        Server("shop").include(pets(stub, described=described))
+    api = pets(stub, described=described, operations={"GET /pets": {"name": "listPets"}})
+    Server("shop").include(api)

@@ -399,6 +399,14 @@ STEPS: dict[str, Any] = {
 }
 
 
+async def test_tools_that_nobody_reaches_are_told(stub: StubApi, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("shop").include(pets(stub), prefix="a")
+    assert caplog.messages == []
+    server.include(pets(stub, keep=["listPets", "createPet"]), prefix="a")
+    (told,) = caplog.messages
+    assert "(a_listPets, a_createPet): include it with prefix=" in told
+
+
 # --- an HTTP client of the operator -----------------------------------------------------------------------------------
 
 

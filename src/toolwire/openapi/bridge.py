@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from toolwire.openapi.model import ToolDefinition
+from toolwire.openapi.model import DescriptionError, ToolDefinition
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError
 from toolwire.redaction import Redaction
@@ -80,8 +80,15 @@ class Bridge:
     """The three tools of one API."""
 
     def __init__(self, title: str, definitions: Iterable[ToolDefinition], tools: Iterable[ToolBase]) -> None:
-        """`tools` are those of the operations."""
+        """`tools` are those of the operations. Raise `DescriptionError` where one has the name of a bridge's own."""
         self._entries = {each.name: _entry(each) for each in definitions}
+        for name in (LIST, DESCRIBE, CALL):
+            if (entry := self._entries.get(name)) is not None:
+                place = f"{entry.definition.operation.method} {entry.definition.operation.path}"
+                raise DescriptionError(
+                    f"{place} cannot be called {name!r}, which is a tool of the bridge. Give it another name: "
+                    f'operations={{"{place}": {{"name": ...}}}}, or --name "{place}=NAME" on the command line'
+                )
         self._title = title
         self._tools = list(tools)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from toolwire.base_errors import ServerError
 from toolwire.http1.asgi_pool import Application
@@ -13,9 +14,13 @@ from toolwire.openapi.access.security import ApiSecurity
 from toolwire.openapi.answer.answer_drift import AnswerDrift, publish_drift
 from toolwire.openapi.api import Api, openapi
 from toolwire.openapi.asgi_application import is_application
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.server import Server
 from toolwire.server.shaping import Shape
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+_SHOWN: Final = 5
 
 
 class IncludedApis:
@@ -53,11 +58,26 @@ class IncludedApis:
         security = api.tools.security
         security.add_to(self._server, str if account is None else partial(_account_name, account, security))
         try:
-            self._server.mount_catalog(prefix, offered.catalog, shape)
+            mount = self._server.mount_catalog(prefix, offered.catalog, shape)
         except BaseException:
             security.remove_from(self._server)
             raise
         self._apis.append(api)
+        if account is None:  # A gateway tells it of all its servers.
+            self._tell_hidden(api, mount)
+
+    def _tell_hidden(self, api: Api, mount: Mount) -> None:
+        """Say which tools nobody reaches, because the server has others of the same names."""
+        shown = self._server.catalog.all("tools")
+        hidden = [name for name, _ in mount.merged("tools", None, ()) if mount not in shown[name].way]
+        if hidden:
+            log.warning(
+                "%r has tools of the same names as the API %r, which are used in place of its own (%s): include it "
+                "with prefix=",
+                self._server.name,
+                api.name,
+                ", ".join(hidden[:_SHOWN]),
+            )
 
     def check(self, api: Api) -> Server:
         """Make the tools of an API, and return the server that has them. Raise `ServerError` where that fails."""

@@ -409,10 +409,15 @@ class Kernel:
     def _sibling(self, call: Call, name: str, arguments: Raw | UnsetType = UNSET) -> CallTarget:
         """Return a tool by its name at the server whose component a call runs, as the caller sees it."""
         running = target_of(call)
-        for mount in reversed(() if running is None or running.found is None else running.found.way):
+        way = () if running is None or running.found is None else running.found.way
+        for mount in reversed(way):
             name = mount.public_name("tools", name)
         view = self.methods.view(call)
-        found = self.catalog.tool(name, None if view is None else view.sees)
+        sees = None if view is None else view.sees
+        # Another server may have a tool of this name, too. So the way leads through the mount of the handler's server.
+        found = way[0].tool(name, sees, ()) if way else self.catalog.tool(name, sees)
+        if found is not None and found.way != way:
+            found = None
         return CallTarget("tools/call", name, t.CallToolRequestParams(name=name, arguments=arguments), found)
 
     def is_for_everybody(self, call: Call) -> bool:
