@@ -44,7 +44,7 @@ def answer_parts(
     operation = definition.operation
     readers = _Readers(answers, definition, kept, cache)
     long_running = LongRunning(answers, operation, paths)
-    is_kept = cache is not None and operation.method == "GET"
+    is_kept = cache is not None and operation.method == "GET" and answers.operation.is_read
     is_forgotten = cache is not None and not answers.operation.is_read
     return AnswerParts(
         prepare=uploads_of(definition),
