@@ -405,6 +405,11 @@ async def test_tools_that_nobody_reaches_are_told(stub: StubApi, caplog: pytest.
     server.include(pets(stub, keep=["listPets", "createPet"]), prefix="a")
     (told,) = caplog.messages
     assert "(a_listPets, a_createPet): include it with prefix=" in told
+    caplog.clear()
+    server.include(pets(stub, resources="showPet"), prefix="b")
+    server.include(pets(stub, keep=[], resources="showPet"), prefix="c")
+    (told,) = caplog.messages
+    assert "(openapi://pets/pets/{petId}): give the API another title" in told
 
 
 # --- an HTTP client of the operator -----------------------------------------------------------------------------------

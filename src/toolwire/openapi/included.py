@@ -67,10 +67,17 @@ class IncludedApis:
             self._tell_hidden(api, mount)
 
     def _tell_hidden(self, api: Api, mount: Mount) -> None:
-        """Say which tools nobody reaches, because the server has others of the same names."""
-        shown = self._server.catalog.all("tools")
-        hidden = [name for name, _ in mount.merged("tools", None, ()) if mount not in shown[name].way]
-        if hidden:
+        """Say which tools and resources nobody reaches, because the server has others of the same names."""
+        addresses = [*self._hidden(mount, "resources"), *self._hidden(mount, "templates")]
+        if addresses:
+            log.warning(
+                "%r has resources of the same addresses as the API %r, which are used in place of its own (%s): give "
+                "the API another title by an overlay",
+                self._server.name,
+                api.name,
+                ", ".join(addresses[:_SHOWN]),
+            )
+        if hidden := self._hidden(mount, "tools"):
             log.warning(
                 "%r has tools of the same names as the API %r, which are used in place of its own (%s): include it "
                 "with prefix=",
@@ -78,6 +85,14 @@ class IncludedApis:
                 api.name,
                 ", ".join(hidden[:_SHOWN]),
             )
+
+    def _hidden(self, mount: Mount, kind: str) -> list[str]:
+        shown = self._server.catalog.all(kind)
+        return [
+            name
+            for name, found in mount.merged(kind, None, ())
+            if mount not in shown[name].way and not found.component.is_unlisted
+        ]
 
     def check(self, api: Api) -> Server:
         """Make the tools of an API, and return the server that has them. Raise `ServerError` where that fails."""
