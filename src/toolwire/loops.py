@@ -42,6 +42,31 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
     return outcome[0]
 
 
+async def in_thread(work: Callable[[], T], name: str) -> T:
+    """Run something that waits or computes in a thread. It does not keep the process alive: it may take its time."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def tell(value: T | None, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            value, error = work(), None
+        except Exception as raised:
+            value, error = None, raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await outcome
+
+
 def task_starter(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[Any]]:
     """Return a short form of `loop.create_task` for loops without a task factory. It runs once a request."""
     if loop.get_task_factory() is not None:

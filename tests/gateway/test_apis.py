@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +149,123 @@ async def test_mistakes_in_the_file_are_found(entry: dict[str, Any], told: str, 
     file.write_text(json.dumps({"mcpServers": {"pets": entry}}))
     problems = (await check_file(file, offline=True)).problems
     assert any(told in each.text for each in problems), problems
+
+
+@pytest.mark.covers("OA-8.5")
+async def test_a_gateway_takes_over_a_lock_file_that_changed(stub: StubApi, tmp_path: Path) -> None:
+    source = write(tmp_path, servers=[{"url": stub.url}])
+    lock = tmp_path / "api.lock.json"
+
+    def write_for(keep: str) -> None:
+        api = openapi(source, keep=keep)
+        made = make_lock(lock, api.description, api.definitions, [], source="api.json", digests=api.description.digests)
+        write_lock(lock, made, {})
+
+    write_for("listPets")
+    file = tmp_path / "gateway.json"
+    plain = tmp_path / "plain.json"
+    plain.write_bytes(source.read_bytes())
+    entries = {
+        "pets": {"openapi": "api.json", "lock": "api.lock.json"},
+        "plain": {"openapi": "plain.json", "api": {"keep": ["showPet"]}},
+    }
+    file.write_text(json.dumps({"mcpServers": entries}))
+    gateway = gateway_of(file)
+    assert gateway.configuration is not None
+    assert {lock, plain} <= set(gateway.configuration.file.paths)
+    async with Client(gateway) as client:
+        assert (await gateway.reload()).changed == ()
+        assert await names(client) == ["pets_listPets", "plain_showPet"]
+        write_for("listOrders")
+        assert (await gateway.reload()).changed == ("pets",)
+        assert await names(client) == ["pets_listOrders", "plain_showPet"]
+        # One that is wrong changes nothing.
+        lock.write_text("{}")
+        with pytest.raises(ServerError, match="pets"):
+            await gateway.reload()
+        assert await names(client) == ["pets_listOrders", "plain_showPet"]
+        write_for("listOrders")
+        plain.write_text(json.dumps(petstore(paths={"/a": petstore()["paths"]["/pets/{petId}"]})))
+        assert (await gateway.reload()).changed == ("pets", "plain")
+
+
+class SlowDescription:
+    """A server of a description, which is asked for and then waits for a permission to answer."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self.may_answer = threading.Event()
+        self.times = 0
+        slow = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                slow.times += 1
+                slow.is_asked.set()
+                slow.may_answer.wait(60)
+                body = json.dumps(petstore()).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/api.json"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self.may_answer.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowDescription]:
+    made = SlowDescription()
+    yield made
+    made.close()
+
+
+@pytest.mark.covers("OA-8.5")
+async def test_a_gateway_goes_on_while_a_description_is_fetched(slow: SlowDescription, tmp_path: Path) -> None:
+    old = {"openapi": str(write(tmp_path)), "prefix": "", "api": {"keep": ["listPets"]}}
+    new = {"openapi": slow.url, "api": {"keep": ["showPet"]}}
+    gateway = gateway_of({"mcpServers": {"old": old}})
+    async with Client(gateway) as client:
+        loading = asyncio.ensure_future(
+            gateway.reload({"mcpServers": {"old": old, "new": new}, "gateway": {"policy": {"timeout": 7}}})
+        )
+        assert await asyncio.to_thread(slow.is_asked.wait, 60)
+        assert await names(client) == ["listPets"]
+        # Who may do what does not wait for it.
+        assert gateway.policy is not None and not loading.done()
+        slow.may_answer.set()
+        assert (await loading).added == ("new",)
+        assert await names(client) == ["listPets", "new_showPet"]
+        # It is read once, and not again for the sake of another entry. So nobody needs its server any more.
+        assert slow.times == 1
+        slow.close()
+        await gateway.reload({"mcpServers": {"old": old, "new": new}, "gateway": {"policy": {"timeout": 8}}})
+        assert slow.times == 1
+        assert await names(client) == ["listPets", "new_showPet"]
+
+
+async def test_a_description_that_cannot_be_fetched_changes_nothing(slow: SlowDescription, tmp_path: Path) -> None:
+    old = {"openapi": str(write(tmp_path)), "prefix": "", "api": {"keep": ["listPets"]}}
+    gateway = gateway_of({"mcpServers": {"old": old}})
+    url = slow.url
+    slow.close()
+    async with Client(gateway) as client:
+        with pytest.raises(ServerError, match=r"mcpServers\.new: .*cannot be fetched"):
+            await gateway.reload(
+                {"mcpServers": {"old": old, "new": {"openapi": url}}, "gateway": {"policy": {"timeout": 7}}}
+            )
+        assert gateway.policy is None
+        assert await names(client) == ["listPets"]
 
 
 async def test_every_operation_can_be_kept(stub: StubApi) -> None:

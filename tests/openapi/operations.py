@@ -32,9 +32,8 @@ STYLES = {"path": "simple", "header": "simple", "query": "form", "cookie": "form
 def parameter(name: str, location: Any, **members: Any) -> ParameterObject:
     style = members.pop("style", STYLES[location])
     explode = members.pop("explode", style in ("form", "cookie"))
-    return ParameterObject(
-        name=name, location=location, style=style, explode=explode, required=location == "path", **members
-    )
+    required = members.pop("required", location == "path")
+    return ParameterObject(name=name, location=location, style=style, explode=explode, required=required, **members)
 
 
 def define(

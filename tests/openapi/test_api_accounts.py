@@ -59,15 +59,17 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene_of() -> AsyncIterator[Scene]:
+async def scene_of(**options: Any) -> AsyncIterator[Scene]:
     async with world() as made, stub_api() as stub:
         flow = {"authorizationUrl": f"{made.login.url}/authorize", "tokenUrl": f"{made.login.url}/token"}
         scheme = {"type": "oauth2", "flows": {"authorizationCode": {**flow, "scopes": {"repo": "all"}}}}
         described = petstore(security=[{"login": ["repo"]}])
         described["components"]["securitySchemes"] = {"login": scheme}
+        described["paths"]["/jobs"] = {"post": {"operationId": "start", "responses": {"202": {"description": ""}}}}
         account = UserOAuth(client_id="us", client_secret="our-secret")
         server = Server("shop", auth=made.auth(), secret=SECRET)
-        server.include(openapi(described, keep=["listPets"], base_url=stub.url, credentials={"login": account}))
+        keep = ["listPets", "start"]
+        server.include(openapi(described, keep=keep, base_url=stub.url, credentials={"login": account}, **options))
         app: Any = server.http_app(public_url=PUBLIC)
         scene = made.app = Scene(made, stub, app)
         stub.answers(scene.answer)
@@ -158,3 +160,23 @@ async def test_what_callers_prove_themselves_with_never_reaches_the_api(revision
             assert not {"authorization", "cookie", "x-api-key"} & arrived.headers.keys()
             assert arrived.headers["x-tenant"] == "blue"
             assert key not in str(arrived) and "of-this-server" not in str(arrived)
+
+
+@pytest.mark.covers("OA-5.19", "OA-6.4")
+@pytest.mark.parametrize("shape", ["tools", "bridge"])
+@pytest.mark.parametrize("revision", ERAS)
+async def test_an_account_is_asked_for_before_a_call_becomes_a_task(revision: str, shape: str) -> None:
+    async with scene_of(shape=shape) as scene:
+        states = [json_reply({"status": "running"}), json_reply({"status": "succeeded"})]
+
+        async def answer(arrived: Arrived) -> Reply:
+            assert (await scene.answer(arrived)).status == 200
+            accepted = json_reply({}, 202, location="/jobs/1", retry_after="0")
+            return accepted if arrived.method == "POST" else states.pop(0)
+
+        scene.stub.answers(answer)
+        async with scene.world.client("alice", revision, Browser(scene.world, "alice")) as client:
+            name, arguments = ("start", {}) if shape == "tools" else ("call_operation", {"operation": "start"})
+            result = await client.call_tool(name, arguments)
+            assert not result.is_error and result.structured == {"status": "succeeded"}, result.text
+            assert len(scene.world.links) == 1

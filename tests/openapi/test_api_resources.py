@@ -11,7 +11,9 @@ from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Reply, StubApi, json_reply, stub_api
 
 from toolwire import ProtocolError, Server, testing
+from toolwire.auth import Principal
 from toolwire.openapi import Api, DescriptionError, openapi
+from toolwire.server.components import Cache
 from toolwire.types import REVISIONS
 
 CAT = {"id": 7, "name": "Tom"}
@@ -68,6 +70,54 @@ async def test_a_404_is_the_error_of_the_era(stub: StubApi, revision: str) -> No
         with pytest.raises(ProtocolError) as other:
             await client.read_resource("openapi://pets/pets/9")
         assert other.value.code not in (-32602, -32002)
+
+
+async def hint(server: Server, principal: Principal | None = None) -> tuple[int, str]:
+    """Read the resource and return for how long, and by whom, the answer may be kept."""
+    async with testing.connect(server, revision="2026-07-28", principal=principal) as (client, wire):
+        await client.read_resource("openapi://pets/pets/7")
+        result = wire.received[-1]["result"]
+        return result["ttlMs"], result["cacheScope"]
+
+
+@pytest.mark.covers("OA-5.20")
+@pytest.mark.parametrize(
+    ("headers", "anonymous", "known"),
+    [
+        ({"cache_control": "max-age=60"}, (60_000, "private"), (60_000, "private")),
+        ({"cache_control": "public, max-age=60"}, (60_000, "public"), (60_000, "private")),
+        ({"cache_control": "public, max-age=60", "vary": "X-Team"}, (60_000, "private"), (60_000, "private")),
+        ({"cache_control": "max-age=60", "age": "20"}, (40_000, "private"), (40_000, "private")),
+        ({"cache_control": "no-cache, max-age=60"}, (0, "private"), (0, "private")),
+        ({}, (0, "private"), (0, "private")),
+    ],
+)
+async def test_clients_are_told_how_long_an_answer_may_be_kept(
+    stub: StubApi, headers: dict[str, str], anonymous: tuple[int, str], known: tuple[int, str]
+) -> None:
+    # What the server says of its own resources is not true for those of an API.
+    server = Server("shop", cache=Cache(5000, "public")).include(pets(stub, resources="showPet"))
+    stub.answers(json_reply(CAT, **headers))
+    assert await hint(server) == anonymous
+    assert await hint(server, Principal("anna")) == known
+
+
+async def test_an_answer_that_may_not_be_kept_by_clients(stub: StubApi) -> None:
+    kept = json_reply(CAT, cache_control="max-age=60")
+    stub.answers(kept)
+    assert await hint(Server("shop").include(pets(stub, resources="showPet", cache=False))) == (0, "private")
+    # A redirect may lead elsewhere the next time.
+    stub.answers(Reply(302, b"", None, {"location": "/pets/8"}), kept)
+    assert await hint(Server("shop").include(pets(stub, resources="showPet"))) == (0, "private")
+    assert stub.last.target == "/pets/8"
+
+
+async def test_a_kept_answer_is_told_with_the_time_that_is_left(stub: StubApi) -> None:
+    server = Server("shop").include(pets(stub, resources="showPet"))
+    stub.answers(json_reply(CAT, cache_control="max-age=60", etag='"v1"'))
+    assert await hint(server) == (60_000, "private")
+    (seconds, _), times = await hint(server), len(stub.arrived)
+    assert times == 1 and 0 < seconds < 60_000
 
 
 @pytest.mark.covers("OA-4.15")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import pytest
 from tests.http.modernclient import ModernClient
 from tests.openapi.petstore import petstore
-from tests.openapi.stub_api import StubApi, json_reply, stub_api
+from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
 from toolwire import Client, Policy, ProtocolError, Server, testing
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
 from toolwire.cli import lint_vendors
 from toolwire.cli.lint_rules import check_tool
-from toolwire.openapi import ALL, Api, openapi, tag
+from toolwire.openapi import ALL, Api, DescriptionError, openapi, tag
 from toolwire.shape import Shape
 from toolwire.tokens import definition_tokens
 from toolwire.types import REVISIONS
@@ -232,3 +233,100 @@ async def test_secret_arguments_of_operations_are_in_no_record(stub: StubApi) ->
     assert stub.last.json["chip"] == "hunter2"
     assert "createPet" in "".join(lines)
     assert "hunter2" not in "".join(lines) and "hunter3" not in "".join(lines)
+
+
+JOBS: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Jobs", "version": "1"},
+    "paths": {
+        "/jobs": {"post": {"operationId": "start", "responses": {"202": {"description": "Accepted."}}}},
+        "/state": {"get": {"operationId": "state", "responses": {"200": {"description": "A state."}}}},
+    },
+}
+
+
+@pytest.mark.covers("OA-1.2", "OA-5.19")
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_an_operation_that_goes_on_is_a_task(stub: StubApi, revision: str, over: Any) -> None:
+    api = openapi(
+        JOBS, keep=ALL, base_url=stub.url, shape="bridge", operations={"start": {"policy": Policy(rate="9/minute")}}
+    )
+    async with testing.connect(Server("shop").include(api), revision=revision, over=over) as (client, _):
+        stub.answers(
+            json_reply({}, 202, location="/state", retry_after="0"),
+            json_reply({"status": "running"}),
+            json_reply({"status": "succeeded", "n": 1}),
+        )
+        task = await client.call_tool_as_task("call_operation", {"operation": "start"})
+        assert (await task.wait()).structured == {"status": "succeeded", "n": 1}
+        assert [each.method for each in stub.arrived] == ["POST", "GET", "GET"]
+        stub.answers(json_reply({"n": 2}))
+        assert (await client.call_tool("call_operation", {"operation": "state"})).structured == {"n": 2}
+    plain = openapi(JOBS, keep="state", base_url=stub.url, shape="bridge")
+    assert plain.server.catalog.tools["call_operation"].task is None
+
+
+async def test_every_operation_has_its_own_time(stub: StubApi) -> None:
+    answered = asyncio.Event()
+
+    async def late(_: Arrived) -> Reply:
+        await answered.wait()
+        return json_reply({"n": 1})
+
+    api = openapi(JOBS, keep=ALL, base_url=stub.url, shape="bridge", operations={"start": {"timeout": 0.05}})
+    async with Client(Server("shop").include(api)) as client:
+        stub.answers(late)
+        waiting = asyncio.ensure_future(client.call_tool("call_operation", {"operation": "state"}))
+        short = await client.call_tool("call_operation", {"operation": "start"})
+        assert short.is_error and "did not finish within 0.05 seconds" in short.text
+        assert not waiting.done()
+        answered.set()
+        assert (await waiting).structured == {"n": 1}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_tool_by_hand_is_no_operation_of_the_bridge(stub: StubApi, is_late: bool) -> None:
+    api = pets(stub)
+    server = Server("shop")
+    if is_late:
+        server.include(api)
+
+    @api.override("listPets")
+    async def by_hand(word: str) -> str:
+        return word
+
+    if not is_late:
+        server.include(api)
+    async with Client(server) as client:
+        assert [each.name for each in await client.list_tools()] == sorted([*TOOLS, "listPets"])
+        assert (await client.call_tool("listPets", {"word": "mine"})).text == "mine"
+        for tool in ("describe_operation", "call_operation"):
+            refused = await client.call_tool(tool, {"operation": "listPets"})
+            assert refused.is_error and "There is no operation 'listPets'" in refused.text
+
+
+@pytest.mark.parametrize("principal", [None, Principal("anna")])
+async def test_an_operation_is_no_other_tool_of_its_name(stub: StubApi, principal: Principal | None) -> None:
+    server = Server("shop")
+
+    @server.tool(name="listPets")
+    async def of_the_server() -> str:
+        return "of the server"
+
+    other = openapi(petstore(), keep="listPets", base_url=stub.url)
+    server.include(other, prefix="b").include(pets(stub)).include(pets(stub), prefix="b")
+    async with testing.connect(server, principal=principal) as (client, _):
+        stub.answers(json_reply([CAT]))
+        assert (await client.call_tool("listPets")).text == "of the server"
+        for name in ("call_operation", "b_call_operation"):
+            assert (await client.call_tool(name, {"operation": "listPets"})).structured == [CAT]
+
+
+async def test_an_operation_cannot_have_the_name_of_a_tool_of_the_bridge(stub: StubApi) -> None:
+    described = petstore()
+    described["paths"]["/pets"]["get"]["operationId"] = "list_operations"
+    with pytest.raises(DescriptionError, match="GET /pets cannot be called 'list_operations'"):
+        Server("shop").include(pets(stub, described=described))
+    api = pets(stub, described=described, operations={"GET /pets": {"name": "listPets"}})
+    Server("shop").include(api)

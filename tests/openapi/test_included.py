@@ -357,6 +357,27 @@ async def test_calls_of_code(stub: StubApi) -> None:
         await api.call("listPets")
 
 
+async def test_a_whole_result_is_handed_on_as_the_tool_would_tell_it(stub: StubApi) -> None:
+    api = pets(stub)
+    server = Server("shop").include(api)
+
+    @server.tool
+    async def work() -> ToolResult:
+        try:
+            return await api.call("listPets", returns=ToolResult)
+        except OperationFailed as failed:
+            return failed.result
+
+    async with testing.connect(server) as (client, wire):
+        stub.answers(json_reply([CAT]))
+        assert (await client.call_tool("work", {})).structured == [CAT]
+        # What was noted of the answer is nothing for clients.
+        assert set(wire.received[-1]["result"].get("_meta", {})) <= {"io.modelcontextprotocol/serverInfo"}
+        stub.answers(json_reply({}, 503, retry_after="3600"))
+        assert (await client.call_tool("work", {})).is_error
+        assert wire.received[-1]["result"]["_meta"]["toolwire/retryAfterMs"] == 3_600_000
+
+
 async def _caught(api: Api) -> int | None:
     try:
         await api.call("listPets")
@@ -376,6 +397,19 @@ STEPS: dict[str, Any] = {
     "caught": _caught,
     "wrong": lambda api: api.call("listPets", {"limit": 1000}),
 }
+
+
+async def test_tools_that_nobody_reaches_are_told(stub: StubApi, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("shop").include(pets(stub), prefix="a")
+    assert caplog.messages == []
+    server.include(pets(stub, keep=["listPets", "createPet"]), prefix="a")
+    (told,) = caplog.messages
+    assert "(a_listPets, a_createPet): include it with prefix=" in told
+    caplog.clear()
+    server.include(pets(stub, resources="showPet"), prefix="b")
+    server.include(pets(stub, keep=[], resources="showPet"), prefix="c")
+    (told,) = caplog.messages
+    assert "(openapi://pets/pets/{petId}): give the API another title" in told
 
 
 # --- an HTTP client of the operator -----------------------------------------------------------------------------------
@@ -400,3 +434,20 @@ async def test_an_httpx_client_carries_the_requests(stub: StubApi) -> None:
             assert "more than 2,000,000 bytes" in (await client.call_tool("listPets", {})).content[1].text
         # It belongs to the operator, and stays open.
         assert not http.is_closed
+
+
+@pytest.mark.covers("OA-6.8")
+async def test_an_httpx_client_goes_only_where_the_operator_says() -> None:
+    httpx = import_module("httpx")
+    where: dict[str, Any] = {"keep": "listPets", "base_uri": "https://docs.example/openapi.json"}
+    async with httpx.AsyncClient() as http:
+        with pytest.raises(DescriptionError, match=r"listPets: its server https://pets\.example is the choice of"):
+            Server("shop").include(openapi(petstore(), client=http, **where))
+        for typed in ({"origins": ["https://pets.example"]}, {"base_url": "https://pets.example"}):
+            Server("shop").include(openapi(petstore(), client=http, **where, **typed))
+        # A server of the origin of the description is one that the operator typed, and others are not needed.
+        described = petstore(servers=[{"url": "/v1"}])
+        described["paths"]["/orders"]["servers"] = [{"url": "https://orders.example"}]
+        api = openapi(described, client=http, **where)
+        Server("shop").include(api)
+        assert api.tools._connection.origins == {"https://docs.example"}

@@ -85,6 +85,23 @@ async def endless(size: int) -> AsyncIterator[Endless]:
         yield api
 
 
+@pytest.mark.parametrize("is_bridge", [False, True])
+async def test_the_next_page_is_told_with_the_name_that_the_model_knows(is_bridge: bool) -> None:
+    described = petstore()
+    described["paths"]["/pets"]["get"]["parameters"].append({"name": "page", "in": "query", "schema": {}})
+    async with stub_api() as stub:
+        stub.answers(json_reply([CAT] * 2, link='</pets?page=2>; rel="next"'))
+        shape: Any = "bridge" if is_bridge else "tools"
+        made = openapi(described, keep="listPets", base_url=stub.url, shape=shape)
+        async with Client(Server("shop").include(made, prefix="pets")) as client:
+            if is_bridge:
+                result = await client.call_tool("pets_call_operation", {"operation": "listPets"})
+                assert "call listPets with the same arguments" in said(result)
+            else:
+                result = await client.call_tool("pets_listPets", {})
+                assert "call pets_listPets with the same arguments" in said(result)
+
+
 @pytest.mark.covers("OA-5.16")
 async def test_50_megabytes_under_a_cap_of_2_leave_the_memory_flat() -> None:
     described: dict[str, Any] = petstore()

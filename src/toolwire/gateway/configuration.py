@@ -21,12 +21,14 @@ from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
 from toolwire.gateway.file_watch import FileWatch
+from toolwire.loops import in_thread
 from toolwire.protocol.errors import ServerError
 from toolwire.server.limits import LIMITS_AT_USE
 from toolwire.wire.hangup import hangups
 
 if TYPE_CHECKING:
     from toolwire.gateway.gateway import Coming, ComingApi, Gateway
+    from toolwire.server.described_api import DescribedApi
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -45,10 +47,16 @@ class Configuration:
         file: GatewayFile,
         options: Mapping[str, Any],
         make: Callable[..., Gateway],
-        add_back: Callable[[Gateway, GatewayFile, str], None],
+        read_api: Callable[[GatewayFile, str], DescribedApi],
+        add_back: Callable[..., None],
     ) -> None:
-        """`make` makes a gateway of a file, and `add_back` puts one server of it behind a gateway."""
+        """
+        * `make`: makes a gateway of a file, without its APIs.
+        * `read_api`: reads an API of a file, which takes its time.
+        * `add_back`: puts one server of a file, or an API that was read, behind a gateway.
+        """
         self._make = make
+        self._read_api = read_api
         self._add_back = add_back
         self._gateway = gateway
         self._in_force = file
@@ -136,7 +144,10 @@ class Configuration:
             return done
 
     def _read(self, source: Source) -> tuple[GatewayFile, Gateway]:
-        """Read a file, and make a gateway of it that is never run, so that every mistake shows."""
+        """Read a file, and make a gateway of it that is never run, so that every mistake shows.
+
+        Its APIs come later: those that did not change are not read again, and the others are read in a thread.
+        """
         file = read_gateway_file(source)
         stores = {"stores": self._gateway.stores}  # Those of a running server stay.
         return file, self._make(file, **{**self._options, **stores})
@@ -163,7 +174,7 @@ class Configuration:
     async def _take_over(self, file: GatewayFile, made: Gateway) -> Reloaded:
         gateway, before, after = self._gateway, self._in_force.backs, file.backs
         added = tuple(name for name in after if name not in before)
-        changed = tuple(name for name in after if name in before and after[name] != before[name])
+        changed = tuple(name for name in after if name in before and not file.describes_alike(name, self._in_force))
         removed = tuple(name for name in before if name not in after)
         settings, restart = self._settings(file)
         await self._exchange(file, made, (*added, *changed), tuple(key for key in settings if _first(key) in ADMISSION))
@@ -177,7 +188,9 @@ class Configuration:
         for apply in dict.fromkeys(AT_ONCE[_first(key)] for key in keys):
             apply(self._gateway, made)
 
-    async def _exchange(self, file: GatewayFile, made: Gateway, names: Iterable[str], admission: Iterable[str]) -> None:
+    async def _exchange(
+        self, file: GatewayFile, made: Gateway, names: tuple[str, ...], admission: tuple[str, ...]
+    ) -> None:
         """Connect to new servers first, and offer all of them at the same time, or none.
 
         `admission` are the keys that say who may do what. They are in force before the new servers have answered,
@@ -188,8 +201,14 @@ class Configuration:
         before = SimpleNamespace(**{name: getattr(gateway, name) for name in ADMISSION})
         try:
             # Not all at once: those before a mistake are discarded.
-            coming.extend(gateway.prepare(name, partial(self._add_back, gateway, file, name)) for name in names)
+            coming.extend(
+                gateway.prepare(name, partial(self._add_back, gateway, file, name))
+                for name in names
+                if not file.backs[name].is_api
+            )
             self._apply(made, admission)
+            apis = [name for name in names if file.backs[name].is_api]
+            coming.extend([await self._coming_api(file, made, name) for name in apis])
             for each in coming:
                 await each.until_settled()
                 if each.is_circular:
@@ -204,6 +223,14 @@ class Configuration:
             raise
         for each in coming:
             gateway.offer(each)
+
+    async def _coming_api(self, file: GatewayFile, made: Gateway, name: str) -> Coming | ComingApi:
+        """Read an API while the gateway goes on, and prepare it."""
+        api = await in_thread(partial(self._read_api, file, name), "toolwire-api-description")
+        # Mistakes with its accounts show when it is offered, which is too late for the gateway that runs.
+        self._add_back(made, file, name, api)
+        made.remove(name)
+        return self._gateway.prepare(name, partial(self._add_back, self._gateway, file, name, api))
 
     def _settings(self, file: GatewayFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the keys besides servers that changed: those that are in force at once, and those that are not."""

@@ -118,7 +118,8 @@ def openapi(
     * `reach`: the origins from which other documents may be fetched. `origins`: other origins of the API, to which
       reads may be redirected.
     * `depth`: write schemas without `$ref`, down to so many levels. `max_description`: characters of a description.
-    * `cache`: whether answers of reads are used again as their headers permit, each for its caller alone.
+    * `cache`: whether answers of reads are used again as their headers permit, each for its caller alone. Clients are
+      told how long they may keep the answer of a resource.
     * `client`: an `httpx.AsyncClient` that carries the requests. `tls`, `proxy`: for the connections otherwise.
     * `description_path`, `lifespan`: for an application: where it serves its description, and whether its lifespan is
       run here. Write `lifespan=False` for an application that a server of its own runs.
@@ -207,6 +208,7 @@ class Api(DescribedApi):
         self._carrier = carrier
         self._server: Server | None = None
         self._tools: ApiTools | None = None
+        self._bridge: Bridge | None = None
         self._overriding: dict[str, Tool] = {}
         """The tools of a person in place of generated ones, by method and path."""
         self._calls: dict[str, Operation] = {}
@@ -258,7 +260,8 @@ class Api(DescribedApi):
             if self.options.shape == "bridge":
                 for each in generated:
                     each.is_unlisted = True
-                generated += Bridge(self.name, definitions, self.options.timeout).tools
+                self._bridge = Bridge(self.name, definitions, generated)
+                generated += self._bridge.tools
             resources = [self.tools.resource(each, self.name) for each in self.resources]
             components = [*self._overriding.values(), *generated, *resources]
             self._server = self.tools.server(
@@ -292,6 +295,8 @@ class Api(DescribedApi):
             options.setdefault(name, value)
         call = self.operation(definition.operation.label)
         tool = Tool(with_operation(function, lambda: call), **options)
+        if self._bridge is not None:
+            self._bridge.leave_out(definition.name)
         if self._server is not None:
             before: Any = self._overriding.get(_place(definition)) or self._server.catalog.tools.get(definition.name)
             if before is not None and before.name != tool.name:

@@ -92,6 +92,8 @@ class ApiTools:
         bases = list(self._bases(known, {id(each.operation) for each in chosen}))
         typed = () if is_typed else (root.retrieved_from,)
         self._zones = self._permitted(bases, typed)
+        if self._client is not None:
+            self._keep_named(chosen)
         self._connection.origins = frozenset(self._zones)
 
     def _hold(self) -> Callable[[], None]:
@@ -120,6 +122,17 @@ class ApiTools:
                 raise ServerError(f"origins= has URLs such as https://api.example.com, not {each!r}") from None
             zones[origin(each)] = Zone.NAMED
         return zones
+
+    def _keep_named(self, chosen: tuple[ToolDefinition, ...]) -> None:
+        """Permit only origins that the operator typed: a client of the operator resolves names itself, unseen."""
+        self._zones = {each: zone for each, zone in self._zones.items() if zone is Zone.NAMED}
+        for each in chosen:
+            found = origin(operation_base(each.operation, self._connection))
+            if found not in self._zones:
+                raise DescriptionError(
+                    f"{each.operation.label}: its server {found} is the choice of a description from the network, and "
+                    f"client= would go wherever that leads: give base_url=, or origins=[{found!r}]"
+                )
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Pool]:
@@ -175,7 +188,7 @@ class ApiTools:
             whole,
             self._connection,
             signer=self.security.signer(definition.operation),
-            parts=lambda answers: with_bytes(answers, self._parts(whole)(answers)),
+            parts=lambda answers: with_bytes(answers, self._parts(whole)(answers), is_kept=self._cache is not None),
         )
         return Operation(whole, tool)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from toolwire.openapi.model import ToolDefinition
+from toolwire.openapi.model import DescriptionError, ToolDefinition
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError
 from toolwire.redaction import Redaction
@@ -79,10 +79,22 @@ class _Entry(Struct, frozen=True):
 class Bridge:
     """The three tools of one API."""
 
-    def __init__(self, title: str, definitions: Iterable[ToolDefinition], timeout: float | None) -> None:
+    def __init__(self, title: str, definitions: Iterable[ToolDefinition], tools: Iterable[ToolBase]) -> None:
+        """`tools` are those of the operations. Raise `DescriptionError` where one has the name of a bridge's own."""
         self._entries = {each.name: _entry(each) for each in definitions}
+        for name in (LIST, DESCRIBE, CALL):
+            if (entry := self._entries.get(name)) is not None:
+                place = f"{entry.definition.operation.method} {entry.definition.operation.path}"
+                raise DescriptionError(
+                    f"{place} cannot be called {name!r}, which is a tool of the bridge. Give it another name: "
+                    f'operations={{"{place}": {{"name": ...}}}}, or --name "{place}=NAME" on the command line'
+                )
         self._title = title
-        self._timeout = timeout
+        self._tools = list(tools)
+
+    def leave_out(self, name: str) -> None:
+        """Offer an operation no longer, because a tool of a person takes its place."""
+        self._entries.pop(name, None)
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -136,10 +148,20 @@ class Bridge:
 
     @property
     def timeout(self) -> float | None:
-        """The seconds that a call may take: the longest time of an operation."""
-        times = [each.definition.settings.timeout for each in self._entries.values()]
-        known = [each for each in (*times, self._timeout) if each is not None]
-        return max(known, default=None)
+        """The seconds that a call may take: the longest time of an operation; None where one has no time of its own."""
+        times = [each.timeout for each in self._tools]
+        known = [each for each in times if each is not None]
+        return max(known, default=None) if len(known) == len(times) else None
+
+    @property
+    def task(self) -> t.TaskSupport | None:
+        """Return whether calls may become tasks: where an operation may."""
+        return None if all(each.task is None for each in self._tools) else "optional"
+
+    @property
+    def detaches(self) -> bool:
+        """Return whether a call becomes a task when its operation goes on, and not before."""
+        return any(each.detaches for each in self._tools)
 
     @property
     def annotations(self) -> t.ToolAnnotations:
@@ -183,7 +205,8 @@ class CallOperation(ToolBase):
         self.name: str = checked_name(CALL, "tool")
         self.key: str = self.name
         self.annotations: t.ToolAnnotations | UnsetType = bridge.annotations
-        self.task: t.TaskSupport | None = None
+        self.task: t.TaskSupport | None = bridge.task
+        self.detaches: bool = bridge.detaches
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {
@@ -206,14 +229,6 @@ class CallOperation(ToolBase):
     def secret_arguments(self) -> Redaction | None:
         names = self._bridge.secret_names
         return Redaction(names) if names else None
-
-    def definition(self, revision: str) -> t.Tool:
-        return t.Tool(
-            name=self.name,
-            description=self.description or "",
-            input_schema=self.input_schema,
-            annotations=self.annotations,
-        )
 
     async def call(self, call: Call, raw: Raw | UnsetType) -> t.CallToolResult:
         try:

@@ -110,6 +110,8 @@ class Exchange:
         """The function that makes a request of arguments, also for the next page."""
         self.request: OutgoingRequest = build(arguments)
         """The request without credentials."""
+        self.address: str = self.request.url
+        """Where the first request goes. Redirects, further pages and looks at a state lead elsewhere."""
         self.signed: OutgoingRequest = self.request
         """The request as it is sent. No log and no error text may show it."""
         self._sending = sending
@@ -238,14 +240,17 @@ class GeneratedTool(ToolBase):
         make_caller: Callable[[], Caller],
         *,
         task: t.TaskSupport | None = None,
+        detaches: bool = False,
         **options: Unpack[Options],
     ) -> None:
+        """`detaches`: the call becomes a task when the API says that it goes on, and not before."""
         self._make_caller = make_caller
         self._definition = definition
         self.name: str = checked_name(definition.name, "tool")
         self.key: str = self.name
         self.annotations: t.ToolAnnotations | UnsetType = definition.annotations
         self.task: t.TaskSupport | None = None if task == "forbidden" else task
+        self.detaches: bool = detaches
         self.input_schema: dict[str, Any] = definition.input_schema
         self.output_schema: dict[str, Any] | None = definition.output_schema
         self.wraps: bool = self.output_schema is not None and not is_of_objects(self.output_schema)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from toolwire.base_errors import ServerError
 from toolwire.http1.asgi_pool import Application
@@ -13,9 +14,13 @@ from toolwire.openapi.access.security import ApiSecurity
 from toolwire.openapi.answer.answer_drift import AnswerDrift, publish_drift
 from toolwire.openapi.api import Api, openapi
 from toolwire.openapi.asgi_application import is_application
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.server import Server
 from toolwire.server.shaping import Shape
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+_SHOWN: Final = 5
 
 
 class IncludedApis:
@@ -53,11 +58,41 @@ class IncludedApis:
         security = api.tools.security
         security.add_to(self._server, str if account is None else partial(_account_name, account, security))
         try:
-            self._server.mount_catalog(prefix, offered.catalog, shape)
+            mount = self._server.mount_catalog(prefix, offered.catalog, shape)
         except BaseException:
             security.remove_from(self._server)
             raise
         self._apis.append(api)
+        if account is None:  # A gateway tells it of all its servers.
+            self._tell_hidden(api, mount)
+
+    def _tell_hidden(self, api: Api, mount: Mount) -> None:
+        """Say which tools and resources nobody reaches, because the server has others of the same names."""
+        addresses = [*self._hidden(mount, "resources"), *self._hidden(mount, "templates")]
+        if addresses:
+            log.warning(
+                "%r has resources of the same addresses as the API %r, which are used in place of its own (%s): give "
+                "the API another title by an overlay",
+                self._server.name,
+                api.name,
+                ", ".join(addresses[:_SHOWN]),
+            )
+        if hidden := self._hidden(mount, "tools"):
+            log.warning(
+                "%r has tools of the same names as the API %r, which are used in place of its own (%s): include it "
+                "with prefix=",
+                self._server.name,
+                api.name,
+                ", ".join(hidden[:_SHOWN]),
+            )
+
+    def _hidden(self, mount: Mount, kind: str) -> list[str]:
+        shown = self._server.catalog.all(kind)
+        return [
+            name
+            for name, found in mount.merged(kind, None, ())
+            if mount not in shown[name].way and not found.component.is_unlisted
+        ]
 
     def check(self, api: Api) -> Server:
         """Make the tools of an API, and return the server that has them. Raise `ServerError` where that fails."""

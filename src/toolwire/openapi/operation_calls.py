@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct
 
 from toolwire.adapters import Adapter, adapter
 from toolwire.adapters.annotations import type_name
 from toolwire.base_errors import ServerError, ToolwireError
 from toolwire.content import ToolResult
 from toolwire.openapi.answer.answers import AnswerParts, Answers
+from toolwire.openapi.answer.response_cache import cache_hint
 from toolwire.openapi.calling import Exchange, GeneratedTool
 from toolwire.openapi.model import ToolDefinition
 from toolwire.openapi.request.media_types import STREAMS
@@ -26,14 +27,23 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ResourceNotF
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.binding.arguments import InvalidArguments
 from toolwire.server.call import CURRENT, Call
+from toolwire.server.components.base import Cache
 from toolwire.server.components.tools import error_result
 
 T = TypeVar("T")
 Arguments: TypeAlias = Mapping[str, Any] | None
-# Members of the `_meta` of a result that stays in this process.
-_STATUS: Final = "status"
-_EMPTY: Final = "empty"
+# The member of the `_meta` of a result with what is noted of its answer. It never leaves this module.
+_NOTES: Final = "toolwire/openapi"
 _NOT_THERE: Final = (404, 410)
+
+
+class _Notes(Struct, frozen=True):
+    """Notes about an answer beside its result."""
+
+    status: int | None = None
+    """Its status; None where there was no answer."""
+    is_empty: bool = False
+    hint: Cache = Cache()
 
 
 class OperationFailed(ToolError):
@@ -83,10 +93,10 @@ class Operation:
             checked = self._tool.compile().sent(encode_readable(arguments))
         except InvalidArguments as error:
             raise ToolError(f"{self.name} was not called.\n{error}") from None
-        result = await self._tool.caller.call(call, checked)
+        result, notes = _taken(await self._tool.caller.call(call, checked))
         if result.is_error is True:
-            raise _failed(self.name, result)
-        return self._value(result, returns)
+            raise _failed(self.name, result, notes)
+        return self._value(result, notes, returns)
 
     async def contents_for(self, call: Call, uri: str, arguments: dict[str, Any]) -> list[t.ResourceContents]:
         """Return the answer as the contents of a resource. Values of an address are texts, and are read as meant."""
@@ -94,20 +104,20 @@ class Operation:
             checked = self._tool.compile().meant(arguments)
         except InvalidArguments as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
-        result = await self._tool.caller.call(call, checked)
+        result, notes = _taken(await self._tool.caller.call(call, checked))
         if result.is_error is True:
-            failed = _failed(self.name, result)
             # RES-2 of every revision: what is not there is an error of its own.
-            raise ResourceNotFound() if failed.status in _NOT_THERE else failed
+            raise ResourceNotFound() if notes.status in _NOT_THERE else _failed(self.name, result, notes)
+        call.cache_hint = notes.hint
         if isinstance(result.structured_content, Raw):
             text = bytes(result.structured_content).decode()
             return [t.ResourceContents(uri=uri, mime_type="application/json", text=text)]
         block = result.content[0] if result.content else None
         if isinstance(block, t.EmbeddedResource):
             return [msgspec.structs.replace(block.resource, uri=uri)]
-        return [t.ResourceContents(uri=uri, mime_type="text/plain", text=_plain(result) or "")]
+        return [t.ResourceContents(uri=uri, mime_type="text/plain", text=_plain(result, notes) or "")]
 
-    def _value(self, result: t.CallToolResult, returns: Any) -> Any:
+    def _value(self, result: t.CallToolResult, notes: _Notes, returns: Any) -> Any:
         if returns is ToolResult:
             return ToolResult.from_wire(result)
         if returns is type(None):
@@ -115,7 +125,7 @@ class Operation:
         written = result.structured_content
         if isinstance(written, Raw):
             return msgspec.json.decode(written) if returns is None else self._typed(written, returns)
-        value = _plain(result)
+        value = _plain(result, notes)
         if returns is None or type(value) is returns:
             return value
         return self._typed(Raw(msgspec.json.encode(value if isinstance(value, str) else None)), returns)
@@ -138,19 +148,22 @@ def _adapter(returns: Any) -> Adapter:
     return adapter(returns)
 
 
-def _failed(name: str, result: t.CallToolResult) -> OperationFailed:
+def _failed(name: str, result: t.CallToolResult, notes: _Notes) -> OperationFailed:
     texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
-    status = _noted(result, _STATUS)
-    return OperationFailed("\n".join(texts) or f"{name} failed", status, ToolResult.from_wire(result))
+    return OperationFailed("\n".join(texts) or f"{name} failed", notes.status, ToolResult.from_wire(result))
 
 
-def _noted(result: t.CallToolResult, name: str) -> Any:
-    return result.meta.get(name) if isinstance(result.meta, dict) else None
+def _taken(result: t.CallToolResult) -> tuple[t.CallToolResult, _Notes]:
+    """Take the notes off a result, because it may go to a client as it is."""
+    meta = dict(result.meta) if isinstance(result.meta, dict) else {}
+    notes = meta.pop(_NOTES, None) or _Notes()
+    result.meta = meta or UNSET
+    return result, notes
 
 
-def _plain(result: t.CallToolResult) -> Any:
+def _plain(result: t.CallToolResult, notes: _Notes) -> Any:
     """Return the answer that is not JSON: a text, bytes, or None where there is no content."""
-    if _noted(result, _EMPTY):
+    if notes.is_empty:
         return None
     block = result.content[0] if result.content else None
     if isinstance(block, t.EmbeddedResource) and isinstance(block.resource.blob, bytes):
@@ -170,8 +183,11 @@ def for_code(definition: ToolDefinition, max_bytes: int) -> ToolDefinition:
     )
 
 
-def with_bytes(answers: Answers, parts: AnswerParts) -> AnswerParts:
-    """Return the readers of answers for code: bytes stay bytes, and an answer that is too large is a failure."""
+def with_bytes(answers: Answers, parts: AnswerParts, *, is_kept: bool = True) -> AnswerParts:
+    """Return the readers of answers for code: bytes stay bytes, and an answer that is too large is a failure.
+
+    `is_kept`: answers may be kept for as long as their headers permit.
+    """
 
     async def binary(exchange: Exchange) -> t.CallToolResult:
         data, is_whole = await exchange.read(answers.max_bytes)
@@ -187,8 +203,12 @@ def with_bytes(answers: Answers, parts: AnswerParts) -> AnswerParts:
     def noted(exchange: Exchange, result: t.CallToolResult) -> t.CallToolResult:
         if parts.after is not None:
             result = parts.after(exchange, result)
-        status = None if exchange.response is None else exchange.response.status
-        result.meta = {_STATUS: status, _EMPTY: not exchange.received}
+        notes = _Notes(
+            None if exchange.response is None else exchange.response.status,
+            not exchange.received,
+            cache_hint(exchange) if is_kept and exchange.response is not None else Cache(),
+        )
+        result.meta = {**(result.meta if isinstance(result.meta, dict) else {}), _NOTES: notes}
         return result
 
     readers = {name: reader for name, reader in parts.media_types.items() if name in STREAMS}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Unpack
+from typing import Final, Unpack
 
 from msgspec import Struct
 
@@ -19,6 +20,9 @@ from toolwire.openapi.request.request_builder import RequestBuilder
 from toolwire.openapi.request.request_urls import server_url
 from toolwire.openapi.request.retries import Sender
 from toolwire.server.components.options import Options
+
+# The name of a draft of the IETF (httpapi-idempotency-key-header), and those that APIs had before it.
+_KEY_HEADER: Final = re.compile(r"(?:x-)?idempoten(?:cy|t)(?:[-_]?key)?")
 
 
 class ApiConnection(Struct, kw_only=True):
@@ -52,8 +56,14 @@ def operation_tool(
     """Make the tool of an operation. `parts` makes the readers that its answers need beside JSON and text."""
     settings = definition.settings
     options.setdefault("timeout", connection.timeout if settings.timeout is None else settings.timeout)
-    task = settings.task or ("optional" if parts is not None and is_long_running(definition.operation) else None)
-    return GeneratedTool(definition, partial(_caller, definition, connection, signer, parts), task=task, **options)
+    detaches = settings.task is None and parts is not None and is_long_running(definition.operation)
+    return GeneratedTool(
+        definition,
+        partial(_caller, definition, connection, signer, parts),
+        task="optional" if detaches else settings.task,
+        detaches=detaches,
+        **options,
+    )
 
 
 def _caller(
@@ -83,7 +93,7 @@ def _caller(
         builder.origin,
         connection.origins,
         signer=signer,
-        idempotency_header=settings.idempotency_header,
+        idempotency_header=key_header(definition),
     )
     return Caller(
         called,
@@ -96,6 +106,15 @@ def _caller(
         ended=connection.ended,
         hold=connection.hold,
     )
+
+
+def key_header(definition: ToolDefinition) -> str | None:
+    """Return the header of the key under which the API runs a write once: that of the settings, or a declared one."""
+    chosen = definition.settings.idempotency_header
+    if chosen is not None:
+        return chosen or None
+    names = (each.name for each in definition.operation.parameters if each.location == "header")
+    return next((name for name in names if _KEY_HEADER.fullmatch(name.lower())), None)
 
 
 def called_operation(definition: ToolDefinition) -> CalledOperation:

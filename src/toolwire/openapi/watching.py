@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 from toolwire.base_errors import ServerError, ToolwireError
+from toolwire.loops import in_thread
 from toolwire.openapi.description.documents import Limits, digest_of
 from toolwire.openapi.description.fetching import Sources
 from toolwire.openapi.lock_file.drift import ApiChange, compare_locks, worst
@@ -21,7 +21,6 @@ from toolwire.printable import printable
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
-T = TypeVar("T")
 #: No API is asked more often, in seconds.
 LEAST_SECONDS: Final = 10.0
 _SHOWN: Final = 5
@@ -53,7 +52,7 @@ class ApiWatch:
     async def look(self) -> None:
         """Compare once. The outcome is logged if it is another one than before."""
         try:
-            found = tuple(await _in_thread(self._compared))
+            found = tuple(await in_thread(self._compared, "toolwire-openapi-watch"))
         except (ToolwireError, OSError) as error:
             told = printable(str(error))
             if told != self._error:
@@ -104,28 +103,3 @@ class ApiWatch:
 def _told(change: ApiChange) -> str:
     about = f"{change.operation}: " if change.operation else ""
     return f"{about}{change.kind}" + (f" ({change.detail})" if change.detail else "")
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run something in a thread that does not keep the process alive: a server elsewhere may take its time."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
-
-    def tell(value: T | None, error: BaseException | None) -> None:
-        if outcome.done():
-            return
-        if error is not None:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(value)  # type: ignore[arg-type]
-
-    def run() -> None:
-        try:
-            value, error = work(), None
-        except Exception as raised:
-            value, error = None, raised
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, value, error)
-
-    threading.Thread(target=run, name="toolwire-openapi-watch", daemon=True).start()
-    return await outcome

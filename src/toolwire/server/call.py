@@ -155,6 +155,8 @@ class Call:
     """The requests to an API that the call made, as the audit line names them."""
     asking: Asking | None = None
     """The way in which the handler asks the client; None before the first question."""
+    cache_hint: Any = None
+    """The `Cache` of this answer, where it is known only after reading; None for the hint of the component."""
     cancelled: bool = False
     """Whether the handler was cancelled, or ran out of time."""
     deadline: Deadline | None = None

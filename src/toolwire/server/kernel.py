@@ -406,8 +406,13 @@ class Kernel:
             return None
         if self.methods.view(call) is not None and not self.access.permits(call.request.principal, target.found):
             raise InsufficientScope(self.access.scopes(target.found), call.request.id)
+        tool = target.found.component
         inner = call.nested(target.found.owner, target, call.in_thread)
         inner.asking = await call.open_asking() if call.request.row.rounds else None
+        # The result of the tool is that of the call. So the call is a task where the tool may be one.
+        inner.task_run = None if tool.task is None else call.task_run
+        if tool.timeout is not None and call.deadline is not None:
+            call.deadline.allow(min(tool.timeout, call.deadline.time_left))
         enforcer = self.enforcer
         result = await (_call_tool(inner) if enforcer is None else enforcer.run_inside(call, inner, target, _call_tool))
         return cast("t.CallToolResult", result)
@@ -415,10 +420,15 @@ class Kernel:
     def _sibling(self, call: Call, name: str, arguments: Raw | UnsetType = UNSET) -> CallTarget:
         """Return a tool by its name at the server whose component a call runs, as the caller sees it."""
         running = target_of(call)
-        for mount in reversed(() if running is None or running.found is None else running.found.way):
+        way = () if running is None or running.found is None else running.found.way
+        for mount in reversed(way):
             name = mount.public_name("tools", name)
         view = self.methods.view(call)
-        found = self.catalog.tool(name, None if view is None else view.sees)
+        sees = None if view is None else view.sees
+        # Another server may have a tool of this name, too. So the way leads through the mount of the handler's server.
+        found = way[0].tool(name, sees, ()) if way else self.catalog.tool(name, sees)
+        if found is not None and found.way != way:
+            found = None
         return CallTarget("tools/call", name, t.CallToolRequestParams(name=name, arguments=arguments), found)
 
     def is_for_everybody(self, call: Call) -> bool:

@@ -186,7 +186,7 @@ class Methods:
             contents = await self._runner.run(call, found, uri, resource.read(call, uri, variables))
         if not isinstance(contents, list):
             return contents
-        hint = resource.cache or self.cache
+        hint = call.cache_hint or resource.cache or self.cache
         if hint.scope == "public" and self.depends_on_caller(found):
             hint = self._private(hint)
         return self._cached(t.ReadResourceResult(contents=contents), hint)

@@ -578,6 +578,25 @@ async def test_a_fresh_answer_is_used_again_and_an_old_one_is_confirmed(api: Stu
         assert "if-none-match" not in api.last.headers
 
 
+@pytest.mark.covers("OA-5.20")
+async def test_a_get_that_writes_always_reaches_the_api(api: StubApi) -> None:
+    api.answers(json_reply({}, cache_control="max-age=60", etag='"v1"'))
+    reset = define("GET", "/reset", name="reset", annotations=WRITE)
+    async with api_server(api.url, reset, cache=ResponseCache()) as server, Client(server) as client:
+        for _ in range(2):
+            await client.call_tool("reset", {})
+        assert ["if-none-match" in each.headers for each in api.arrived] == [False, False]
+
+
+async def test_a_condition_does_not_follow_a_redirect(api: StubApi) -> None:
+    async with api_server(api.url, listing(), cache=ResponseCache()) as server, Client(server) as client:
+        api.answers(json_reply({"n": 1}, etag='"v1"'))
+        await client.call_tool("things", {})
+        api.answers(Reply(302, b"", None, {"location": "/elsewhere"}), json_reply({"n": 2}))
+        assert (await client.call_tool("things", {})).structured == {"n": 2}
+        assert ["if-none-match" in each.headers for each in api.arrived] == [True, False]
+
+
 @pytest.mark.parametrize(
     "headers",
     [

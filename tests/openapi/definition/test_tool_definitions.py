@@ -166,6 +166,9 @@ def test_headers_and_cookies_are_arguments_where_a_model_has_to_know_them(
     parameter = {"name": name, "in": location, "required": required, "schema": TEXT}
     made = tool_of(api({"parameters": [parameter]}, securitySchemes=schemes))
     assert (len(made.arguments) == 1) is is_argument
+    # Nobody sends what belongs to the network, so the operator is told.
+    is_told = any("is required, and nothing sends it" in text for text in made.warnings)
+    assert is_told is (name.lower() in ("traceparent", "x-request-id", "x-b3-traceid", "x-forwarded-for"))
 
 
 def test_an_optional_header_is_asked_for_where_a_person_says_so_and_fixed_where_a_value_is_given() -> None:

@@ -62,6 +62,14 @@ def test_what_cannot_be_read_is_named_with_its_place_and_its_neighbours_stay(ite
     assert isinstance(fine, OperationObject)
 
 
+@pytest.mark.covers("OA-11.3")
+@pytest.mark.parametrize("path", ["/../admin", "/a/%2e%2E/b", "/a/./b", "/a/.."])
+def test_a_path_cannot_leave_the_address_of_the_server(path: str) -> None:
+    left, fine = operations_of(description(paths={path: {"get": OK}, "/a..b/{c}..?x=../y": {"get": OK}}))
+    assert isinstance(left, LeftOutOperation) and "would be another path" in left.reason
+    assert isinstance(fine, OperationObject)
+
+
 def test_parameters_of_the_path_stand_under_those_of_the_operation() -> None:
     shared = [{"name": "id", "in": "path"}, {"name": "X-A", "in": "header", "description": "of the path"}]
     own = [{"name": "x-a", "in": "header", "description": "own"}, {"name": "id", "in": "query"}]

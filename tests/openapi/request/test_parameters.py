@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.openapi.descriptions import api, tool_of
-from tests.openapi.operations import parameter
+from tests.openapi.operations import define, parameter
 
 from toolwire.errors import ToolError
 from toolwire.openapi.model import EncodingObject
@@ -199,6 +199,21 @@ def test_the_encoding_of_a_whole_query_is_that_of_a_form() -> None:
 )
 def test_what_the_specification_leaves_open(made: Any, value: Any, written: str) -> None:
     assert WRITERS[made.location](made)(value) == written
+
+
+@pytest.mark.parametrize("location", ["query", "cookie"])
+@pytest.mark.parametrize("value", [[], {}, [None]])
+def test_a_required_parameter_is_never_left_out(location: str, value: Any) -> None:
+    builder = RequestBuilder(define("GET", "/things", parameter("q", location, required=True)), "https://api.test")
+    with pytest.raises(ToolError, match="'q' is required, and a request cannot carry it without items"):
+        builder.build({"q": value})
+    builder.build({"q": [1]})
+    optional = RequestBuilder(define("GET", "/things", parameter("q", location)), "https://api.test")
+    assert optional.build({"q": value}).url == "https://api.test/things"
+    if location == "query":
+        empty = parameter("q", location, required=True, allow_empty_value=True)
+        builder = RequestBuilder(define("GET", "/things", empty), "https://api.test")
+        assert builder.build({"q": value}).url == "https://api.test/things?q="
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-admin: 1", "a\nb", "a\0b", "\x7f", "é", {"a\nb": 1}, ["a", "b\r"]])

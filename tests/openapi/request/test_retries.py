@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -133,6 +134,24 @@ async def test_a_write_with_a_key_is_repeated_under_the_same_key() -> None:
         assert first != {api.last.headers["idempotency-key"]}
 
 
+@pytest.mark.covers("OA-5.7")
+@pytest.mark.parametrize("header", ["Idempotency-Key", "X-Idempotency-Key", "idempotency_key"])
+async def test_a_key_that_the_description_has_is_made(header: str) -> None:
+    declared = parameter(header, "header", required=True)
+    write = define("POST", "/pets")
+    write = replace(write, operation=replace(write.operation, parameters=(declared,)))
+    async with stub_api() as api, calling(api.url, write) as call:
+        api.answers(BREAKS_BEFORE, DONE)
+        assert not (await call()).is_error
+        (key,) = {each.headers[header.lower()] for each in api.arrived}
+        assert len(api.arrived) == 2 and str(UUID(key)) == key
+    without = replace(write, settings=OperationSettings(idempotency_header=""))
+    async with stub_api() as api, calling(api.url, without) as call:
+        api.answers(BREAKS_BEFORE, DONE)
+        assert "The outcome of things is unknown" in (await call()).text
+        assert len(api.arrived) == 1 and header.lower() not in api.last.headers
+
+
 async def test_a_read_has_no_key() -> None:
     settings = OperationSettings(idempotency_header="Idempotency-Key")
     async with stub_api() as api, calling(api.url, define(settings=settings)) as call:
@@ -193,6 +212,14 @@ async def test_credentials_are_dropped_across_origins() -> None:
         assert not (await call(**{"X-Thing": "v", "c": "d"})).is_error
         assert [each.target for each in other.arrived] == ["/b", "/c"]
         for arrived in other.arrived:
+            assert not {"authorization", "x-thing", "cookie"} & arrived.headers.keys()
+
+        # Another server does not choose what is asked for with the credentials.
+        api.answers(redirect(f"{other.url}/b"), redirect("/d"), DONE)
+        other.answers(redirect(f"{api.url}/c"))
+        assert not (await call(**{"X-Thing": "v", "c": "d"})).is_error
+        assert [each.target for each in api.arrived] == ["/a?key=secret", "/c", "/d"]
+        for arrived in api.arrived[1:]:
             assert not {"authorization", "x-thing", "cookie"} & arrived.headers.keys()
 
 

@@ -36,9 +36,10 @@ def api_of(name: str, entry: BackEntry, tls: Any) -> Api:
         options["credentials"] = {scheme: credential_of(each) for scheme, each in table.credentials.items()}
     if "timeout" in given(entry):
         options["timeout"] = entry.timeout
-    return openapi(
-        source, lock=entry.lock, forward_headers=entry.forward_headers, tls=tls, proxy=entry.proxy, **options
-    )
+    api = openapi(source, lock=entry.lock, forward_headers=entry.forward_headers, tls=tls, proxy=entry.proxy, **options)
+    # Its tools are made here, and not by the first who asks for them: a large API takes its time.
+    api.server  # noqa: B018
+    return api
 
 
 def _choices(written: list[str]) -> Any:
@@ -50,7 +51,7 @@ def _choices(written: list[str]) -> Any:
 def check_keys(name: str, entry: BackEntry, shape_keys: frozenset[str]) -> None:
     """Refuse keys that an API does not have, and those of an API beside a server."""
     written = given(entry)
-    if entry.openapi is None and entry.lock is None:
+    if not entry.is_api:
         if entry.api is not None:
             raise ServerError(f"The server {name!r} has api, which is for an entry with openapi or lock")
         return

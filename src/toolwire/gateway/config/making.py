@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -46,6 +46,17 @@ def gateway_of(source: Source, **options: Any) -> Gateway:
 
 def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
     """Make the gateway that the tables of a file describe. Nothing is opened or started yet."""
+    gateway = _gateway_with(file, file.backs, options)
+    gateway.configuration = Configuration(gateway, file, options, gateway_without_apis, read_api, add_back)
+    return gateway
+
+
+def gateway_without_apis(file: GatewayFile, **options: Any) -> Gateway:
+    """Make the gateway that a file describes, without its APIs: their descriptions may have to be fetched."""
+    return _gateway_with(file, [name for name, entry in file.backs.items() if not entry.is_api], options)
+
+
+def _gateway_with(file: GatewayFile, names: Iterable[str], options: Mapping[str, Any]) -> Gateway:
     if not file.backs:
         raise file.error(ServerError("it names no server: a gateway needs mcpServers"), ())
     described = gateway_options(file, without=options)
@@ -53,9 +64,8 @@ def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
         gateway = Gateway(**{**described, **options})
     except (ServerError, ValueError) as error:
         raise file.error(error, ("gateway",)) from None
-    for name in file.backs:
+    for name in names:
         add_back(gateway, file, name)
-    gateway.configuration = Configuration(gateway, file, options, make_gateway, add_back)
     return gateway
 
 
@@ -70,21 +80,29 @@ def gateway_option(file: GatewayFile, name: str) -> Any:
     return _made(file, ("gateway", name), _MAKERS.get(name), getattr(file.gateway, name))
 
 
-def add_back(gateway: Gateway, file: GatewayFile, name: str) -> None:
-    """Put a server of a file behind a gateway. Raise `GatewayFileError`, and change nothing, if that is impossible."""
+def read_api(file: GatewayFile, name: str) -> DescribedApi:
+    """Read an API of a file. This may take its time: the description may be large, or has to be fetched."""
+    return cast("DescribedApi", _made(file, file.back_key(name), partial(target_of, name), file.backs[name]))
+
+
+def add_back(gateway: Gateway, file: GatewayFile, name: str, api: DescribedApi | None = None) -> None:
+    """Put a server of a file behind a gateway. Raise `GatewayFileError`, and change nothing, if that is impossible.
+
+    `api` is the API of the entry, where it was read already.
+    """
     key = file.back_key(name)
-    options = back_options(file, name)
+    options = back_options(file, name, api)
     try:
         gateway.add(name, options.pop("target"), **options)
     except (ServerError, ValueError) as error:
         raise file.error(error, key) from None
 
 
-def back_options(file: GatewayFile, name: str) -> dict[str, Any]:
-    """Return the arguments of `Gateway.add` that the entry of a server gives, as objects."""
+def back_options(file: GatewayFile, name: str, api: DescribedApi | None = None) -> dict[str, Any]:
+    """Return the arguments of `Gateway.add` that the entry of a server gives, as objects. `api` is as in `add_back`."""
     entry, key = file.backs[name], file.back_key(name)
     _made(file, key, lambda each: check_keys(name, each, SHAPE_KEYS), entry)
-    left_out = _OF_TARGET if entry.openapi is None and entry.lock is None else API_KEYS - {"prefix", "policy"}
+    left_out = API_KEYS - {"prefix", "policy"} if entry.is_api else _OF_TARGET
     options = {
         option: _made(file, (*key, option), _BACK_MAKERS.get(option), value)
         for option, value in given(entry).items()
@@ -93,7 +111,7 @@ def back_options(file: GatewayFile, name: str) -> dict[str, Any]:
     shaping = {option: value for option, value in given(entry).items() if option in SHAPE_KEYS}
     if shaping:
         options["shape"] = _made(file, key, shape_of, shaping)
-    return {**options, "target": _made(file, key, partial(target_of, name), entry)}
+    return {**options, "target": api or _made(file, key, partial(target_of, name), entry)}
 
 
 def _made(file: GatewayFile, key: KeyPath, make: Callable[[Any], Any] | None, value: Any) -> Any:
@@ -151,7 +169,7 @@ _MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 def target_of(name: str, entry: BackEntry) -> Target | DescribedApi:
     """Return the server that an entry describes. Raise `ServerError` or `ValueError` for an entry that is wrong."""
-    if entry.openapi is not None or entry.lock is not None:
+    if entry.is_api:
         return api_of(name, entry, None if entry.tls is None else _tls(entry.tls))
     if (entry.command is None) == (entry.url is None and not entry.urls):
         raise ServerError(f"The server {name!r} needs either a command or a url")

@@ -19,6 +19,7 @@ from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.references import References
 from toolwire.gateway.config.table import PATH, SECRET, given
 from toolwire.gateway.config.tables import OPEN_TABLES, BackEntry, FileTables, GatewayTable, HttpTable
+from toolwire.gateway.file_watch import stamp_of
 from toolwire.protocol.errors import ServerError
 
 # How msgspec says where in a value a mistake is.
@@ -61,7 +62,7 @@ class GatewayFileError(ServerError):
 class GatewayFile:
     """A file that was read: its tables, with the values that it refers to.
 
-    Two files describe the same server if their entries are equal.
+    Two files describe the same server if their entries are equal, and the files of an API did not change.
     """
 
     def __init__(
@@ -76,12 +77,22 @@ class GatewayFile:
         self.backs: dict[str, BackEntry] = {name: entry for name, entry in written.items() if not entry.disabled}
         """The servers behind the gateway that are not disabled."""
         own = () if content.path is None else (content.path,)
-        self.paths: tuple[Path, ...] = (*own, *references.files)
-        """The file itself, and the files with secrets that it refers to."""
+        described = {name: tuple(map(Path, entry.files)) for name, entry in self.backs.items()}
+        self.paths: tuple[Path, ...] = (
+            *own,
+            *references.files,
+            *(path for each in described.values() for path in each),
+        )
+        """The file itself, the files with secrets that it refers to, and those that describe APIs."""
+        self._stamps = {name: tuple(map(stamp_of, each)) for name, each in described.items()}
         self.exposed: tuple[Path, ...] = tuple(references.exposed)
         """The files with secrets that others on this machine can read."""
         self.clear: tuple[KeyPath, ...] = clear
         """The keys of secrets, and of texts that may contain one, which stand in the file itself."""
+
+    def describes_alike(self, name: str, other: GatewayFile) -> bool:
+        """Return whether a server is the same in another file, and so are the files that describe an API."""
+        return self.backs[name] == other.backs[name] and self._stamps[name] == other._stamps[name]
 
     def http_options(self) -> dict[str, Any]:
         """Return the options of `run("http")` that the file gives."""

@@ -142,6 +142,19 @@ class BackEntry(ServerEntry, kw_only=True):
     idle_seconds: float | None = None
     """After how many seconds without a call a process, or another connection of a caller, ends; 600 by default."""
 
+    @property
+    def is_api(self) -> bool:
+        """Return whether this is an API, and not a server."""
+        return self.openapi is not None or self.lock is not None
+
+    @property
+    def files(self) -> list[str]:
+        """Return the files that decide which tools an API has: its lock file, else its description and the overlays."""
+        if self.lock is not None:
+            return [self.lock]
+        named = [self.openapi or "", *([] if self.api is None else self.api.overlays)]
+        return [each for each in named if each and "://" not in each]
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(given(self))})"
 

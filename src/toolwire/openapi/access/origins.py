@@ -70,8 +70,9 @@ class PermittedPool(Pool):
     """Requests to the permitted origins of one API, and to no other.
 
     `zones` are the permitted origins. `pool` carries all requests, where the operator handed in a client or the API is
-    an application in this process; otherwise the pool has connections of its own. `max_body` bounds what is sent.
-    A `proxy` resolves names itself, so it is used only for addresses that the operator typed.
+    an application in this process, and then all origins are typed; otherwise the pool has connections of its own.
+    `max_body` bounds what is sent. A `proxy` resolves names itself, so it is used only for addresses that the operator
+    typed.
     """
 
     def __init__(

@@ -377,7 +377,7 @@ class ApiSecurity:
         remedy = ", ".join(f"{name!r}: {_remedy(scheme)}" for name, scheme in lacking.items())
         return (
             f"{operation.place}: {operation.label} needs a credential for {ways}: give credentials={{{remedy}}}, or "
-            "NoCredential() where the API does without; on the command line --credential 'SCHEME=$NAME_OF_A_VARIABLE'"
+            f"NoCredential() where the API does without; on the command line, --credential {next(iter(lacking))}=$NAME"
         )
 
     def _scopes(self, name: str, scopes: Iterable[str]) -> Scopes:

@@ -22,6 +22,7 @@ from toolwire.openapi.request.media_types import STREAMS, essence
 from toolwire.openapi.request.parameters import is_json
 from toolwire.openapi.request.uploads import uploads_of
 from toolwire.protocol import types as t
+from toolwire.server.call import Call
 from toolwire.server.components.tools import error_result
 from toolwire.server.kept_results import KeptResults
 
@@ -43,7 +44,7 @@ def answer_parts(
     operation = definition.operation
     readers = _Readers(answers, definition, kept, cache)
     long_running = LongRunning(answers, operation, paths)
-    is_kept = cache is not None and operation.method == "GET"
+    is_kept = cache is not None and operation.method == "GET" and answers.operation.is_read
     is_forgotten = cache is not None and not answers.operation.is_read
     return AnswerParts(
         prepare=uploads_of(definition),
@@ -120,7 +121,7 @@ class _Readers:
             value, following = followed.value, followed.following
             if followed.stopped is not None:
                 notes.append(t.TextContent(f"[Further pages were not read: {followed.stopped}.]"))
-        return value, notes if following is None else [*notes, hint(following, self._tool)]
+        return value, notes if following is None else [*notes, hint(following, _called(exchange.call, self._tool))]
 
     async def text(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
         """Make a result of a text that is not too large."""
@@ -212,6 +213,15 @@ class _Readers:
         assert self._cache is not None
         self._cache.forget(exchange.request.url)
         return result
+
+
+def _called(call: Call, tool: str) -> str:
+    """Return the name of a tool that the model knows: a prefix or a shape may have changed it.
+
+    A bridge names operations as they are.
+    """
+    params = call.params
+    return params.name if call.outer is None and isinstance(params, t.CallToolRequestParams) else tool
 
 
 def _success_media(definition: ToolDefinition) -> list[MediaTypeObject]:

@@ -99,6 +99,7 @@ class LongRunning:
         if call.task_run is not None and not call.is_task:
             try:
                 await call.task_run.detach()
+                call.asking = None  # From here on questions are those of the task, also for a call inside another one.
             except ProtocolError as error:
                 log.warning("a call could not become a task, and goes on as a call: %s", error.message)
         pause = _pause(accepted.retry_after, FIRST_SECONDS)

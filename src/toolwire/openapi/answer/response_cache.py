@@ -18,6 +18,7 @@ from msgspec import Struct
 from toolwire.http1.response import HttpResponse
 from toolwire.openapi.calling import Exchange
 from toolwire.redaction import repr_without
+from toolwire.server.components.base import Cache
 from toolwire.server.replay_state import principal_key
 
 #: How many answers are kept, how many bytes they have together, and how many one of them.
@@ -92,7 +93,9 @@ class _Stored(Struct):
 class KeptAnswer(HttpResponse):
     """An answer from the cache."""
 
-    def __init__(self, stored: _Stored) -> None:
+    def __init__(self, stored: _Stored, seconds: float) -> None:
+        """`seconds` is how long it may still be used without asking."""
+        self.seconds: float = seconds
         self.url: str = stored.url
         self.status: int = stored.status
         self._headers = stored.headers
@@ -143,8 +146,8 @@ class ResponseCache:
         if stored is None:
             return None
         self._answers.move_to_end(key)
-        if self._clock() < stored.until:
-            return KeptAnswer(stored)
+        if (seconds := stored.until - self._clock()) > 0:
+            return KeptAnswer(stored, seconds)
         # RFC 9110 section 13.1: the entity tag is the better validator of the two.
         if (tag := stored.headers.get("etag")) is not None:
             exchange.signed.headers["if-none-match"] = tag
@@ -160,8 +163,9 @@ class ResponseCache:
         # RFC 9111 section 3.2: the new headers replace the old ones, apart from those about the body.
         told = exchange.answer.headers.items()
         stored.headers.update({name: value for name, value in told if not name.startswith("content-")})
-        stored.until = self._clock() + fresh_seconds(stored.headers, time.time())
-        return KeptAnswer(stored)
+        seconds = fresh_seconds(stored.headers, time.time())
+        stored.until = self._clock() + seconds
+        return KeptAnswer(stored, seconds)
 
     def store(self, exchange: Exchange, body: bytes) -> None:
         """Keep an answer, if it may be used again and there is room for it."""
@@ -193,6 +197,19 @@ class ResponseCache:
         gone = self._answers.pop(key, None)
         if gone is not None:
             self._bytes -= len(gone.body)
+
+
+def cache_hint(exchange: Exchange) -> Cache:
+    """Return how long, and by whom, the answer of a read may be kept, for clients. Nothing is guessed."""
+    answer = exchange.answer
+    # What a redirect, several pages or an operation that went on led to is more than one answer.
+    if exchange.request.url != exchange.address or answer.status not in _STORABLE:
+        return Cache()
+    headers = answer.headers
+    seconds = answer.seconds if isinstance(answer, KeptAnswer) else fresh_seconds(headers, time.time())
+    is_for_all = exchange.call.principal is None and "public" in directives(headers.get("cache-control"))
+    # An answer that differs by headers of the request may differ by those of a caller.
+    return Cache(int(seconds * 1000), "public" if is_for_all and "vary" not in headers else "private")
 
 
 def _key(exchange: Exchange) -> bytes:

@@ -39,12 +39,14 @@ UPLOAD_SCHEMA: Final[Schema] = {
 
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 # Headers that are set by the library, by configuration or by the network, and never by a model.
-_NEVER_ASKED: Final = re.compile(
+_OF_THE_LIBRARY: Final = re.compile(
     r"accept|accept-encoding|authorization|proxy-.*|cookie|host|content-(?:type|length|encoding)|connection|keep-alive|te|"
-    r"trailer|transfer-encoding|upgrade|expect|via|forwarded|x-forwarded-.*|x-real-ip|user-agent|"
+    r"trailer|transfer-encoding|upgrade|expect|user-agent|(?:x-)?idempoten(?:cy|t)(?:[-_].*)?"
+)
+_OF_THE_NETWORK: Final = re.compile(
+    r"via|forwarded|x-forwarded-.*|x-real-ip|"
     r"traceparent|tracestate|baggage|b3|x-b3-.*|uber-trace-id|x-datadog-.*|x-amzn-trace-id|x-cloud-trace-context|"
-    r"(?:x-)?(?:request|correlation|trace|span)-?id|(?:x-)?(?:client-)?request-id|"
-    r"(?:x-)?idempoten(?:cy|t)(?:-.*)?"
+    r"(?:x-)?(?:request|correlation|trace|span)-?id|(?:x-)?(?:client-)?request-id"
 )
 _CHAIN: Final = 20
 # Keywords of an object body that flat arguments can say.
@@ -108,6 +110,11 @@ class ArgumentMaker:
                 fixed.append((parameter, values[parameter.name]))
             elif self._is_asked(parameter, settings.ask or ()):
                 candidates.append(self._of_parameter(parameter, warnings))
+            elif parameter.required and _OF_THE_NETWORK.fullmatch(parameter.name.lower()):
+                warnings.append(
+                    f"{operation.place}: the header {parameter.name!r} is required, and nothing sends it: give its "
+                    "value in fixed, or let the model give it by ask, in the settings of the operation"
+                )
         conditions: list[Schema] = []
         body = operation.request_body
         if media is not None and body is not None:
@@ -160,9 +167,7 @@ class ArgumentMaker:
             return False
         if parameter.location in ("header", "cookie"):
             # Usually set by configuration.
-            return parameter.required and (
-                parameter.location == "cookie" or _NEVER_ASKED.fullmatch(parameter.name.lower()) is None
-            )
+            return parameter.required and not (parameter.location == "header" and _is_set_elsewhere(parameter.name))
         return parameter.required or not parameter.deprecated
 
     def _of_parameter(self, parameter: ParameterObject, warnings: list[str]) -> _Candidate:
@@ -361,6 +366,12 @@ def _schema_of(candidates: list[_Candidate], names: dict[str, str]) -> Schema:
         schema["required"] = required
     schema["additionalProperties"] = False
     return schema
+
+
+def _is_set_elsewhere(header: str) -> bool:
+    """Return whether no model gives the value of a header."""
+    name = header.lower()
+    return _OF_THE_LIBRARY.fullmatch(name) is not None or _OF_THE_NETWORK.fullmatch(name) is not None
 
 
 def _members_together(candidates: list[_Candidate], names: dict[str, str]) -> Iterator[Schema]:

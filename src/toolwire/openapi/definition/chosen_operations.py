@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from toolwire.openapi.definition.names import collision
 from toolwire.openapi.definition.selection import Selection
-from toolwire.openapi.definition.tool_definitions import ToolDefiner, merged_settings
+from toolwire.openapi.definition.tool_definitions import ToolDefiner, checked_name, merged_settings
 from toolwire.openapi.description.operations import operations_of
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.model import (
@@ -161,11 +161,13 @@ class ApiOperations:
 
     def _check_labels(self) -> None:
         known = {label for each in self.readable for label in (each.label, _place(each))}
-        for label in self._decisions:
+        for label, settings in self._decisions.items():
             if label not in known:
                 raise DescriptionError(
                     f"operations= has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
                 )
+            if settings.name is not None:
+                checked_name(settings.name, self.find(label))
 
     def _meant(self, label: str) -> str:
         known = [label for each in self.all for label in (each.operation_id, _place(each)) if label is not None]

@@ -93,7 +93,7 @@ class ToolDefiner:
         warnings += [f"{operation.place}: {each}" for text in (title, description) for each in remarks_on(text or "")]
         return ToolDefinition(
             operation=operation,
-            name=_checked_name(settings.name, operation) or tool_name(operation),
+            name=checked_name(settings.name, operation) or tool_name(operation),
             title=title,
             description=description,
             input_schema=published,
@@ -229,7 +229,8 @@ def _decided_in_description(operation: OperationObject, warnings: list[str]) -> 
     return OperationSettings(**decided)
 
 
-def _checked_name(name: str | None, operation: OperationObject) -> str | None:
+def checked_name(name: str | None, operation: OperationObject) -> str | None:
+    """Return the name that a person gave a tool. Raise `DescriptionError` for one that not all clients take."""
     if name is not None and _NAME.fullmatch(name) is None:
         raise DescriptionError(
             f"{operation.label} cannot have the tool name {name[:80]!r}: a name is 1 to 64 letters, digits, _, - or ."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 from toolwire.openapi.model import (
     ApiDescription,
@@ -27,6 +28,7 @@ from toolwire.openapi.model import (
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _OTHER_MEMBERS: Final = frozenset(("$ref", "summary", "description", "servers", "parameters", "additionalOperations"))
 # RFC 9110 section 5.6.2: names of methods and of headers.
+_END_OF_PATH: Final = re.compile("[?#]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _LOCATIONS: Final = ("path", "query", "querystring", "header", "cookie")
 # OpenAPI 3.x, Parameter Object, style: the defaults by location; `form` for the others.
@@ -117,6 +119,9 @@ class _Operations:
     def _operation(self, method: str, path: str, item: dict[str, Node], node: Node) -> OperationObject:
         if not isinstance(node.value, dict):
             raise _not_an_object(node, "an operation")
+        if any(unquote(each) in (".", "..") for each in _END_OF_PATH.split(path, maxsplit=1)[0].split("/")):
+            # It could leave the address that the operator gave in base_url=.
+            raise _wrong(node, f"the path {path[:200]!r} has the segment '.' or '..', which would be another path")
         body = _object(node, "requestBody")
         responses = _object(node, "responses")
         security = _security_at(node)

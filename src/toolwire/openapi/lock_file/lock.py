@@ -129,8 +129,20 @@ def encode_lock(lock: Lock) -> bytes:
 
 
 def write_lock(path: str | os.PathLike[str], lock: Lock, copies: Mapping[str, bytes]) -> None:
-    """Write a lock file and the copies of documents beside it. Copies that the lock does not name are removed."""
+    """Write a lock file and the copies of documents beside it. Copies that the lock does not name are removed.
+
+    Raise `DescriptionError` where they cannot be written.
+    """
     target = Path(path)
+    try:
+        _write_lock(target, lock, copies)
+    except OSError as error:
+        raise DescriptionError(
+            f"{target} cannot be written ({error.strerror}): check its folder and the permissions"
+        ) from None
+
+
+def _write_lock(target: Path, lock: Lock, copies: Mapping[str, bytes]) -> None:
     folder = copies_folder(target)
     wanted = {document.copy: uri for uri, document in lock.documents.items() if document.copy is not None}
     for name, uri in wanted.items():

@@ -43,7 +43,8 @@ class RequestBuilder:
                 case "path":
                     path[parameter.name] = (argument, path_serializer(parameter))
                 case "query":
-                    self._query.append((argument, query_serializer(parameter)))
+                    write = query_serializer(parameter)
+                    self._query.append((argument, _written(argument, write) if parameter.required else write))
                 case "querystring":
                     self._query.append((argument, _query_string(parameter)))
                 case "header":
@@ -51,7 +52,8 @@ class RequestBuilder:
                     if name not in IGNORED_HEADERS:
                         self._headers.append((argument, name, header_serializer(parameter)))
                 case "cookie":
-                    self._cookies.append((argument, cookie_serializer(parameter)))
+                    write = cookie_serializer(parameter)
+                    self._cookies.append((argument, _written(argument, write) if parameter.required else write))
         self._method = operation.method
         self._url = UrlBuilder(base, operation.path, path, operation.label)
         self.origin: str = self._url.origin
@@ -87,6 +89,22 @@ class RequestBuilder:
 def _fixed_name(parameter: ParameterObject) -> str:
     """Name a parameter as no argument is named."""
     return f"\0{parameter.location} {parameter.name}"
+
+
+def _written(argument: str, write: Serializer) -> Serializer:
+    """Return the serializer of a required parameter, which refuses a value that it cannot write.
+
+    RFC 6570 section 2.3: a list or an object without items is undefined, and is left out. `name=` would be a list with
+    an empty text, unless the description has `allowEmptyValue`.
+    """
+
+    def checked(value: Any) -> str:
+        text = write(value)
+        if not text:
+            raise ToolError(f"{argument!r} is required, and a request cannot carry it without items: give one or more")
+        return text
+
+    return checked
 
 
 def _query_string(parameter: ParameterObject) -> Serializer:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 from urllib.parse import urljoin
+from uuid import UUID
 
 from toolwire.backoff import Backoff
 from toolwire.http1.pool import Pool
@@ -35,6 +36,7 @@ _sleep = asyncio.sleep
 _REFUSED: Final = (401, 403)
 _BUSY: Final = (429, 503)
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
 _KEEP_METHOD: Final = frozenset({307, 308})
 
 
@@ -84,6 +86,7 @@ class Sender:
         may_repeat = is_read or (self._key_header is not None and self._key_header in exchange.request.headers)
         losses = Backoff(MAX_LOST)
         waits = redirects = 0
+        has_left = False
         while True:
             request = exchange.signed
             try:
@@ -115,7 +118,8 @@ class Sender:
                     return
                 redirects += 1
                 response.let_go()
-                await self._redirect(exchange, status, target)
+                has_left = has_left or origin(target) != origin(request.url)
+                await self._redirect(exchange, status, target, has_left)
             else:
                 return
 
@@ -133,14 +137,23 @@ class Sender:
         exchange.signed = self._sent_home(again.request)
         return True
 
-    async def _redirect(self, exchange: Exchange, status: int, target: str) -> None:
-        """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials."""
+    async def _redirect(self, exchange: Exchange, status: int, target: str, has_left: bool) -> None:
+        """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials.
+
+        `has_left`: a redirect left that origin. One that leads back is the choice of another server, and gets neither.
+        """
         before = exchange.request
-        headers, body = before.headers, before.body if status in _KEEP_METHOD else None
-        if origin(target) != origin(before.url):
+        # A condition is about the address that it was made for.
+        headers = {name: value for name, value in before.headers.items() if name not in _CONDITIONS}
+        body = before.body if status in _KEEP_METHOD else None
+        if has_left:
             headers, body = {"accept": before.headers.get("accept", "*/*")}, None
         exchange.request = OutgoingRequest(method=before.method, url=target, headers=headers, body=body)
-        await self.sign(exchange)
+        if has_left:
+            self._check(target)
+            exchange.credentials, exchange.signed = None, exchange.request
+        else:
+            await self.sign(exchange)
 
     def _check(self, url: str) -> None:
         found = origin(url)
@@ -176,8 +189,13 @@ def _key(call: Call) -> str:
     if call.task_run is not None and call.is_task:
         import hashlib
 
-        return hashlib.sha256(call.task_run.id.encode()).hexdigest()[:32]
-    return os.urandom(16).hex()
+        return _as_uuid(hashlib.sha256(call.task_run.id.encode()).digest()[:16])
+    return _as_uuid(os.urandom(16))
+
+
+def _as_uuid(data: bytes) -> str:
+    """Return a key in the form that APIs ask for most often."""
+    return str(UUID(bytes=data, version=4))
 
 
 def _target(method: str, response: HttpResponse) -> str | None:
