@@ -14,7 +14,7 @@ from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.relay import RelayConnection
 from toolwire.gateway.back_messages import PlainCall
 from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
-from toolwire.gateway.sent_request import WRITTEN_HERE, Sent, sent_with
+from toolwire.gateway.sent_request import PLAIN_MEMBERS, Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -155,7 +155,7 @@ class RemoteTool(ToolBase):
             # Most calls are plain. For them this does what `_sent` and `Relay.send_plain` do, and no more.
             params: dict[str, Any] = _members(request.raw)
             meta = connection.described.get(bytes(params.pop("_meta", _NO_META)))
-            if meta is not None and WRITTEN_HERE.isdisjoint(params):
+            if meta is not None and params.keys() <= PLAIN_MEMBERS:
                 raw: Raw | UnsetType = request.params.arguments
                 if raw is not UNSET:
                     params["arguments"] = raw
