@@ -373,7 +373,12 @@ class UnlistedResources(ResourceTemplate):
         reading does no harm.
         """
         kernel = cast("Kernel", call.host)
-        ways = [each for each in kernel.catalog.unlisted_ways(uri) if isinstance(each.component, UnlistedResources)]
+        usable = kernel.methods.usable(call)
+        ways = [
+            each
+            for each in kernel.catalog.unlisted_ways(uri)
+            if isinstance(each.component, UnlistedResources) and (usable is None or usable(each))
+        ]
         scheme = uri.partition(":")[0]
         holder = kernel.catalog.addresses.get(("resources", uri))
 
