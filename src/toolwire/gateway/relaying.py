@@ -593,6 +593,7 @@ class Relay:
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
             held = HeldCall(WaitingHere(call), connection, method, principal)
+            held.caller = call.request.caller or principal
             work = self._once(call, connection, method, sent.members, sent, None, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))

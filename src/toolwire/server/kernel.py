@@ -354,6 +354,10 @@ class Kernel:
     async def open_asking(self, call: Call) -> Asking:
         return await self.questions.asking(call)
 
+    @property
+    def state_seconds(self) -> float:
+        return self.limits.state
+
     async def seal_state(self, call: Call, payload: bytes, context: bytes) -> str:
         return await self.questions.sealed(call, payload, context, self.limits.state)
 
