@@ -11,12 +11,15 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import structs
+
+from toolwire.auth.principal import Principal
 from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
@@ -170,7 +173,7 @@ class Configuration:
         for name in removed:
             gateway.remove(name)
         gateway.arrange(after)
-        self._apply(made, (key for key in settings if _first(key) not in ADMISSION))
+        self._apply(made, settings)
         return Reloaded(added, changed, removed, settings, restart)
 
     def _apply(self, made: Any, keys: Iterable[str]) -> None:
@@ -180,16 +183,20 @@ class Configuration:
     async def _exchange(self, file: GatewayFile, made: Gateway, names: Iterable[str], admission: Iterable[str]) -> None:
         """Connect to new servers first, and offer all of them at the same time, or none.
 
-        `admission` are the keys that say who may do what. They are in force before the new servers have answered,
-        because a caller who is let in no longer must not gain time from a server that is slow.
+        `admission` are the keys that say who may do what. Until the new servers have answered, what they say holds
+        beside what was in force: a caller who is let in no longer must not gain time from a server that is slow, and
+        one who is let in from now on must not get at servers that go.
         """
         gateway = self._gateway
         coming: list[Coming | ComingApi] = []
+        is_narrowed = False
         before = SimpleNamespace(**{name: getattr(gateway, name) for name in ADMISSION})
         try:
             # Not all at once: those before a mistake are discarded.
             coming.extend(gateway.prepare(name, partial(self._add_back, gateway, file, name)) for name in names)
-            self._apply(made, admission)
+            if coming and admission:
+                is_narrowed = True
+                self._narrow(made, {_first(key) for key in admission})
             for each in coming:
                 await each.until_settled()
                 if each.is_circular:
@@ -198,12 +205,22 @@ class Configuration:
         except BaseException as error:
             for each in coming:
                 gateway.discard(each)
-            self._apply(before, admission)
+            if is_narrowed:
+                self._apply(before, admission)
             if isinstance(error, TimeoutError):
                 raise ServerError("the servers behind the gateway did not begin in time") from None
             raise
         for each in coming:
             gateway.offer(each)
+
+    def _narrow(self, made: Gateway, changed: Collection[str]) -> None:
+        """Hold callers to the rules in force and to new ones."""
+        gateway = self._gateway
+        gateway.narrow(
+            made.policy if "policy" in changed else gateway.policy, made.auth if "auth" in changed else gateway.auth
+        )
+        if "local_principal" in changed:
+            gateway.local_principal = _narrowed(gateway.local_principal, made.local_principal)
 
     def _settings(self, file: GatewayFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the keys besides servers that changed: those that are in force at once, and those that are not."""
@@ -241,6 +258,13 @@ def _differences(place: str, before: Any, after: Any) -> Iterator[str]:
             yield from _differences(f"{place}.{name}", old or default, new or default)
         else:
             yield f"{place}.{name}"
+
+
+def _narrowed(one: Principal | None, other: Principal | None) -> Principal | None:
+    """Return a local caller who may do what both of these may. None may do everything."""
+    if one is None or other is None:
+        return one or other
+    return structs.replace(other, scopes=one.scopes & other.scopes)
 
 
 def _first(key: str) -> str:

@@ -204,7 +204,7 @@ class Replica:
 
     @property
     def _record_seconds(self) -> float:
-        """How many seconds the record of a call lives after its last change. It outlives the call."""
+        """The seconds that the record of a call lives after its last change. It outlives the call."""
         return 2 * self.seconds()
 
     async def _change(self, held: HeldCall, record: Record) -> bool:

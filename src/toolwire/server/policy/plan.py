@@ -70,15 +70,17 @@ class Plan:
                 *compile_rates("quota", policy.quota, place),
             )
         ]
+        # Two policies of one place may have the same rate or the same slots, which count once.
+        counted = list(dict.fromkeys(counted))
         self._counted: list[Counted] = [each for each in counted if not each.shared]
         self._counters = counters() if self._counted else None
         self._shared = [each for each in counted if each.shared]
         self._shared_counters = shared_counters
         self._gates = gates
         self._lowlevel = lowlevel
-        self._slots: list[Placed] = [
-            slots for place, policy in counting for slots in compile_slots(policy.concurrency, place)
-        ]
+        self._slots: list[Placed] = list(
+            dict.fromkeys(slots for place, policy in counting for slots in compile_slots(policy.concurrency, place))
+        )
         self._rules: dict[Through, dict[str, list[Rule]]] = {}
         for each in placements:
             for argument, given in each.policy.rules.items():
