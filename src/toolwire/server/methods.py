@@ -215,7 +215,7 @@ class Methods:
                 INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
             )
         client.uris.add(call.params.uri)
-        await self._parts.hub.subscribed(client, call.params.uri)
+        await self._parts.hub.subscribed(client, call.params.uri, call.request.caller)
         return t.Result()
 
     async def _unsubscribe(self, call: Call) -> Any:
