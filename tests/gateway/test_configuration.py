@@ -218,6 +218,23 @@ async def test_a_secret_that_is_rotated_replaces_its_server(places: Places, tmp_
         assert places.opened == {**before, "x": before["x"] + 1}
 
 
+async def test_a_certificate_that_is_replaced_is_noticed(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0.01)
+    for name in ("ca", "key"):
+        (tmp_path / f"{name}.pem").write_text("one")
+    servers = backs(x="a", y="b")
+    servers["x"]["tls"] = {"ca": "ca.pem", "certificate": "key.pem"}
+    gateway = gateway_of(written(tmp_path / "gateway.json", config(servers)))
+    async with testing.connect(gateway), running(gateway):
+        for count, name in enumerate(("ca", "key"), 1):
+            before = dict(places.opened)
+            written(tmp_path / f"{name}.pem", "two")
+            await until(lambda count=count: status(gateway).reloads == count)
+            assert places.opened == {**before, "x": before["x"] + 1}
+
+
 async def test_many_writes_are_one_change(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0.05)
     path = written(tmp_path / "gateway.json", config(backs(x="a")))

@@ -166,7 +166,7 @@ class Configuration:
     async def _take_over(self, file: GatewayFile, made: Gateway) -> Reloaded:
         gateway, before, after = self._gateway, self._in_force.backs, file.backs
         added = tuple(name for name in after if name not in before)
-        changed = tuple(name for name in after if name in before and after[name] != before[name])
+        changed = tuple(name for name in after if name in before and not file.has_same_back(name, self._in_force))
         removed = tuple(name for name in before if name not in after)
         settings, restart = self._settings(file)
         await self._exchange(file, made, (*added, *changed), tuple(key for key in settings if _first(key) in ADMISSION))

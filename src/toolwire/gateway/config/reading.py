@@ -5,6 +5,7 @@ All mistakes are found, and not the first one alone. Each is told with its line 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ class GatewayFileError(ServerError):
 class GatewayFile:
     """A file that was read: its tables, with the values that it refers to.
 
-    Two files describe the same server if their entries are equal.
+    Two files describe the same server if `has_same_back` says so.
     """
 
     def __init__(
@@ -75,13 +76,21 @@ class GatewayFile:
         self._backs_key = BACKS[tables.servers is None and tables.vscode_servers is not None]
         self.backs: dict[str, BackEntry] = {name: entry for name, entry in written.items() if not entry.disabled}
         """The servers behind the gateway that are not disabled."""
+        tables_of_tls = {name: entry.tls for name, entry in self.backs.items() if entry.tls is not None}
+        self._certificates = {name: _digests(tls.paths) for name, tls in tables_of_tls.items()}
         own = () if content.path is None else (content.path,)
-        self.paths: tuple[Path, ...] = (*own, *references.files)
-        """The file itself, and the files with secrets that it refers to."""
+        certificates = (path for tls in tables_of_tls.values() for path in tls.paths)
+        self.paths: tuple[Path, ...] = (*own, *references.files, *certificates)
+        """The file itself, and the files with secrets and certificates that it refers to."""
         self.exposed: tuple[Path, ...] = tuple(references.exposed)
         """The files with secrets that others on this machine can read."""
         self.clear: tuple[KeyPath, ...] = clear
         """The keys of secrets, and of texts that may contain one, which stand in the file itself."""
+
+    def has_same_back(self, name: str, other: GatewayFile) -> bool:
+        """Return whether another file describes a server in the same way, with the same certificates."""
+        has_same_files = self._certificates.get(name) == other._certificates.get(name)
+        return has_same_files and self.backs.get(name) == other.backs.get(name)
 
     def http_options(self) -> dict[str, Any]:
         """Return the options of `run("http")` that the file gives."""
@@ -125,6 +134,19 @@ def examine(content: FileContent) -> tuple[GatewayFile | None, list[Problem]]:
     if tables is None:
         return None, problems
     return GatewayFile(tables, content, references, tuple(reading.clear)), problems
+
+
+def _digests(paths: Iterable[Path]) -> list[str | None]:
+    """Return the digests of files; None for one that cannot be read, which shows when it is used."""
+    return [_digest(path) for path in paths]
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def shown_key(key: KeyPath) -> str:

@@ -6,6 +6,7 @@ attribute describes the key there.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,6 +37,11 @@ class TlsTable(Table, kw_only=True, frozen=True):
     """A file with the certificate of the gateway, for a server that asks for one."""
     key: FilePath | None = None
     """A file with the private key of that certificate, where it is not in the same file."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [Path(each) for each in (self.ca, self.certificate, self.key) if each]
 
 
 class BackEntry(ServerEntry, kw_only=True):
