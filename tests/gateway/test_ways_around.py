@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.backs import Recorded, behind, listens, until
+from tests.gateway.test_remote_extensions import NOTES, OTHER, noting
 
 from toolwire import Client, Context, Server, testing
 from toolwire.auth import Principal
@@ -152,3 +153,20 @@ async def test_a_server_hears_nothing_of_a_subscription_to_a_resource_that_is_de
                 await until(lambda: "note://open" in str(recorded.sent()))
         assert "note://closed" not in str(recorded.sent())
         assert "box://one" not in str(recorded.sent())
+
+
+@FRONTS
+@pytest.mark.parametrize("rule", [{"visible_to": "staff"}, {"scopes": "staff"}])
+async def test_a_method_of_an_extension_is_not_sent_to_a_server_that_a_caller_may_not_use(
+    front: str, rule: dict[str, Any]
+) -> None:
+    gateway = Gateway("front").add("one", noting(NOTES, "unlike", needs_client=False), shape=Shape(**rule))
+    gateway.add("two", noting(OTHER, "neither", needs_client=False))
+    async with (
+        testing.connect(gateway, revision=front, principal=STAFF) as (staff, _),
+        testing.connect(gateway, revision=front, principal=GUEST) as (guest, _),
+    ):
+        for prefix in ("unlike", "neither"):
+            assert (await staff.request(f"{prefix}/find"))["unknown"] == {"of": prefix}
+        with pytest.raises((InsufficientScope, ProtocolError)):
+            await guest.request("unlike/find")
