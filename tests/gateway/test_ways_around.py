@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from tests.gateway.backs import Recorded, behind, listens, until
 from tests.gateway.test_remote_extensions import NOTES, OTHER, noting
 
-from toolwire import Client, Context, Server, testing
+from toolwire import Client, Context, Policy, Server, testing
 from toolwire.auth import Principal
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import InsufficientScope, ProtocolError
@@ -170,3 +171,49 @@ async def test_a_method_of_an_extension_is_not_sent_to_a_server_that_a_caller_ma
             assert (await staff.request(f"{prefix}/find"))["unknown"] == {"of": prefix}
         with pytest.raises((InsufficientScope, ProtocolError)):
             await guest.request("unlike/find")
+
+
+@BACKS
+@FRONTS
+@pytest.mark.parametrize(("method", "name"), [("tools/call", "b_show"), ("prompts/get", "b_tell")])
+async def test_a_server_gets_the_arguments_that_were_judged_and_none_that_it_may_take_for_them(
+    back: str, front: str, method: str, name: str
+) -> None:
+    server, recorded = Server("notes"), Verbatim()
+
+    @server.tool
+    def show(path: str) -> str:
+        return "shown"
+
+    @server.prompt
+    def tell(path: str) -> str:
+        return "told"
+
+    policy = Policy(rules={"path": lambda value: None if value == "/open" else "it is closed"})
+    async with behind(server, "memory", recorded) as target:
+        gateway = Gateway("front", policy=policy).add("b", target, revision=back)
+        async with Client(gateway, revision=front) as client:
+            twice = Raw(b'{"path":"/closed","path":"/open"}')
+            await client.request(method, {"name": name, "arguments": twice})
+            for other in ("Path", "PATH"):
+                answer = await refusal(client, method, {"name": name, "arguments": {"path": "/open", other: "/closed"}})
+                assert "it is closed" in answer
+    assert b"/open" in recorded.whole
+    assert b"/closed" not in recorded.whole
+
+
+class Verbatim(Recorded):
+    """The messages to a server, byte for byte."""
+
+    whole = b""
+
+    def record(self, direction: Any, data: bytes) -> None:
+        super().record(direction, data)
+        self.whole += bytes(data) if direction == "→" else b""
+
+
+async def refusal(client: Client, method: str, params: dict[str, Any]) -> str:
+    try:
+        return str(await client.request(method, params))
+    except ProtocolError as error:
+        return str(error)

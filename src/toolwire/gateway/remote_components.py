@@ -44,6 +44,7 @@ from toolwire.server.kernel import Kernel
 R = TypeVar("R", bound=t.Result)
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_arguments = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _encode = msgspec.json.encode
 #: The seconds of a handler whose request has no deadline: ten years.
 UNLIMITED: Final = 10.0 * 365 * 24 * 3600
@@ -278,7 +279,10 @@ class RemotePrompt(Prompt):
     async def get(self, call: Call, values: dict[str, str]) -> Any:
         sent = sent_with(call, "prompts/get")
         sent.members["name"] = self.remote.name
-        if "arguments" not in sent.members and values:
+        if "arguments" in sent.members:
+            # Of a name that is there twice, the last value was judged, and it alone is handed on.
+            sent.members["arguments"] = _decode_arguments(sent.members["arguments"])
+        elif values:
             sent.members["arguments"] = values
         answer = await self._home.relay.send(call, "prompts/get", sent)
         return handed_on(call, answer, t.GetPromptResult, self._home)
