@@ -711,3 +711,27 @@ async def test_the_key_of_another_header_is_not_looked_up_among_known_tokens() -
     assert await gate.admit(dict(SCOPE), {"authorization": f"Bearer {sent}"})
     with pytest.raises(HttpRefusal):
         await gate.admit(dict(SCOPE), {"x-api-key": sent})
+
+
+async def test_a_gate_that_is_narrowed_lets_in_whom_both_gates_let_in() -> None:
+    def gate(**scopes: str) -> Gate:
+        keys = {f"key-of-{name}": Principal(name, scopes=frozenset(given.split())) for name, given in scopes.items()}
+        return Gate(ResourceServer(ApiKeys(keys)), path="/mcp", public_url=None, kv=MemoryKV())
+
+    async def admitted(name: str) -> Principal:
+        return await narrowed.admit(SCOPE, {"authorization": f"Bearer key-of-{name}"})
+
+    narrowed, before = gate(ann="read write", ben="read", new="read"), gate(ann="read admin", ben="read", old="read")
+    narrowed.narrow(before)
+    assert (await admitted("ann")).scopes == {"read"}
+    assert (await narrowed.identify("key-of-ben", {"path": "/connect/"})).subject == "ben"
+    for name, status in (("new", 503), ("old", 401)):
+        with pytest.raises(HttpRefusal) as caught:
+            await admitted(name)
+        assert caught.value.status == status
+    # The key is somebody else's now.
+    narrowed = Gate(ResourceServer(ApiKeys({"key-of-ann": "zoe"})), path="/mcp", public_url=None, kv=MemoryKV())
+    narrowed.narrow(before)
+    with pytest.raises(HttpRefusal) as caught:
+        await admitted("ann")
+    assert caught.value.status == 503

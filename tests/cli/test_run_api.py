@@ -69,7 +69,7 @@ def test_mistakes_are_one_line(toolwire: Command, folder: Path) -> None:
         (["api.json", "--all", "--reload"], 2, "do not go with --reload"),
         (["api.json", "--all", "--credential", "key"], 2, "is not SCHEME=$NAME"),
         (["api.json", "--all", "--credential", "key=$KEY"], 1, "which is no security scheme of the API"),
-        (["safe.json", "--all"], 1, "on the command line --credential 'SCHEME=$NAME_OF_A_VARIABLE'"),
+        (["safe.json", "--all"], 1, "on the command line, --credential"),
     ):
         done = toolwire("run", *words, "--transport", "http")
         assert (done.status, told in done.err, "Traceback" in done.err) == (status, True, False), done.err

@@ -13,10 +13,20 @@ import msgspec
 import pytest
 from tests.client.fake import FakeServer, text
 
-from toolwire import testing
+from toolwire import Server, testing
+from toolwire.auth import ApiKeys
 from toolwire.client import Change, Client
+from toolwire.client.http_target import HttpTarget
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, TransportError
+from toolwire.protocol.errors import (
+    NotSupported,
+    OutcomeUnknown,
+    ProtocolError,
+    Timeout,
+    TransportError,
+    Unauthorized,
+)
 from toolwire.protocol.revisions import LEGACY, MODERN
 
 LISTEN = "subscriptions/listen"
@@ -342,3 +352,21 @@ def test_a_change_is_a_value() -> None:
     assert len({Change("resource", "a:"), Change("resource", "a:"), Change("resource", "b:")}) == 2
     members = {"kind": "tools", "uri": None, "method": None, "params": None}
     assert msgspec.json.decode(msgspec.json.encode(Change("tools"))) == members
+
+
+@pytest.mark.parametrize("revision", [MODERN, "2025-11-25"])
+async def test_a_listener_whose_key_is_gone_is_told_so(revision: str) -> None:
+    key = "a-key-of-24-characters-or-more"
+    server = Server("keyed", auth=ApiKeys({key: "ann"}))
+    server.tool(lambda: "done", name="work")
+    app = server.http_app()
+    pool = AsgiPool(app)
+    target = HttpTarget("http://localhost/mcp", pool=pool, headers={"authorization": f"Bearer {key}"})
+    async with Client(target, revision=revision) as client, client.listen(tools=True) as changes:
+        server.use_auth(ApiKeys({key[::-1]: "ann"}))
+        with pytest.raises(Unauthorized):
+            async for _ in changes:
+                pass
+    app.drain()
+    await app.stop()
+    await pool.close()

@@ -218,6 +218,23 @@ async def test_a_secret_that_is_rotated_replaces_its_server(places: Places, tmp_
         assert places.opened == {**before, "x": before["x"] + 1}
 
 
+async def test_a_certificate_that_is_replaced_is_noticed(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0.01)
+    for name in ("ca", "key"):
+        (tmp_path / f"{name}.pem").write_text("one")
+    servers = backs(x="a", y="b")
+    servers["x"]["tls"] = {"ca": "ca.pem", "certificate": "key.pem"}
+    gateway = gateway_of(written(tmp_path / "gateway.json", config(servers)))
+    async with testing.connect(gateway), running(gateway):
+        for count, name in enumerate(("ca", "key"), 1):
+            before = dict(places.opened)
+            written(tmp_path / f"{name}.pem", "two")
+            await until(lambda count=count: status(gateway).reloads == count)
+            assert places.opened == {**before, "x": before["x"] + 1}
+
+
 async def test_many_writes_are_one_change(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0.05)
     path = written(tmp_path / "gateway.json", config(backs(x="a")))
@@ -308,10 +325,8 @@ async def test_api_keys_change_while_calls_run(places: Places) -> None:
     await app.stop()
 
 
-@pytest.mark.covers("GW-9.34")
-async def test_a_key_that_is_removed_does_not_wait_for_new_servers(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def slow_server(places: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have the server `slow` not answer; return what says that it is connected to, and what lets it answer."""
     answers = asyncio.Event()
     connects = asyncio.Event()
     target_of = making.target_of
@@ -323,9 +338,50 @@ async def test_a_key_that_is_removed_does_not_wait_for_new_servers(
                 await answers.wait()
                 return await super().open()
 
-        return Slow(places.servers["c"]) if name == "slow" else target_of(name, entry, **options)
+        return Slow(places.servers[entry.url[-1]]) if name == "slow" else target_of(name, entry, **options)
 
     monkeypatch.setattr(making, "target_of", slow)
+    return connects, answers
+
+
+@pytest.mark.covers("GW-9.34")
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_looser_rules_wait_until_the_servers_that_go_are_gone(
+    places: Places, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    connects, answers = slow_server(places, monkeypatch)
+    one_call = {"rate": {"calls": "1/hour", "per": "everyone"}}
+    gateway = gateway_of(keyed(backs(x="a"), "a", policy=one_call))
+    places.servers["c"] = gateway if is_refused else places.servers["c"]
+    app = gateway.http_app()
+    assert await answer_to(app, "a") == "a result"
+    loading = asyncio.ensure_future(gateway.reload(keyed(backs(slow="c"), "ab")))
+    await connects.wait()
+    # The server `x` is still there. Who is let in from now on does not get at it, and the rate still holds.
+    new = Hearing(app, "b" * 32)
+    refused = await new.open("2026-07-28")
+    assert refused.status == 503
+    refused.close()
+    assert await answer_to(app, "a") == "an error"
+    answers.set()
+    if is_refused:
+        with pytest.raises(ServerError, match="circle"):
+            await loading
+        assert [await answer_to(app, key) for key in "ab"] == ["an error", 401]
+    else:
+        await loading
+        assert gateway.policy is None and list(gateway.backs) == ["slow"]
+        assert (await new.open("2026-07-28")).status == 200
+    await new.pool.close()
+    app.drain()
+    await app.stop()
+
+
+@pytest.mark.covers("GW-9.34")
+async def test_a_key_that_is_removed_does_not_wait_for_new_servers(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connects, answers = slow_server(places, monkeypatch)
     gateway = gateway_of(keyed(backs(x="a"), "ab"))
     app = gateway.http_app()
     assert [await answer_to(app, key) for key in "ab"] == ["a result", "a result"]

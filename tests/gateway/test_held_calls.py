@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from tests.gateway.backs import OVER, gateway_before, until
 
-from toolwire import Client, Context, Server, testing
+from toolwire import Client, Context, Limits, Server, testing
 from toolwire.auth import Principal
+from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway, held_calls
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.shape import Shape, ToolShape
@@ -138,13 +140,13 @@ async def test_a_state_is_good_for_one_request_of_one_client() -> None:
 
 @pytest.mark.covers("GW-6.3")
 @pytest.mark.parametrize("far", OVER)
-async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_calls, "HELD_SECONDS", 0.01)
+async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str) -> None:
     asking = Asking()
     async with (
         gateway_before(asking.server, far, "2025-11-25") as gateway,
         testing.connect(gateway, elicit=answer) as (client, _),
     ):
+        gateway.use_limits(Limits(state=0.01))
         asked = await call(client, "b_book", {"seats": 1})
         await asking.cancelled.wait()
         late = await call(client, "b_book", {"seats": 1}, asked, **accept(asked))
@@ -198,6 +200,24 @@ async def test_held_calls_are_bounded_for_each_principal(monkeypatch: pytest.Mon
         assert refused["isError"] and "Too many calls" in refused["content"][0]["text"]
         await asking.cancelled.wait()
         assert "inputRequests" in await call(ben, "b_book", {"seats": 1})
+
+
+async def test_held_calls_of_callers_whom_nobody_knows_are_bounded_for_each_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_calls, "MAX_HELD_FOR_ONE", 1)
+    asking = Asking()
+    async with gateway_before(asking.server, "memory", "2025-11-25") as gateway:
+        app = gateway.http_app()
+        pools = [AsgiPool(app, {"client": (f"192.0.2.{last}", 1)}) for last in (1, 2)]
+        targets = [HttpTarget("http://localhost/mcp", pool=pool) for pool in pools]
+        async with Client(targets[0], elicit=answer) as one, Client(targets[1], elicit=answer) as two:
+            assert "inputRequests" in await call(one, "b_book", {"seats": 1})
+            assert (await call(one, "b_book", {"seats": 1}))["isError"]
+            assert "inputRequests" in await call(two, "b_book", {"seats": 1})
+        for pool in pools:
+            await pool.close()
+        await app.stop()
 
 
 @CELLS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
 import msgspec
@@ -472,6 +473,36 @@ async def test_questions_progress_and_logs_of_many_clients_never_cross(
         names = [f"client{number}" for number in range(8)]
         async with asyncio.timeout(60):
             await asyncio.gather(*(one(gateway, name) for name in names))
+
+
+async def test_one_caller_leaves_connections_of_a_legacy_server_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(back_connections, "MAX_CONVERSATIONS", 4)
+    server, go, begun = Server("back"), asyncio.Event(), asyncio.Semaphore(0)
+
+    @server.tool
+    async def hold() -> str:
+        begun.release()
+        await go.wait()
+        return "held"
+
+    async with (
+        gateway_before(server, "memory", "2025-11-25") as gateway,
+        open_to(gateway, "2025-11-25", "http") as join,
+        AsyncExitStack() as stack,
+    ):
+        # Each session is a conversation of its own.
+        sessions = [await stack.enter_async_context(join(principal=Principal("ann"))) for _ in range(4)]
+        calls = [session.start("tools/call", {"name": "b_hold"}) for session in sessions[:3]]
+        for _ in calls:
+            await begun.acquire()
+        refused = await sessions[3].result("tools/call", {"name": "b_hold"})
+        assert refused["isError"] and "try again later" in str(refused)
+        bob = await stack.enter_async_context(join(principal=Principal("bob")))
+        calls.append(bob.start("tools/call", {"name": "b_hold"}))
+        await begun.acquire()
+        go.set()
+        for call in calls:
+            assert "held" in str(await call)
 
 
 async def test_one_client_does_not_take_all_connections_of_a_legacy_server(monkeypatch: pytest.MonkeyPatch) -> None:

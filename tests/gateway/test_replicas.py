@@ -12,9 +12,8 @@ import pytest
 from tests.gateway.backs import OVER, Recorded, behind, until
 from tests.gateway.test_held_calls import LEGACY, Asking, accept, answer, call
 
-from toolwire import Client, Context, Server, testing
+from toolwire import Client, Context, Limits, Server, testing
 from toolwire.auth import Principal
-from toolwire.gateway import held_calls
 from toolwire.gateway.remote_server import RemoteServer
 from toolwire.protocol.errors import ProtocolError
 from toolwire.stores import StoreFailed, Stores
@@ -333,10 +332,10 @@ async def test_a_replica_that_ends_before_it_hands_over_the_outcome(far: str) ->
         assert asking.begun == 2
 
 
-async def test_a_call_that_expires_on_one_replica_is_cancelled_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_calls, "HELD_SECONDS", 0.01)
+async def test_a_call_that_expires_on_one_replica_is_cancelled_and_forgotten() -> None:
     asking = Asking()
     async with fleet(asking.server, "http", "2025-11-25") as running:
+        running.replicas[0].server.use_limits(Limits(state=0.01))
         asked = await call(running.clients[0], "b_book", {"seats": 1})
         await until(asking.cancelled.is_set)
         late = await call(running.clients[1], "b_book", {"seats": 1}, asked, **accept(asked))

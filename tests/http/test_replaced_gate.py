@@ -19,6 +19,7 @@ class SlowGate:
     """A gate that lets everybody in, but not before `opens` is set."""
 
     nobody: Any = None
+    is_narrowed = False
     key_headers: tuple[str, ...] = ()
 
     def __init__(self) -> None:

@@ -6,13 +6,14 @@ import logging
 import math
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from copy import copy
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from toolwire.auth.bearer import MalformedCredentials, RequestCredentials, check_query, credentials
 from toolwire.auth.dpop_proof import Proofs, is_bound
-from toolwire.auth.principal import Principal
+from toolwire.auth.principal import Principal, token_of, with_token
 from toolwire.auth.resource import ASKER, WELL_KNOWN, ResourcePages, ResourceServer, as_resource_server
 from toolwire.auth.verify.keys import Anonymous
 from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
@@ -86,6 +87,8 @@ class Gate:
             if isinstance(header, str):
                 self._headers[header.lower()] = verifier
         self._nobody = next((each.principal for each in verifiers if isinstance(each, Anonymous)), None)
+        self.is_narrowed: bool = False
+        """Whether another gate decides, too."""
 
     @property
     def nobody(self) -> Principal | None:
@@ -185,6 +188,27 @@ class Gate:
         if self._public is not None:
             own = self._pages[-1] if self._pages else None
             self._pages.insert(0, make(self, self._server, own, self._public, self._path))
+
+    def narrow(self, other: Gate) -> None:
+        """Let in only callers whom another gate lets in, too, with the scopes that they have at both."""
+        self.is_narrowed = True
+        beside = copy(other)
+        # A proof is good for one check, which this gate makes. Tokens that are kept are those of this gate.
+        beside._proofs = _NoProofs(MemoryKV())
+        vars(beside).pop("admit", None)
+        own = self.admit
+
+        async def admit(scope: Scope, headers: dict[str, str]) -> Principal:
+            sent = dict(headers)
+            principal = await own(scope, headers)
+            try:
+                return _with_scopes_of(principal, await beside.admit(scope, sent))
+            except HttpRefusal as refusal:
+                # The caller is let in soon, and must not be sent to sign in.
+                later = ((b"retry-after", b"1"),)
+                raise HttpRefusal(503, "It is being changed who is let in; try again", later) from refusal
+
+        self.admit_by(lambda gate, server: admit)
 
     def _asker(self, scope: Scope) -> FromAddress | None:
         """Return the address that is charged for questions to a provider about this request."""
@@ -286,6 +310,24 @@ class Gate:
         if _HOST.fullmatch(host) is None:
             return ""
         return f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '').rstrip('/')}"
+
+
+class _NoProofs(Proofs):
+    """Checks no proofs."""
+
+    async def check(self, proof: str | None, token: str, principal: Principal, method: str, url: str) -> None:
+        return
+
+
+def _with_scopes_of(principal: Principal, other: Principal) -> Principal:
+    """Return a caller with the scopes that it has as another principal, too; raise `HttpRefusal` for another caller."""
+    if (principal.provider, principal.subject) != (other.provider, other.subject):
+        raise HttpRefusal(403, "This is another caller")
+    if principal.scopes <= other.scopes:
+        return principal
+    token = token_of(principal)
+    narrowed = msgspec.structs.replace(principal, scopes=principal.scopes & other.scopes)
+    return narrowed if token is None else with_token(narrowed, token)
 
 
 def make_gate(

@@ -169,7 +169,8 @@ class AccountServer(RemoteServer):
         if known is None or known.group is None:
             return None
         catalog = known.group.catalog
-        new = {self.uris.inner(uri) for uri in uris if catalog.resource(uri) or catalog.template(uri)}
+        told = (uri for uri in uris if self.catalog.hosts_told_of(uri))
+        new = {self.uris.inner(uri) for uri in told if catalog.resource(uri) or catalog.template(uri)}
         if new <= known.watched:
             return None
         known.watched = self._still_watched(known) | new

@@ -83,10 +83,21 @@ class ConnectionBounds(Struct, frozen=True):
 class _Lane:
     """The connection of one conversation, and when it was used last."""
 
-    __slots__ = ("connector", "is_shared", "is_taken", "kept_until", "opener", "opening", "session_id", "used")
+    __slots__ = (
+        "caller",
+        "connector",
+        "is_shared",
+        "is_taken",
+        "kept_until",
+        "opener",
+        "opening",
+        "session_id",
+        "used",
+    )
 
-    def __init__(self, opener: RelayOpener, used: float) -> None:
+    def __init__(self, opener: RelayOpener, used: float, caller: Hashable) -> None:
         self.opener = opener
+        self.caller = caller
         self.connector = Connector(opener)
         self.used = used
         self.opening = 0
@@ -259,13 +270,14 @@ class BackConnections:
         alone: bool = False,
         session: BackSession | None = None,
         target: Target | None = None,
+        caller: Hashable = None,
     ) -> RelayConnection:
         """Return the connection of a conversation with a legacy server.
 
         `alone`: the messages of the server have to belong to this call and no other. Where they all come in one stream,
         the call gets a connection for itself, until `free`. `session` is the one that the conversation has at the
         server already, in this process or in another. `target` is the place of the server with the credential of
-        the conversation.
+        the conversation. `caller` is whom it counts for; None where nobody tells callers apart.
         """
         loop = asyncio.get_running_loop()
         alone = alone and self._has_one_stream()
@@ -275,12 +287,12 @@ class BackConnections:
             lane = self._lanes.pop(conversation, None)
             if lane is not None:
                 break
-            if self._make_room(conversation):
+            if self._make_room(conversation, caller):
                 # Some servers tell of a change only in the conversation that made it.
                 changed = partial(self._changed, conversation.credential)
-                lane = _Lane(self._opener(capabilities, changed, target), loop.time())
+                lane = _Lane(self._opener(capabilities, changed, target), loop.time(), caller)
                 break
-            await self._wait_for_room(conversation)
+            await self._wait_for_room(conversation, caller)
         # At the end: the first one is the one that was used longest ago.
         self._lanes[conversation] = lane
         lane.used = loop.time()
@@ -399,10 +411,10 @@ class BackConnections:
         """The seconds that the connection of a conversation stays open without a call."""
         return self._bounds.idle_seconds or IDLE_SECONDS
 
-    def _crowd(self, conversation: Conversation) -> list[Conversation]:
+    def _crowd(self, conversation: Conversation, caller: Hashable) -> list[Conversation]:
         """Return the connections of which one has to go before there is another one; none where there is room."""
-        most = self._bounds.most
-        of_one = MAX_CONVERSATIONS_OF_ONE if most is None else max(1, most // 2)
+        most = self._bounds.most or MAX_CONVERSATIONS
+        of_one = MAX_CONVERSATIONS_OF_ONE if self._bounds.most is None else max(1, most // 2)
         own = [
             key
             for key in self._lanes
@@ -410,11 +422,15 @@ class BackConnections:
         ]
         if len(own) >= of_one:
             return own
-        return list(self._lanes) if len(self._lanes) >= (most or MAX_CONVERSATIONS) else []
+        # A caller may have many sessions, and leaves a quarter to others.
+        of_caller = [key for key, lane in self._lanes.items() if caller is not None and lane.caller == caller]
+        if len(of_caller) >= most - most // 4:
+            return of_caller
+        return list(self._lanes) if len(self._lanes) >= most else []
 
-    def _make_room(self, conversation: Conversation) -> bool:
+    def _make_room(self, conversation: Conversation, caller: Hashable) -> bool:
         """Close a connection that nobody uses, where there are too many. Return False where all are in use."""
-        crowd = self._crowd(conversation)
+        crowd = self._crowd(conversation, caller)
         if not crowd:
             return True
         now = asyncio.get_running_loop().time()
@@ -425,7 +441,7 @@ class BackConnections:
         self._close_lane(min(idle, key=lambda key: self._lanes[key].kept_until > now))
         return True
 
-    async def _wait_for_room(self, conversation: Conversation) -> None:
+    async def _wait_for_room(self, conversation: Conversation, caller: Hashable) -> None:
         """Wait until a connection may be free. Raise `CallRefused` where too many wait, or for too long."""
         if self._waiting >= self._bounds.queue:
             raise self._refusal()
@@ -433,7 +449,7 @@ class BackConnections:
         try:
             # One at a time, in the order in which they came.
             async with asyncio.timeout(self._bounds.wait), self._turns:
-                while (crowd := self._crowd(conversation)) and all(self._lanes[key].is_busy for key in crowd):
+                while (crowd := self._crowd(conversation, caller)) and all(self._lanes[key].is_busy for key in crowd):
                     ends = [asyncio.ensure_future(self._lanes[key].unused()) for key in crowd]
                     try:
                         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

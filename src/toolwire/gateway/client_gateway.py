@@ -7,7 +7,7 @@ and the client gets the errors of the servers as they were raised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Hashable, Mapping
 from typing import Any, Final
 
 from toolwire._version import __version__
@@ -149,6 +149,7 @@ class _MemberConnections(BackConnections):
         alone: bool = False,
         session: BackSession | None = None,
         target: Target | None = None,
+        caller: Hashable = None,
     ) -> RelayConnection:
         return await self.shared_connection()
 

@@ -11,12 +11,15 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import structs
+
+from toolwire.auth.principal import Principal
 from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
@@ -174,14 +177,14 @@ class Configuration:
     async def _take_over(self, file: GatewayFile, made: Gateway) -> Reloaded:
         gateway, before, after = self._gateway, self._in_force.backs, file.backs
         added = tuple(name for name in after if name not in before)
-        changed = tuple(name for name in after if name in before and not file.describes_alike(name, self._in_force))
+        changed = tuple(name for name in after if name in before and not file.has_same_back(name, self._in_force))
         removed = tuple(name for name in before if name not in after)
         settings, restart = self._settings(file)
         await self._exchange(file, made, (*added, *changed), tuple(key for key in settings if _first(key) in ADMISSION))
         for name in removed:
             gateway.remove(name)
         gateway.arrange(after)
-        self._apply(made, (key for key in settings if _first(key) not in ADMISSION))
+        self._apply(made, settings)
         return Reloaded(added, changed, removed, settings, restart)
 
     def _apply(self, made: Any, keys: Iterable[str]) -> None:
@@ -193,11 +196,13 @@ class Configuration:
     ) -> None:
         """Connect to new servers first, and offer all of them at the same time, or none.
 
-        `admission` are the keys that say who may do what. They are in force before the new servers have answered,
-        because a caller who is let in no longer must not gain time from a server that is slow.
+        `admission` are the keys that say who may do what. Until the new servers have answered, what they say holds
+        beside what was in force: a caller who is let in no longer must not gain time from a server that is slow, and
+        one who is let in from now on must not get at servers that go.
         """
         gateway = self._gateway
         coming: list[Coming | ComingApi] = []
+        is_narrowed = False
         before = SimpleNamespace(**{name: getattr(gateway, name) for name in ADMISSION})
         try:
             # Not all at once: those before a mistake are discarded.
@@ -206,7 +211,9 @@ class Configuration:
                 for name in names
                 if not file.backs[name].is_api
             )
-            self._apply(made, admission)
+            if names and admission:
+                is_narrowed = True
+                self._narrow(made, {_first(key) for key in admission})
             apis = [name for name in names if file.backs[name].is_api]
             coming.extend([await self._coming_api(file, made, name) for name in apis])
             for each in coming:
@@ -217,7 +224,8 @@ class Configuration:
         except BaseException as error:
             for each in coming:
                 gateway.discard(each)
-            self._apply(before, admission)
+            if is_narrowed:
+                self._apply(before, admission)
             if isinstance(error, TimeoutError):
                 raise ServerError("the servers behind the gateway did not begin in time") from None
             raise
@@ -231,6 +239,15 @@ class Configuration:
         self._add_back(made, file, name, api)
         made.remove(name)
         return self._gateway.prepare(name, partial(self._add_back, self._gateway, file, name, api))
+
+    def _narrow(self, made: Gateway, changed: Collection[str]) -> None:
+        """Hold callers to the rules in force and to new ones."""
+        gateway = self._gateway
+        gateway.narrow(
+            made.policy if "policy" in changed else gateway.policy, made.auth if "auth" in changed else gateway.auth
+        )
+        if "local_principal" in changed:
+            gateway.local_principal = _narrowed(gateway.local_principal, made.local_principal)
 
     def _settings(self, file: GatewayFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the keys besides servers that changed: those that are in force at once, and those that are not."""
@@ -268,6 +285,13 @@ def _differences(place: str, before: Any, after: Any) -> Iterator[str]:
             yield from _differences(f"{place}.{name}", old or default, new or default)
         else:
             yield f"{place}.{name}"
+
+
+def _narrowed(one: Principal | None, other: Principal | None) -> Principal | None:
+    """Return a local caller who may do what both of these may. None may do everything."""
+    if one is None or other is None:
+        return one or other
+    return structs.replace(other, scopes=one.scopes & other.scopes)
 
 
 def _first(key: str) -> str:

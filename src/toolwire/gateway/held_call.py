@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import UNSET, Raw, Struct
@@ -72,6 +72,8 @@ class HeldCall:
         self.connection = connection
         self.method = method
         self.principal = principal
+        self.caller: Hashable = principal
+        """Whom the call is counted for. Callers that nobody knows are one principal, and not one caller."""
         self.request: RequestId | None = None
         """The id of the call at the server."""
         self.round: int = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,16 +23,14 @@ from toolwire.gateway.replicas import Answers, HolderGone, Replica, new_exchange
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError, TransportError
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.rounds import LIFETIME, invalid_state, used_state
+from toolwire.protocol.rounds import invalid_state, used_state
 from toolwire.server.call import Host
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many seconds a call is held.
-HELD_SECONDS: Final = LIFETIME
 #: The text for a client whose call was at a server when the connection ended.
 LOST: Final = "the connection to it was lost"
-#: How many calls of one server one process may hold at a time, and how many of these for one principal.
+#: How many calls of one server one process may hold at a time, and how many of these for one caller.
 MAX_HELD: Final = 256
 MAX_HELD_FOR_ONE: Final = 32
 
@@ -70,7 +68,9 @@ class HeldCalls:
         replica = self._replicas.get(host)
         if replica is None:
             topic = f"toolwire:{host.server.name}:held:{self._back}"
-            replica = self._replicas[host] = Replica(host.stores, topic, self._go_on_for_another)
+            replica = self._replicas[host] = Replica(
+                host.stores, topic, self._go_on_for_another, lambda: host.state_seconds
+            )
         return replica
 
     @property
@@ -93,7 +93,7 @@ class HeldCalls:
         if result is not None:
             return Outcome(result, over=held)
         try:
-            self._check_room(held.principal)
+            self._check_room(held.caller)
             asked = held.questions()
             held.round += 1
             await replica.note(held)
@@ -104,13 +104,13 @@ class HeldCalls:
         self._keep(held, replica)
         return Outcome(None, t.InputRequiredResult(input_requests=asked), held.round)
 
-    def _check_room(self, principal: str) -> None:
-        check_room([held.principal for held in self._held.values()], principal)
+    def _check_room(self, caller: Hashable) -> None:
+        check_room([held.caller for held in self._held.values()], caller)
 
     def _keep(self, held: HeldCall, replica: Replica) -> None:
         """Hold a call until its client comes back, or its time is over."""
         held.listener = None
-        held.expiry = asyncio.get_running_loop().call_later(HELD_SECONDS, self._expire, held, replica)
+        held.expiry = asyncio.get_running_loop().call_later(replica.seconds(), self._expire, held, replica)
         self._held[held.id] = held
 
     def _take(self, held: HeldCall) -> None:
@@ -280,9 +280,9 @@ class HeldCalls:
             await asyncio.wait(self._ending)
 
 
-def check_room(held: Collection[str], principal: str) -> None:
-    """Raise `ToolError` where too many calls are held. `held` has the principal of each."""
-    if len(held) >= MAX_HELD or sum(each == principal for each in held) >= MAX_HELD_FOR_ONE:
+def check_room(held: Collection[Hashable], caller: Hashable) -> None:
+    """Raise `ToolError` where too many calls are held. `held` has the caller of each."""
+    if len(held) >= MAX_HELD or sum(each == caller for each in held) >= MAX_HELD_FOR_ONE:
         raise ToolError("Too many calls wait for answers; answer these first, or try again later")
 
 

@@ -372,14 +372,18 @@ class Relay:
             if not self._is_same_account(cast("str", made.credential), owner):
                 raise CallerUnready("the task belongs to another account")
             made = made._replace(credential=owner)
-            return await self.connections.of(made, msgspec.json.decode(made.capabilities), target=target)
+            return await self.connections.of(
+                made, msgspec.json.decode(made.capabilities), target=target, caller=call.request.caller
+            )
         # Modern clients need not be one user, nor one conversation, even where they look the same.
         is_told = bool(capabilities) or call.request.log_level is not UNSET
         front = call.outlet.connection
         if not call.request.modern and isinstance(front, SessionConnection):
             return await self._joined(call, front, conversation, capabilities, target)
         alone = call.request.modern and is_told and about is None
-        return await self.connections.of(conversation, capabilities, alone=alone, target=target)
+        return await self.connections.of(
+            conversation, capabilities, alone=alone, target=target, caller=call.request.caller
+        )
 
     async def _joined(
         self,
@@ -391,7 +395,8 @@ class Relay:
     ) -> RelayConnection:
         """Return the connection of a legacy client over HTTP: all processes use one session at the server."""
         known = front.record.backs.get(self.key)
-        connection = await self.connections.of(conversation, capabilities, session=known, target=target)
+        caller = call.request.caller
+        connection = await self.connections.of(conversation, capabilities, session=known, target=target, caller=caller)
         own = connection.session_id
         if own is None:
             return connection
@@ -407,7 +412,7 @@ class Relay:
             return connection
         if holds is opened:
             return connection
-        return await self.connections.of(conversation, capabilities, session=holds, target=target)
+        return await self.connections.of(conversation, capabilities, session=holds, target=target, caller=caller)
 
     # --- one request, with its rounds ---
 
@@ -593,6 +598,7 @@ class Relay:
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
             held = HeldCall(WaitingHere(call), connection, method, principal)
+            held.caller = call.request.caller or principal
             work = self._once(call, connection, method, sent.members, sent, None, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))

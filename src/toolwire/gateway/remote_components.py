@@ -14,7 +14,7 @@ from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.relay import RelayConnection
 from toolwire.gateway.back_messages import PlainCall
 from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
-from toolwire.gateway.sent_request import WRITTEN_HERE, Sent, sent_with
+from toolwire.gateway.sent_request import PLAIN_MEMBERS, Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -44,6 +44,7 @@ from toolwire.server.kernel import Kernel
 R = TypeVar("R", bound=t.Result)
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_arguments = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _encode = msgspec.json.encode
 #: The seconds of a handler whose request has no deadline: ten years.
 UNLIMITED: Final = 10.0 * 365 * 24 * 3600
@@ -155,7 +156,7 @@ class RemoteTool(ToolBase):
             # Most calls are plain. For them this does what `_sent` and `Relay.send_plain` do, and no more.
             params: dict[str, Any] = _members(request.raw)
             meta = connection.described.get(bytes(params.pop("_meta", _NO_META)))
-            if meta is not None and WRITTEN_HERE.isdisjoint(params):
+            if meta is not None and params.keys() <= PLAIN_MEMBERS:
                 raw: Raw | UnsetType = request.params.arguments
                 if raw is not UNSET:
                     params["arguments"] = raw
@@ -278,7 +279,10 @@ class RemotePrompt(Prompt):
     async def get(self, call: Call, values: dict[str, str]) -> Any:
         sent = sent_with(call, "prompts/get")
         sent.members["name"] = self.remote.name
-        if "arguments" not in sent.members and values:
+        if "arguments" in sent.members:
+            # Of a name that is there twice, the last value was judged, and it alone is handed on.
+            sent.members["arguments"] = _decode_arguments(sent.members["arguments"])
+        elif values:
             sent.members["arguments"] = values
         answer = await self._home.relay.send(call, "prompts/get", sent)
         return handed_on(call, answer, t.GetPromptResult, self._home)
@@ -373,7 +377,12 @@ class UnlistedResources(ResourceTemplate):
         reading does no harm.
         """
         kernel = cast("Kernel", call.host)
-        ways = [each for each in kernel.catalog.unlisted_ways(uri) if isinstance(each.component, UnlistedResources)]
+        usable = kernel.methods.usable(call)
+        ways = [
+            each
+            for each in kernel.catalog.unlisted_ways(uri)
+            if isinstance(each.component, UnlistedResources) and (usable is None or usable(each))
+        ]
         scheme = uri.partition(":")[0]
         holder = kernel.catalog.addresses.get(("resources", uri))
 

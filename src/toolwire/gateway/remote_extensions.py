@@ -125,7 +125,7 @@ class RemoteMethods(AnyMethod):
         A server that does not have it carries out nothing, so that the next one can be asked.
         """
         kernel = cast("Kernel", call.host)
-        for found in kernel.catalog.unknown_methods(call.method):
+        for found in kernel.catalog.unknown_methods(call.method, kernel.methods.usable(call)):
             try:
                 return await cast("RemoteMethods", found.component).answer(call)
             except ProtocolError as error:

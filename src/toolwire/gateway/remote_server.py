@@ -537,7 +537,8 @@ class RemoteServer(Server):
         return sorted(self.uris.inner(uri) for uri in watched if self._has_resource(uri))
 
     def _has_resource(self, uri: str) -> bool:
-        return bool(self.catalog.resource(uri) or self.catalog.template(uri))
+        """Return whether the other server has a resource, and clients may hear of it."""
+        return bool(self.catalog.resource(uri) or self.catalog.template(uri)) and bool(self.catalog.hosts_told_of(uri))
 
     async def _hear(self, subscription: Subscription) -> None:
         async for change in subscription:

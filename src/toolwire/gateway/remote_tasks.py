@@ -359,7 +359,7 @@ class RemoteTasks:
     async def _legacy_from_modern(self, call: Call, task: RemoteTask) -> Any:
         name = call.params.task_id
         if call.method == "tasks/result":
-            return with_related(await self._awaited(call, task, name), name)
+            return with_related(shape(await self._awaited(call, task, name), call.revision), name)
         state = await self._detailed(call, task)
         if call.method == "tasks/get":
             return as_core(state, name, t.GetTaskResult)

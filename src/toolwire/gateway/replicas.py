@@ -31,7 +31,6 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolError, T
 from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
-from toolwire.protocol.rounds import LIFETIME
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.queue import NO_QUEUE
 from toolwire.wire.bus_link import BusLink
@@ -39,8 +38,6 @@ from toolwire.wire.process_lease import Lease
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many seconds the record of a call lives after its last change. It outlives the call.
-RECORD_SECONDS: Final = 2 * LIFETIME
 #: How many seconds an outcome waits in the store for the process that asked for it.
 OUTCOME_SECONDS: Final = 60.0
 #: Questions with more bytes than this are not put into the store: without their process, the call cannot go on.
@@ -127,8 +124,9 @@ Serve: TypeAlias = Callable[["Replica", Answers, Listener], Coroutine[Any, Any, 
 class Replica:
     """This process among those that share a store, for the calls of one server."""
 
-    def __init__(self, stores: Stores, topic: str, serve: Serve) -> None:
-        """`serve` goes on with a call that is held here."""
+    def __init__(self, stores: Stores, topic: str, serve: Serve, seconds: Callable[[], float]) -> None:
+        """`serve` goes on with a call that is held here. `seconds` returns for how long a call is held."""
+        self.seconds = seconds
         self.name: str = os.urandom(12).hex()
         self._kv = stores.kv
         self._is_shared = not isinstance(stores.kv, MemoryKV)
@@ -199,19 +197,24 @@ class Replica:
         lease = await self._lease.held() if self._has_leases else ""
         changed = _encode(msgspec.structs.replace(record, holder=self.name, lease=lease, taken=exchange))
         expect = _encode(record)
-        if not await self._kv.put(_record_key(held.id), changed, ttl=RECORD_SECONDS, expect=expect):
+        if not await self._kv.put(_record_key(held.id), changed, ttl=self._record_seconds, expect=expect):
             return False
         held.record, held.is_taken_over = changed, True
         return True
 
+    @property
+    def _record_seconds(self) -> float:
+        """The seconds that the record of a call lives after its last change. It outlives the call."""
+        return 2 * self.seconds()
+
     async def _change(self, held: HeldCall, record: Record) -> bool:
         key, data = _record_key(held.id), _encode(record)
         expect = held.record or None
-        if expect is not None and await self._kv.put(key, data, ttl=RECORD_SECONDS, expect=expect):
+        if expect is not None and await self._kv.put(key, data, ttl=self._record_seconds, expect=expect):
             held.record = data
             return True
         # The first record of a call; or the store has lost the last one.
-        if not await self._kv.put(key, data, ttl=RECORD_SECONDS, if_absent=True):
+        if not await self._kv.put(key, data, ttl=self._record_seconds, if_absent=True):
             return False
         held.record = data
         return True
@@ -229,7 +232,7 @@ class Replica:
             if held.is_taken_over:
                 # The process that held it before may come back, and would take a missing record for a lost one.
                 over = _encode(Record("", "", held.round + 1, "", "", None, []))
-                await self._kv.put(key, over, ttl=RECORD_SECONDS)
+                await self._kv.put(key, over, ttl=self._record_seconds)
             else:
                 await self._kv.delete(key)
         except ToolwireError as error:

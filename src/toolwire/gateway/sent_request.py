@@ -20,6 +20,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.methods import is_unknown_method
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import SECRET_HEADERS, forwardable
 from toolwire.server.subscriptions import LegacyClient
@@ -40,6 +41,9 @@ OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY}
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
 #: Members of params that the gateway writes itself.
 WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
+#: Members of params that nearly all requests about a component have, and no others.
+PLAIN_MEMBERS: Final = frozenset({"name", "arguments", "uri"})
+_KNOWN: Final = frozenset({*PLAIN_MEMBERS, *WRITTEN_HERE, "_meta", "ref", "argument", "context"})
 #: Returns the headers that repeat arguments, as the server's list has them now; None where there are none.
 Headers: TypeAlias = Callable[[], Mapping[str, str]] | None
 # `_meta` is the same in nearly all requests of a client. It is read once while it is at most this long.
@@ -88,9 +92,23 @@ def sent_with(call: Call, method: str) -> Sent:
     raw_meta = bytes(members.pop("_meta", _NO_META))
     if request.method != method or call.outer is not None:
         members = {}
-    elif not WRITTEN_HERE.isdisjoint(members):
-        members = {name: value for name, value in members.items() if name not in WRITTEN_HERE}
+    elif not members.keys() <= PLAIN_MEMBERS:
+        is_extension = is_unknown_method(method)
+        members = {
+            name: value
+            for name, value in members.items()
+            if name not in WRITTEN_HERE and (is_extension or name in _KNOWN or _letters(name) not in _LETTERS)
+        }
     return Sent(members, raw_meta)
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").casefold()
+
+
+# A server that does not mind the case of letters, or takes `request_state` for `requestState`, reads a member with such
+# a name in place of the one that was judged here.
+_LETTERS: Final = frozenset(map(_letters, _KNOWN))
 
 
 @lru_cache(maxsize=256)

@@ -17,12 +17,12 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.gateway.held_call import legacy_answer, modern_question
-from toolwire.gateway.held_calls import HELD_SECONDS, check_room, not_now
+from toolwire.gateway.held_calls import check_room, not_now
 from toolwire.gateway.relaying import Answer
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ToolwireError
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.rounds import Keys, checked_answer, digest
+from toolwire.protocol.rounds import LIFETIME, Keys, checked_answer, digest
 from toolwire.protocol.tasks import MAX_QUESTIONS, too_many_questions
 from toolwire.stores import Stores
 
@@ -164,7 +164,7 @@ class WaitingTasks:
     def _renew(self, waiting: WaitingTask) -> None:
         if waiting.expiry is not None:
             waiting.expiry.cancel()
-        waiting.expiry = asyncio.get_running_loop().call_later(HELD_SECONDS, waiting.stop)
+        waiting.expiry = asyncio.get_running_loop().call_later(LIFETIME, waiting.stop)
 
     def _ended(self, waiting: WaitingTask) -> None:
         self._forget(waiting)

@@ -160,8 +160,18 @@ class HttpApp:
         """
         replaced = self._gate
         self._use_gate(gate)
-        if self._ready_on is not None and not (replaced is None and gate is None):
+        # Whoever was let in by two gates is let in by each of them.
+        is_wider = gate is None if replaced is None else replaced.is_narrowed
+        if self._ready_on is not None and not is_wider:
             call_on(self._ready_on, self._end_streams)
+
+    def narrow_gate(self, gate: HttpGate | None) -> None:
+        """Let in only callers whom this gate and the one in force both let in, until `use_gate` is called."""
+        if gate is None:
+            return  # It lets everybody in.
+        if self._gate is not None:
+            gate.narrow(self._gate)
+        self.use_gate(gate)
 
     def _use_gate(self, gate: HttpGate | None) -> None:
         self._gate = gate

@@ -22,6 +22,13 @@ class HttpGate(Protocol):
     def key_headers(self) -> tuple[str, ...]:
         """Return the names of headers besides `Authorization` in which a request may carry its key."""
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Return whether another gate decides, too."""
+
+    def narrow(self, other: Any) -> None:
+        """Let in only callers whom another gate lets in, too."""
+
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
         """Return the principal of a request, or raise `HttpRefusal`; remove credentials from the headers."""
 

@@ -21,7 +21,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.server.catalog import Catalog, Found, Mount, Way
+from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
 from toolwire.server.components import Component
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
 from toolwire.server.replay_state import principal_key
@@ -113,7 +113,7 @@ class Access:
     def _survey(self) -> None:
         self._stale = False
         # `each` also yields components that share a name: a caller who may not see the nearest one sees the next.
-        found = list(self._catalog.each())
+        found = [*self._catalog.each(), *self._catalog.each_elsewhere()]
         demands = [self.demand(each) for each in found]
         hidden = {audience: None for each in demands for audience in (*each.audiences, *each.readers)}
         # A catalogue may have no components, and yet something to say in lists.
@@ -249,6 +249,15 @@ class Access:
             return self.readable(uri, None) is None
         return self.permits(principal, found)
 
+    def usable(self, principal: Principal | None, is_local: bool) -> Sees | None:
+        """Return what says of a component whether a caller sees it and may use it; None where nothing is restricted."""
+        if self._stale:
+            self._survey()
+        if not self.active or (is_local and principal is None):
+            return None
+        view = self.view_of(principal)
+        return lambda found: view.sees(found) and self.permits(principal, found)
+
     def permits(self, principal: Principal | None, found: Found[Any]) -> bool:
         """Return whether a principal that sees a component has the scopes to use it."""
         return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
@@ -274,7 +283,7 @@ class Access:
 
         An address that no list has may be known to a server elsewhere.
         """
-        return self._listed(uri, view) or self._catalog.unlisted(uri)
+        return self._listed(uri, view) or self._catalog.unlisted(uri, None if view is None else view.sees)
 
     def _listed(self, uri: str, view: View | None) -> tuple[Found[Any], dict[str, str]] | None:
         sees = None if view is None else view.sees
@@ -288,14 +297,23 @@ class Access:
             return self._catalog.prompt(name, sees)
         return self._catalog.all("templates", view).get(name) or self._catalog.resource(name, sees)
 
+    def _unlisted(self, uri: str, principal: Principal | None, view: View) -> Found[Any] | None:
+        """Return a way to an address that no list has: one that the caller may go, or else the first that it sees."""
+        first = self._catalog.unlisted(uri, view.sees)
+        may_go = self._catalog.unlisted(uri, lambda found: view.sees(found) and self.permits(principal, found))
+        matched = may_go or first
+        return None if matched is None else matched[0]
+
     def _targets(self, request: Incoming, view: View) -> Sequence[Found[Any]]:
         """Return the components that a request is about."""
         method, params = request.method, request.params
         found: Found[Any] | None = None
         if method == "tools/call":
             found = self._catalog.tool(params.name, view.sees)
-        elif method in ("resources/read", "resources/subscribe"):
+        elif method == "resources/subscribe":
             found = self.readable(params.uri, view)
+        elif method == "resources/read":
+            found = self.readable(params.uri, view) or self._unlisted(params.uri, request.principal, view)
         elif method == "prompts/get":
             found = self._catalog.prompt(params.name, view.sees)
         elif method == "completion/complete":

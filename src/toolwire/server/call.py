@@ -123,6 +123,10 @@ class Host(Protocol):
     def hop_observers(self) -> Sequence[Callable[[Call, Any], Callable[[], None]]]:
         """Return what watches the requests to servers behind this one."""
 
+    @property
+    def state_seconds(self) -> float:
+        """Return how many seconds a client has to answer questions (`Limits.state`)."""
+
     async def open_asking(self, call: Call) -> Asking: ...
 
     async def seal_state(self, call: Call, payload: bytes, context: bytes) -> str:

@@ -549,13 +549,17 @@ class Catalog:
             known = self._local = [each for each in (self, *self.family()) if each.follower is None]
         return known
 
-    def skill_sources(self, uri: str) -> Iterator[SkillSource]:
-        """Yield the servers elsewhere that may have a skill at an address which they do not list."""
-        if self.skill_set.source is not None:
-            yield self.skill_set.source
+    def skill_sources(self, uri: str, usable: Sees | None, way: Way = ()) -> Iterator[SkillSource]:
+        """Yield the servers elsewhere that may have a skill at an address which they do not list.
+
+        `usable` says whether a caller may read what such a server does not list.
+        """
+        source, reader = self.skill_set.source, self.elsewhere
+        if source is not None and (usable is None or (reader is not None and usable(Found(reader, self.owner, way)))):
+            yield source
         for mount in tuple(self.mounts):
             if mount.reaches(uri):
-                yield from mount.catalog.skill_sources(uri)
+                yield from mount.catalog.skill_sources(uri, usable, (*way, mount))
 
     def set_skills(self, skills: SkillSet) -> None:
         """Replace all skills in one step."""
@@ -772,12 +776,12 @@ class Catalog:
         # Of templates that are equally specific, that of the first mount is used.
         return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
 
-    def unlisted(self, uri: str) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
+    def unlisted(self, uri: str, sees: Sees | None = None) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """Return what reads an address that no list has, at a server elsewhere; None for any other address.
 
         An address that one caller sees is none of these for all callers.
         """
-        ways = self.unlisted_ways(uri)
+        ways = [each for each in self.unlisted_ways(uri) if sees is None or sees(each)]
         if not ways or self.resource(uri) is not None or self.template(uri) is not None:
             return None
         return ways[0], {"uri": uri}
@@ -829,6 +833,13 @@ class Catalog:
                 yield Found(extension.any_method, self.owner, way)
         for mount in tuple(self.mounts):
             yield from mount.each(way)
+
+    def each_elsewhere(self, way: Way = ()) -> Iterator[Found[ResourceTemplate]]:
+        """Yield what reads addresses that no list has, at each server elsewhere."""
+        if self.elsewhere is not None:
+            yield Found(self.elsewhere, self.owner, way)
+        for mount in tuple(self.mounts):
+            yield from mount.catalog.each_elsewhere((*way, mount))
 
     def all(self, kind: str, view: Seen | None = None) -> dict[str, Found[Any]]:
         """Return every component of a kind by its public name; the nearest one wins where names collide."""

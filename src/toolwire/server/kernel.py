@@ -67,9 +67,12 @@ if TYPE_CHECKING:
     from toolwire.wire.process_workers import ProcessWorkers
 
 
-def implied_scopes(policy: Policy | None) -> Callable[[Iterable[str]], frozenset[str]] | None:
-    """Return what adds the scopes that others imply; None where no scope implies another."""
-    return policy.effective_scopes if policy and policy.implies else None
+def implied_scopes(*policies: Policy | None) -> Callable[[Iterable[str]], frozenset[str]] | None:
+    """Return what adds the scopes that others imply by each of these policies; None where no scope implies another."""
+    found = [each.effective_scopes for each in policies if each is not None and each.implies]
+    if len(found) < len(policies):
+        return None
+    return found[0] if len(found) == 1 else lambda scopes: frozenset.intersection(*(each(scopes) for each in found))
 
 
 class Kernel:
@@ -364,6 +367,10 @@ class Kernel:
 
     async def open_asking(self, call: Call) -> Asking:
         return await self.questions.asking(call)
+
+    @property
+    def state_seconds(self) -> float:
+        return self.limits.state
 
     async def seal_state(self, call: Call, payload: bytes, context: bytes) -> str:
         return await self.questions.sealed(call, payload, context, self.limits.state)

@@ -177,7 +177,7 @@ class Methods:
             resource = found.component
             contents = await self._runner.run(call, found, uri, resource.read(call, uri))
         else:
-            matched = self._catalog.template(uri, sees) or self._catalog.unlisted(uri)
+            matched = self._catalog.template(uri, sees) or self._catalog.unlisted(uri, self.usable(call))
             if matched is None:
                 # RES-2: never an empty list.
                 raise as_revision_has_it(call, ResourceNotFound())
@@ -215,7 +215,7 @@ class Methods:
                 INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
             )
         client.uris.add(call.params.uri)
-        await self._parts.hub.subscribed(client, call.params.uri)
+        await self._parts.hub.subscribed(client, call.params.uri, call.request.caller)
         return t.Result()
 
     async def _unsubscribe(self, call: Call) -> Any:
@@ -300,7 +300,7 @@ class Methods:
             self._catalog.all_extensions(),
             more=more,
             hears=lambda change: self._access.hears(request, outlet, change),
-            elsewhere=[found.component for found in self._catalog.unknown_servers(self._sees(call))],
+            elsewhere=[found.component for found in self._catalog.unknown_servers(self.usable(call))],
         )
 
     # --- extensions ---
@@ -334,6 +334,10 @@ class Methods:
     def _sees(self, call: Call) -> Sees | None:
         view = self.view(call)
         return None if view is None else view.sees
+
+    def usable(self, call: Call) -> Sees | None:
+        """Return what says of a component whether the caller may use it; None where nothing is restricted."""
+        return self._access.usable(call.request.principal, call.outlet.is_local) if self._access.active else None
 
     async def follow(self, call: Call) -> None:
         """Wait, for a short time, for components of other servers that may have changed without a word.

@@ -131,6 +131,8 @@ class Server(Registering, Serving):
         self.schema_profile: Profile = schema_profile
         """The schema profile of the tools that the server makes. A `Tool` object that is added has its own."""
         self.policy: Policy | None = checked_policy(policy)
+        self.policy_beside: Policy | None = None
+        """The policy that holds, too, while another one takes its place."""
         self.auth = auth
         """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
         self.local_principal = local_principal
@@ -414,13 +416,24 @@ class Server(Registering, Serving):
 
     def use_policy(self, policy: Policy | None) -> None:
         """Hold all calls to another policy from now on. What was counted so far stays counted."""
-        self.policy = checked_policy(policy)
-        self.kernel.access.imply(implied_scopes(policy))
+        self._hold_to(policy)
+        self.use_auth(self.auth)
+
+    def narrow(self, policy: Policy | None, auth: Any) -> None:
+        """Hold all calls to this policy and to the one in force, and let in whom this `auth=` lets in, too.
+
+        This is for the time until `use_policy` and `use_auth` are called.
+        """
+        self._hold_to(policy, *(() if policy is self.policy else (self.policy,)))
+        self.narrow_auth(auth)
+
+    def _hold_to(self, policy: Policy | None, *beside: Policy | None) -> None:
+        self.policy, self.policy_beside = checked_policy(policy), next(iter(beside), None)
+        self.kernel.access.imply(implied_scopes(policy, *beside))
         if policy is not None:
             self.catalog.guarded = True
             self._enforce()
         self.catalog.changed("policy")
-        self.use_auth(self.auth)
 
     def _enforce(self) -> None:
         """Apply policies from now on, because the first policy was given."""

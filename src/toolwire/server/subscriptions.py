@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any, Final, Protocol, cast
 
@@ -34,6 +34,7 @@ from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.server.call import Call
 from toolwire.server.extensions import AnyMethod, Extension
 from toolwire.server.limits import Limits
+from toolwire.server.watched_addresses import WatchedAddresses
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Shares
@@ -43,7 +44,7 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 # The number of different changes that are kept for a client that reads slowly.
 MAX_HELD: Final = 1000
-# The number of addresses that are remembered because HTTP sessions subscribed to them. The oldest is forgotten first.
+# The number of addresses that are remembered because HTTP sessions subscribed to them.
 MAX_WATCHED: Final = 10_000
 _FILTERS: Final = {
     "tools": "tools_list_changed",
@@ -253,19 +254,16 @@ class Hub:
         """The servers behind this one: hashes of their names and addresses."""
         self.session_callbacks: list[Callable[[str], None]] = []
         """Called with the id of each legacy HTTP session that is over."""
-        self._of_sessions: dict[str, None] = {}
+        self._of_sessions = WatchedAddresses(MAX_WATCHED)
 
     def watched(self) -> set[str]:
         """Return the addresses that clients may be subscribed to."""
         return {*self._of_sessions, *(uri for listener in self._listeners() for uri in listener.uris)}
 
-    async def subscribed(self, client: LegacyClient, uri: str) -> None:
+    async def subscribed(self, client: LegacyClient, uri: str, caller: Hashable) -> None:
         """Take note of a subscription. That of an HTTP session is kept, because any process may end the session."""
         if client.session not in self.clients:
-            self._of_sessions.pop(uri, None)
-            self._of_sessions[uri] = None
-            if len(self._of_sessions) > MAX_WATCHED:
-                del self._of_sessions[next(iter(self._of_sessions))]
+            self._of_sessions.add(caller, uri)
         await self.watch((uri,))
 
     async def watch(self, uris: Iterable[str]) -> None:

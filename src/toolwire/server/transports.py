@@ -211,6 +211,12 @@ class Serving:
         for app, gate in gates:
             app.use_gate(gate)
 
+    def narrow_auth(self, auth: Any) -> None:
+        """Let in only callers whom this `auth=` and the one in force both let in, until `use_auth` is called."""
+        gates = [(app, make(auth)) for app, make in self._applications.items() if make is not None]
+        for app, gate in gates:
+            app.narrow_gate(gate)
+
     def use_limits(self, limits: Limits) -> None:
         """Use those of other limits from now on that are looked at for each request, connection or session."""
         for name in LIMITS_AT_USE:

@@ -177,7 +177,8 @@ class _Lists:
 
 async def _unlisted(catalog: Catalog, call: Call, uri: str) -> Any | None:
     """Ask the servers elsewhere for a skill that none of them lists; return None where no server has it."""
-    for source in dict.fromkeys(catalog.skill_sources(uri)):
+    usable = cast("Kernel", call.host).methods.usable(call)
+    for source in dict.fromkeys(catalog.skill_sources(uri, usable)):
         answer = await source.get_skill(call, uri)
         if answer is not None:
             return answer

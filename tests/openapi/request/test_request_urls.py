@@ -189,3 +189,26 @@ def test_servers(servers: tuple[ServerObject, ...], options: dict[str, Any], url
 def test_servers_that_cannot_be_used(servers: tuple[ServerObject, ...], options: dict[str, Any], says: str) -> None:
     with pytest.raises(DescriptionError, match=says):
         server_url(servers, **options)
+
+
+@pytest.mark.parametrize("location", ["query", "cookie"])
+@pytest.mark.parametrize("member", ["admin", "Admin", "admin[]", "admin[x]", " admin"])
+def test_no_member_of_an_object_is_sent_as_another_parameter(location: str, member: str) -> None:
+    definition = define("GET", "/users", parameter("admin", location), parameter("more", location))
+    builder = RequestBuilder(definition, BASE)
+    sent = builder.build({"admin": "no", "more": {"other": "yes"}})
+    assert "other=yes" in (sent.url if location == "query" else sent.headers["cookie"])
+    with pytest.raises(ToolError, match="another parameter"):
+        builder.build({"admin": "no", "more": {member: "yes"}})
+
+
+def test_no_member_of_an_object_is_sent_in_place_of_the_query_in_a_path() -> None:
+    builder = RequestBuilder(define("GET", "/users?action=read", parameter("more", "query")), BASE)
+    with pytest.raises(ToolError, match="another parameter"):
+        builder.build({"more": {"action": "delete"}})
+
+
+def test_parameters_with_similar_names_are_sent() -> None:
+    similar = [parameter(name, "query") for name in ("filter[a]", "filter[b]", "filter", "Filter")]
+    builder = RequestBuilder(define("GET", "/users", *similar), BASE)
+    assert builder.build({each.name: "x" for each in similar}).url.endswith("&Filter=x")

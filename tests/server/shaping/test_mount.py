@@ -144,6 +144,12 @@ async def test_prompts_resources_and_templates_are_selected() -> None:
         "FILE:/a/../private/b",
         "file://localhost/private/b",
         "file://LOCALHOST//private/b",
+        "file://elsewhere/private/b",
+        "file:\\private\\b",
+        "file:///private\\b",
+        "file:///pri\tvate/b",
+        " file:///private/b\n",
+        "file:///a/../private/b?c=/../../d",
     ],
 )
 def test_an_address_is_denied_in_each_spelling_that_servers_know(spelling: str) -> None:
@@ -152,6 +158,28 @@ def test_an_address_is_denied_in_each_spelling_that_servers_know(spelling: str) 
     (mount,) = host.catalog.mounts
     assert mount.reaches("file:///public/a")
     assert not mount.reaches(spelling)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["https:/inner/b", "https:\\\\inner\\b", "HTTPS://inner:443/b", "https://me@inner./b/", "https:inner/b#c"],
+)
+def test_an_address_of_the_web_is_denied_in_each_spelling_that_parsers_know(spelling: str) -> None:
+    host = Server("host")
+    host.mount(files(), shape=Shape(deny_resources=["https://inner/b"]))
+    (mount,) = host.catalog.mounts
+    assert mount.reaches("https://inner/bc")
+    assert not mount.reaches(spelling)
+
+
+def test_a_detour_leads_to_no_address_that_is_not_allowed() -> None:
+    host = Server("host")
+    host.mount(files(), shape=Shape(allow_resources=["file:///public/*", "db://one?*"]))
+    (mount,) = host.catalog.mounts
+    assert mount.reaches("file:///public/c")
+    assert mount.reaches("db://one?table=/a/../b#c")
+    assert not mount.reaches("file:///public/..\\private\\b")
+    assert not mount.reaches("file:///public/.\t./private/b")
 
 
 @pytest.mark.covers("GW-8.1")

@@ -5,6 +5,7 @@ All mistakes are found, and not the first one alone. Each is told with its line 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,6 @@ from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.references import References
 from toolwire.gateway.config.table import PATH, SECRET, given
 from toolwire.gateway.config.tables import OPEN_TABLES, BackEntry, FileTables, GatewayTable, HttpTable
-from toolwire.gateway.file_watch import stamp_of
 from toolwire.protocol.errors import ServerError
 
 # How msgspec says where in a value a mistake is.
@@ -62,7 +62,7 @@ class GatewayFileError(ServerError):
 class GatewayFile:
     """A file that was read: its tables, with the values that it refers to.
 
-    Two files describe the same server if their entries are equal, and the files of an API did not change.
+    Two files describe the same server if `has_same_back` says so.
     """
 
     def __init__(
@@ -76,23 +76,19 @@ class GatewayFile:
         self._backs_key = BACKS[tables.servers is None and tables.vscode_servers is not None]
         self.backs: dict[str, BackEntry] = {name: entry for name, entry in written.items() if not entry.disabled}
         """The servers behind the gateway that are not disabled."""
+        files = {name: entry.paths for name, entry in self.backs.items()}
+        self._digests = {name: [_digest(path) for path in paths] for name, paths in files.items()}
         own = () if content.path is None else (content.path,)
-        described = {name: tuple(map(Path, entry.files)) for name, entry in self.backs.items()}
-        self.paths: tuple[Path, ...] = (
-            *own,
-            *references.files,
-            *(path for each in described.values() for path in each),
-        )
-        """The file itself, the files with secrets that it refers to, and those that describe APIs."""
-        self._stamps = {name: tuple(map(stamp_of, each)) for name, each in described.items()}
+        self.paths: tuple[Path, ...] = (*own, *references.files, *(path for paths in files.values() for path in paths))
+        """The file itself, and the files that it refers to: secrets, certificates, and those that describe APIs."""
         self.exposed: tuple[Path, ...] = tuple(references.exposed)
         """The files with secrets that others on this machine can read."""
         self.clear: tuple[KeyPath, ...] = clear
         """The keys of secrets, and of texts that may contain one, which stand in the file itself."""
 
-    def describes_alike(self, name: str, other: GatewayFile) -> bool:
-        """Return whether a server is the same in another file, and so are the files that describe an API."""
-        return self.backs[name] == other.backs[name] and self._stamps[name] == other._stamps[name]
+    def has_same_back(self, name: str, other: GatewayFile) -> bool:
+        """Return whether another file describes a server in the same way, and refers to files with the same content."""
+        return self.backs[name] == other.backs[name] and self._digests[name] == other._digests[name]
 
     def http_options(self) -> dict[str, Any]:
         """Return the options of `run("http")` that the file gives."""
@@ -136,6 +132,15 @@ def examine(content: FileContent) -> tuple[GatewayFile | None, list[Problem]]:
     if tables is None:
         return None, problems
     return GatewayFile(tables, content, references, tuple(reading.clear)), problems
+
+
+def _digest(path: Path) -> str | None:
+    """Return the digest of a file; None for one that cannot be read, which shows when it is used."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def shown_key(key: KeyPath) -> str:

@@ -6,6 +6,7 @@ attribute describes the key there.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,6 +37,11 @@ class TlsTable(Table, kw_only=True, frozen=True):
     """A file with the certificate of the gateway, for a server that asks for one."""
     key: FilePath | None = None
     """A file with the private key of that certificate, where it is not in the same file."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [Path(each) for each in (self.ca, self.certificate, self.key) if each]
 
 
 class BackEntry(ServerEntry, kw_only=True):
@@ -148,12 +154,16 @@ class BackEntry(ServerEntry, kw_only=True):
         return self.openapi is not None or self.lock is not None
 
     @property
-    def files(self) -> list[str]:
-        """Return the files that decide which tools an API has: its lock file, else its description and the overlays."""
+    def paths(self) -> list[Path]:
+        """The files that it refers to: certificates, and those that decide which tools an API has.
+
+        These are its lock file, or else its description and the overlays.
+        """
+        certificates = [] if self.tls is None else self.tls.paths
         if self.lock is not None:
-            return [self.lock]
+            return [*certificates, Path(self.lock)]
         named = [self.openapi or "", *([] if self.api is None else self.api.overlays)]
-        return [each for each in named if each and "://" not in each]
+        return [*certificates, *(Path(each) for each in named if each and "://" not in each)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(given(self))})"

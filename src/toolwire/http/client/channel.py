@@ -210,6 +210,9 @@ class HttpChannel(Channel):
                 await asyncio.sleep(backoff.after(retry))
         except Unauthorized as error:
             log.warning("the server's stream was refused: %s", error)
+            if heard_before:
+                # The caller is let in no longer. Whoever listens would wait for ever.
+                self._inbox.end(error)
         finally:
             opened.set()
 

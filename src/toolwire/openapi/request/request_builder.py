@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import unquote_plus
 
 from toolwire.openapi.access.signing import OutgoingRequest
 from toolwire.openapi.model import OperationObject, ParameterObject, ToolDefinition
@@ -38,7 +40,8 @@ class RequestBuilder:
         # Parameters with a fixed value are arguments that nobody can give.
         self._values = {_fixed_name(parameter): value for parameter, value in definition.fixed}
         named = [(each.name, each.parameter) for each in definition.arguments if each.parameter is not None]
-        for argument, parameter in (*named, *((_fixed_name(each), each) for each, _ in definition.fixed)):
+        written = (*named, *((_fixed_name(each), each) for each, _ in definition.fixed))
+        for argument, parameter in written:
             match parameter.location:
                 case "path":
                     path[parameter.name] = (argument, path_serializer(parameter))
@@ -54,6 +57,11 @@ class RequestBuilder:
                 case "cookie":
                     write = cookie_serializer(parameter)
                     self._cookies.append((argument, _written(argument, write) if parameter.required else write))
+        self._others = {
+            argument: _other_names(parameter, [each for _, each in written], operation.path)
+            for argument, parameter in written
+        }
+        """The names of the other parameters in the same place, by argument."""
         self._method = operation.method
         self._url = UrlBuilder(base, operation.path, path, operation.label)
         self.origin: str = self._url.origin
@@ -67,14 +75,18 @@ class RequestBuilder:
         if self._values:
             arguments = {**arguments, **self._values}
         try:
-            query = [write(arguments[name]) for name, write in self._query if name in arguments]
+            query = [self._pairs(name, arguments[name], write, "&") for name, write in self._query if name in arguments]
             url = self._url.build(arguments, "&".join([each for each in query if each]))
             headers = self._accept.copy()
             for name, header, write in self._headers:
                 if name in arguments:
                     headers[header] = write(arguments[name])
             if self._cookies:
-                cookies = [write(arguments[name]) for name, write in self._cookies if name in arguments]
+                cookies = [
+                    self._pairs(name, arguments[name], write, "; ")
+                    for name, write in self._cookies
+                    if name in arguments
+                ]
                 if written := "; ".join([each for each in cookies if each]):
                     headers["cookie"] = written
             body = None if self._body is None else self._body(arguments)
@@ -84,6 +96,31 @@ class RequestBuilder:
             return OutgoingRequest(method=self._method, url=url, headers=headers)
         headers["content-type"] = body.content_type
         return OutgoingRequest(method=self._method, url=url, headers=headers, body=body.data)
+
+    def _pairs(self, argument: str, value: Any, write: Serializer, separator: str) -> str:
+        """Write a parameter. Raise `ToolError` where a member of an object is another parameter.
+
+        The members of an object may be written as pairs of their own. Then one could be taken for a parameter that
+        nobody can give, or that was judged.
+        """
+        written = write(value)
+        if isinstance(value, dict) and not self._others[argument].isdisjoint(_names(written.split(separator))):
+            raise ToolError(f"{argument!r} must not have a member with the name of another parameter")
+        return written
+
+
+def _other_names(parameter: ParameterObject, parameters: Iterable[ParameterObject], path: str) -> frozenset[str]:
+    """Return the names that are taken in the place of a parameter. The path may have some in its query."""
+    names = _names(each.name for each in parameters if each.location == parameter.location)
+    if parameter.location == "query":
+        names |= _names(path.partition("#")[0].partition("?")[2].split("&"))
+    return names - _names([parameter.name])
+
+
+def _names(pairs: Iterable[str]) -> frozenset[str]:
+    """Return the names in pairs. `name[]` and `NAME` are `name` for many servers."""
+    names = (unquote_plus(pair.partition("=")[0]).partition("[")[0].strip().casefold() for pair in pairs)
+    return frozenset(each for each in names if each)
 
 
 def _fixed_name(parameter: ParameterObject) -> str:

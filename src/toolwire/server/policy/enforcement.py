@@ -42,6 +42,7 @@ class EnforcedServer(Protocol):
 
     name: str
     policy: Policy | None
+    policy_beside: Policy | None
     stores: Stores
 
     @property
@@ -152,7 +153,8 @@ class Enforcer:
         Each comes with the shapes before it. A policy sees the arguments that come out of these.
         """
         server, found = self._server, target.found
-        places: list[tuple[str, Policy, Through]] = [] if server.policy is None else [(server.name, server.policy, ())]
+        own = (server.policy, server.policy_beside)
+        places: list[tuple[str, Policy, Through]] = [(server.name, each, ()) for each in own if each is not None]
         if found is None:
             return places
         component, owner = found.component, found.owner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -70,15 +70,17 @@ class Plan:
                 *compile_rates("quota", policy.quota, place),
             )
         ]
+        # Two policies of one place may have the same rate or the same slots, which count once.
+        counted = list(dict.fromkeys(counted))
         self._counted: list[Counted] = [each for each in counted if not each.shared]
         self._counters = counters() if self._counted else None
         self._shared = [each for each in counted if each.shared]
         self._shared_counters = shared_counters
         self._gates = gates
         self._lowlevel = lowlevel
-        self._slots: list[Placed] = [
-            slots for place, policy in counting for slots in compile_slots(policy.concurrency, place)
-        ]
+        self._slots: list[Placed] = list(
+            dict.fromkeys(slots for place, policy in counting for slots in compile_slots(policy.concurrency, place))
+        )
         self._rules: dict[Through, dict[str, list[Rule]]] = {}
         for each in placements:
             for argument, given in each.policy.rules.items():
@@ -143,8 +145,9 @@ class Plan:
         if judges:
             arguments = await self._judged(call, target)
             if target.method != _COMPLETE:  # A partial word is no value. The suggestions are checked instead.
+                known = () if target.found is None else target.found.component.argument_names
                 for through, rules in self._rules.items():
-                    _check_through(through, rules, arguments, target.name)
+                    _check_through(through, rules, arguments, target.name, known)
             if self._approvers:
                 # Do not ask anybody to approve a call for which there is no slot.
                 for slots in self._slots:
@@ -193,9 +196,10 @@ class Plan:
             found = target.found = await self._lowlevel.find(call.params.name, call)
         sent = target.arguments
         meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
-        if meant != sent and target.method == "tools/call":
-            # The handler gets exactly the arguments that were judged.
-            call.params.arguments = Raw(msgspec.json.encode(meant))
+        if target.method == "tools/call" and call.params.arguments is not UNSET:
+            # The handler gets exactly the arguments that were judged. Of a name that is there twice, that is the last.
+            exact = meant if meant != sent else _members(call.params.arguments)
+            call.params.arguments = Raw(msgspec.json.encode(exact))
         return meant
 
     async def _count_everywhere(self, caller: str, name: str) -> None:
@@ -252,6 +256,9 @@ class Plan:
         return masked(self.redaction, result) if self.redaction.patterns else result
 
 
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
 def _arguments_after(through: Through, arguments: dict[str, Any], method: str) -> dict[str, Any]:
     """Return the arguments of a call as a policy behind shapes sees them."""
     for each in through:
@@ -272,13 +279,16 @@ def _public_names(name: str, through: Through) -> set[str]:
     return names if public is None else {*names, public}
 
 
-def _check_through(through: Through, rules: dict[str, list[Rule]], arguments: dict[str, Any], name: str) -> None:
+def _check_through(
+    through: Through, rules: dict[str, list[Rule]], arguments: dict[str, Any], name: str, known: Collection[str]
+) -> None:
     """Check arguments by the rules of policies. One behind a shape must not name what the shape hides."""
     if not through:
-        check(rules, arguments, name)
+        check(rules, arguments, name, known)
         return
     try:
-        check(rules, _arguments_after(through, arguments, ""), name)
+        inner = () if through[-1].original is None else through[-1].original.argument_names
+        check(rules, _arguments_after(through, arguments, ""), name, inner)
     except CallRefused as error:
         raise CallRefused(f"A rule of the server behind {name} refuses these arguments", reason="rule") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -21,16 +21,23 @@ Rule: TypeAlias = Callable[[Any], str | None]
 _MAX_MATCHED: Final = 64 * 1024
 
 
-def check(rules: Mapping[str, Iterable[Rule]], arguments: Mapping[str, Any], name: str) -> None:
-    """Apply each rule to its argument, where that was given; `CallRefused` for the first that is not allowed."""
+def check(
+    rules: Mapping[str, Iterable[Rule]], arguments: Mapping[str, Any], name: str, known: Collection[str] = ()
+) -> None:
+    """Apply each rule to its argument, where that was given; `CallRefused` for the first that is not allowed.
+
+    `known` are the arguments that there are. A server that does not mind the case of letters takes any other for the
+    one that is written alike.
+    """
     for argument, checks in rules.items():
-        if argument not in arguments:
-            continue
-        for rule in checks:
-            wrong = _apply(rule, arguments[argument])
-            if wrong is not None:
-                # The value itself is not repeated: it may be a secret, and the caller knows it.
-                raise CallRefused(f"{name} does not allow this {argument!r}: {wrong}.", reason="rule")
+        letters = argument.casefold()
+        alike = (each for each in arguments if each not in known and each.casefold() == letters)
+        for given in dict.fromkeys((*((argument,) if argument in arguments else ()), *alike)):
+            for rule in checks:
+                wrong = _apply(rule, arguments[given])
+                if wrong is not None:
+                    # The value itself is not repeated: it may be a secret, and the caller knows it.
+                    raise CallRefused(f"{name} does not allow this {given!r}: {wrong}.", reason="rule")
 
 
 def passes(rules: Iterable[Rule], value: Any) -> bool:

@@ -39,6 +39,10 @@ _NAMED: Final = ("tools", "prompts")
 _AS_IT_IS: Final = ToolShape()
 # How often servers may decode an address: a proxy before a server decodes it, too.
 _MOST_DECODINGS: Final = 3
+# The schemes that parsers of URLs read more freely than others, with their usual ports.
+_SPECIAL: Final = {"http": ":80", "https": ":443", "ws": ":80", "wss": ":443", "ftp": ":21", "file": ""}
+_LEFT_OUT: Final = {ord(each): None for each in "\t\n\r"}
+_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
 class _Names(NamedTuple):
@@ -308,8 +312,23 @@ class ShapedMount(Mount):
         return None if matched is None or shaped is None else (shaped, matched[1])
 
     def reaches(self, uri: str) -> bool:
-        selection = self._selections["resources"]
-        return self._is_not_denied(uri) and all(selection.allows_text(each) for each in _spellings(uri))
+        selection, spellings = self._selections["resources"], _spellings(uri)
+        if not self._is_not_denied(uri) or not all(map(selection.allows_text, spellings)):
+            return False
+        return not any(map(self._is_ruled, dict.fromkeys((*spellings, *map(_bare, spellings)))))
+
+    def _is_ruled(self, uri: str) -> bool:
+        """Return whether a listed resource or template has an address, and is denied or has rules of its own."""
+        if self._selections["resources"].is_open and not self.shape.resources:
+            return False
+        matched = self.catalog.template(uri, None, (self,))
+        found = self.catalog.resource(uri, None, (self,)) or (None if matched is None else matched[0])
+        if found is None:
+            return False
+        component: Component = found.component
+        entry = self.shape.resources.get(component.key) or self.shape.resources.get(component.name)
+        has_rules = entry is not None and bool(entry.scopes or entry.visible_to or entry.policy)
+        return has_rules or self._selections["resources"].denies(component.key, component)
 
     def unlisted_ways(self, uri: str, way: Way) -> list[Found[ResourceTemplate]]:
         return [] if not self.reaches(uri) else self.catalog.unlisted_ways(uri, (*way, self))
@@ -325,14 +344,20 @@ class ShapedMount(Mount):
         if selection.is_open:
             return True
         spellings = _spellings(uri)
-        if any(selection.denies_text(each) for each in spellings):
+        bare = dict.fromkeys(map(_bare, spellings))
+        if any(selection.denies_text(each) for each in (*spellings, *bare)):
             return False
-        return all(self._is_open(each) for each in spellings)
+        return all(map(self._is_open, spellings)) and not any(map(self._is_denied, bare))
 
     def _is_open(self, uri: str) -> bool:
-        """Return whether no resource that is denied has this address."""
+        """Return whether no resource that does not come through has this address."""
         found = self.catalog.resource(uri, None, (self,))
         return found is None or self._shaped(found) is not None
+
+    def _is_denied(self, uri: str) -> bool:
+        """Return whether a resource that is denied has this address."""
+        found = self.catalog.resource(uri, None, (self,))
+        return found is not None and self._selections["resources"].denies(uri, found.component)
 
     def merged(self, kind: str, view: SeesComponents | None, way: Way) -> Iterator[tuple[str, Found[Any]]]:
         prefix = self.prefix if kind in _NAMED else ""
@@ -438,18 +463,40 @@ def _spellings(uri: str) -> tuple[str, ...]:
 
 def _plain(uri: str) -> str:
     """Return an address with small letters where their size does not matter, and with a path without detours."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator and uri[:5].lower() == "file:":
-        # RFC 8089 section 2: file:/path is file:///path, and so is file://localhost/path.
-        scheme, separator, rest = "file", "://", f"/{uri[5:]}"
-    if not separator:
-        return uri
-    host, slash, path = rest.partition("/")
-    scheme, host = scheme.lower(), host.lower()
+    # WHATWG URL section 4.4: parsers leave out tabs and newlines, and blanks around an address.
+    address, tail = _without_tail(uri.translate(_LEFT_OUT).strip(_BLANKS))
+    scheme, separator, rest = address.partition(":")
+    scheme = scheme.lower()
+    if scheme in _SPECIAL:
+        # The same section: `\` is `/` there, and any number of them may stand before the host.
+        rest = rest.replace("\\", "/")
+        if scheme != "file":
+            rest = f"//{rest.lstrip('/')}"
+        elif not rest.startswith("//"):
+            rest = f"///{rest}"  # RFC 8089 section 2: file:/path is file:///path.
+    if not rest.startswith("//"):
+        return f"{scheme}{separator}{rest}{tail}" if separator else uri
+    host, slash, path = rest[2:].partition("/")
+    host = host.lower()
     if (scheme, host) == ("file", "localhost"):
-        host = ""
+        host = ""  # RFC 8089 section 2, too.
     # Two slashes at the beginning would stay two.
     steps = posixpath.normpath(slash + path.lstrip("/")) if slash else ""
     if path.endswith("/") and steps != "/":
         steps += "/"
-    return f"{scheme}://{host}{steps}"
+    return f"{scheme}://{host}{steps}{tail}"
+
+
+def _bare(uri: str) -> str:
+    """Return an address without what many servers ignore: query, fragment, the last slash, all around the host."""
+    plain = _plain(_without_tail(_plain(uri))[0].replace("\\", "/"))
+    scheme, separator, rest = plain.partition("://")
+    host, slash, path = rest.partition("/")
+    named = host.rpartition("@")[2].removesuffix(_SPECIAL.get(scheme, "")).rstrip(".")
+    return f"{scheme}{separator}{'' if scheme == 'file' else named}{slash}{path}".rstrip("/")
+
+
+def _without_tail(uri: str) -> tuple[str, str]:
+    """Return an address without its query and fragment, and these."""
+    end = min(len(uri.partition(mark)[0]) for mark in "?#")
+    return uri[:end], uri[end:]

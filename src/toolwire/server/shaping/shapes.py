@@ -193,10 +193,13 @@ class Selection:
         """Return whether a component comes through, which the mounted server has under a name."""
         if self.is_open:
             return True
-        texts = (name, *self._names(component))
-        if any(_selects(each, texts, component) for each in self._deny):
+        if self.denies(name, component):
             return False
-        return self._allow is None or any(_selects(each, texts, component) for each in self._allow)
+        return self._allow is None or any(self.matches(each, name, component) for each in self._allow)
+
+    def denies(self, name: str, component: Any) -> bool:
+        """Return whether a component is denied, which the mounted server has under a name."""
+        return any(self.matches(each, name, component) for each in self._deny)
 
     def matches(self, selector: str, name: str, component: Any) -> bool:
         """Return whether one selector of a shape selects a component."""
