@@ -234,6 +234,8 @@ def test_a_view_that_never_initializes_is_reported(opened: Tab, tool: str, said:
         ("flood", "it sent more than 100 messages a second"),
         ("flood_outside", "it sent more than 100 messages a second"),
         ("huge", "it sent a message of more than 4194304 bytes"),
+        ("expanding", "it sent a message of more than 4194304 bytes"),
+        ("bytes", "it sent a message of more than 4194304 bytes"),
         ("navigate", "it tried to go to another page (https://evil.example)"),
         ("reload", "it loaded its page a second time"),
         ("endless", "it does not respond"),

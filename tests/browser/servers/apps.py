@@ -151,6 +151,10 @@ bad(
     "<script>toolwire.on('result', () => toolwire.log('info', 'x'.repeat(5_000_000)))</script>",
     view=True,
 )
+# Short as an object, and endless as JSON.
+ENDLESS = "let all = ['x']; for (let i = 0; i < 40; i += 1) all = [all, all];"
+bad("expanding", f"<script>toolwire.on('result', () => {{ {ENDLESS} toolwire.log('info', all) }})</script>", view=True)
+bad("bytes", "<script>toolwire.on('result', () => toolwire.log('info', new Uint8Array(1e8)))</script>", view=True)
 bad("navigate", "<script>toolwire.on('result', () => { location = 'https://evil.example/away' })</script>", view=True)
 bad("reload", "<script>toolwire.on('result', () => location.reload())</script>", view=True)
 bad(
