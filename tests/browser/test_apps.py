@@ -270,6 +270,15 @@ def test_a_view_opens_no_frames_windows_or_forms(opened: Tab) -> None:
     assert len(opened.page.context.pages) == 1
 
 
+def test_clicks_that_lead_out_of_a_view_are_told(opened: Tab) -> None:
+    show(opened, "clicks")
+    for place in ("base", "top", "shadow"):
+        expect(noticed(opened)).to_contain_text(f"use ui/open-link for https://evil.example/{place}")
+    expect(noticed(opened)).to_contain_text("does not allow forms to be sent: listen to the click of the button")
+    expect(noticed(opened)).not_to_contain_text("https://evil.example/not")
+    assert len(opened.page.context.pages) == 1
+
+
 def test_a_view_reaches_only_what_is_open_to_it(opened: Tab) -> None:
     view = show(opened, "calls")
     lines = view.locator("li")

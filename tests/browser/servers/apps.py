@@ -165,6 +165,20 @@ bad(
     "document.body.append(form); try { form.submit() } catch {} window.open('https://evil.example/window') })</script>",
     view=True,
 )
+# A page may stop a click on its way, and the browser says nothing of what it does not follow.
+bad(
+    "clicks",
+    "<base target=_top><a href='https://evil.example/base'>base</a><p id=inside></p>"
+    "<a href='https://evil.example/top' target=_top>top</a><form><button>send</button></form>"
+    "<a href='https://evil.example/not' id=not target=_blank>not</a><script>"
+    "const inside = document.getElementById('inside').attachShadow({ mode: 'open' });"
+    "inside.innerHTML = '<a href=https://evil.example/shadow target=_blank>shadow</a>';"
+    "document.body.addEventListener('click', (event) => event.stopPropagation());"
+    "document.getElementById('not').addEventListener('click', (event) => event.preventDefault());"
+    "toolwire.on('result', () => { for (const each of [inside, document])"
+    "for (const found of each.querySelectorAll('a, button')) found.click() })</script>",
+    view=True,
+)
 bad(
     "calls",
     "<ul id=list></ul><script>const say = (text) => {"
