@@ -52,7 +52,7 @@ _HOST_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><tit
   html, body {{ margin: 0; background: Canvas; color-scheme: {theme}; }}
   iframe {{ border: 0; display: block; visibility: {visibility}; }}
 </style>
-<main><iframe title="The view" sandbox="allow-scripts allow-same-origin allow-forms" allow="{allow}" width="{width}"
+<main><iframe title="The view" sandbox="allow-scripts allow-same-origin" allow="{allow}" width="{width}"
 height="{height}"></iframe></main>
 <script>
 "use strict";
