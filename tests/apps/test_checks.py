@@ -82,6 +82,8 @@ WRONG = {"domain": claude_domain("https://other.example/mcp")}
         (found("<style>@import 'x.css';</style>"), {"UI002": "error"}),
         (found("<style>p { background: url(data:image/png;base64,AA) }</style>"), {}),
         (found("<p style='background: url(x.png)'>"), {"UI002": "error"}),
+        (found("<style>@font-face { font-family: F; src: url('data:font/woff2;base64,AA') }</style>"),
+         {"UI002": "warning"}),
         (found("<script type=module>import x from 'https://cdn.example/x.js'</script>"), {"UI002": "error"}),
         (found("<iframe src=https://video.example></iframe>"), {"UI002": "error"}),
         (found("<iframe src=https://video.example></iframe>", {"csp": {"frameDomains": ["https://video.example"]}}),

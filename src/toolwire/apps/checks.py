@@ -170,6 +170,11 @@ def _check_loads(view: FoundView, page: PageReader) -> Iterator[ViewFinding]:
     if external:
         message = f"the page loads {_named(external)}, and some hosts ignore declared origins: put it into the page"
         yield ViewFinding("warning", "UI002", message)
+    if page.has_font_inside:
+        message = (
+            "the page has a font inside, which the policy of the specification blocks (font-src): name others, too"
+        )
+        yield ViewFinding("warning", "UI002", message)
 
 
 def _check_connect(view: FoundView, page: PageReader) -> Iterator[ViewFinding]:
