@@ -277,6 +277,15 @@ def test_a_page_may_send_what_is_no_json() -> None:
     look(test, shop())
 
 
+def test_half_a_character_is_replaced() -> None:
+    async def test(view: BrowserView) -> None:
+        await view.frame.evaluate("toolwire.updateModelContext('tea \\ud83c')")
+        assert view.model_context is not None
+        assert view.model_context["content"] == [{"type": "text", "text": "tea \ufffd"}]
+
+    look(test, shop())
+
+
 # --- the surroundings ---
 
 

@@ -15,7 +15,8 @@ export function written(data, most) {
     else if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) left -= value.byteLength;
     isLong ||= left < 0;
     if (isLong) throw new RangeError("The message is too long");
-    return value;
+    // Half a character, such as the end of a text that was cut, cannot be sent on.
+    return typeof value === "string" ? value.toWellFormed() : value;
   }
 
   try {
