@@ -61,9 +61,11 @@ _DOCUMENTS: Final = {"iframe": "src", "frame": "src", "embed": "src", "object": 
 class PageError(ServerError):
     """A page that cannot be served as a view. `file` is the file that has to be changed."""
 
-    def __init__(self, file: str, problem: str) -> None:
+    def __init__(self, file: str, problem: str, *, missing: str | None = None) -> None:
         super().__init__(f"{file}: {problem}")
         self.file: str = file
+        self.missing: str | None = missing
+        """The file that it names and that is not there."""
 
 
 class Bundle:
@@ -111,7 +113,7 @@ class Bundle:
         if not is_inside:
             raise PageError(str(base), f"{reference[:100]!r} is outside the folder of the page")
         if not is_there:
-            raise PageError(str(base), f"there is no file {reference[:100]!r}")
+            raise PageError(str(base), f"there is no file {reference[:100]!r}", missing=str(found))
         return found
 
     def read(self, file: Path) -> bytes:
