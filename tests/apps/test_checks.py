@@ -177,11 +177,14 @@ READS = {"read_only_hint": True}
         (tool(ui("app", flat=None), **READS), {}),
         (tool(ui(flat="ui://shop/other.html"), **READS), {"UI008": "warning"}),
         (tool({"ui/resourceUri": URI}, **READS), {"UI008": "warning"}),
+        # UI012: no address of a view.
+        (tool({"ui": {"resourceUri": "https://shop.example/a"}, "ui/resourceUri": "https://shop.example/a"}, **READS),
+         {"UI012": "error"}),
         # UI014: members that belong on the resource.
         (tool(ui(csp={}), **READS), {"UI014": "error"}),
         (tool(ui(permissions={}), **READS), {"UI014": "error"}),
     ],
-)
+)  # fmt: skip
 def test_rules_of_a_tool(one: Tool, expected: dict[str, str]) -> None:
     assert {each.rule: each.level for each in check_app_tool(one)} == expected
 
