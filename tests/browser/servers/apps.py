@@ -145,6 +145,15 @@ bad(
     "flood_outside",
     "<script>setInterval(() => { for (let i = 0; i < 100; i += 1) top.postMessage({a: i}, '*') }, 10)</script>",
 )
+# A frame in the view, which has no origin.
+for place, name in (("top", "flood_inside"), ("parent.parent", "flood_sandbox")):
+    bad(
+        name,
+        "<script>toolwire.on('result', () => { const frame = document.createElement('iframe');"
+        "frame.sandbox = 'allow-scripts'; frame.srcdoc = '<script>setInterval(() => { for (let i = 0; i < 100; i += 1)"
+        f" {place}.postMessage(i, `*`) }}, 10)<\\/script>'; document.body.append(frame) }})</script>",
+        view=True,
+    )
 bad("endless", "<script>toolwire.on('result', () => { for (;;) parent.postMessage({a: 1}, '*') })</script>", view=True)
 bad(
     "huge",

@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { on } from "./store.js";
-import { limiter } from "./rate.js";
+import { isFromView, limiter } from "./rate.js";
 
 const RESERVED = "ui/notifications/sandbox-";
 const MAX_BATCH = 4_000_000;
@@ -38,7 +38,7 @@ export function connectFrame(frame, opened, onclosed) {
 
   function onmessage(event) {
     if (event.source !== frame.contentWindow) {
-      if (event.origin === place.view.origin) outside();
+      if (isFromView(event, frame.contentWindow, place.view.origin)) outside();
       return;
     }
     if (event.origin !== place.origin) return;

@@ -4,7 +4,7 @@
 // and the inspector. What a view sent goes on as a text, so that the inspector never holds an object of a view. This
 // page ends a view that floods it, sends too much at once, or goes to another page.
 
-import { limiter } from "./rate.js";
+import { isFromView, limiter } from "./rate.js";
 import { written } from "./written.js";
 
 const RESERVED = "ui/notifications/sandbox-";
@@ -51,16 +51,25 @@ function relay(data) {
 
 const isReserved = (data) => typeof data?.method === "string" && data.method.startsWith(RESERVED);
 
-addEventListener("message", ({ source, origin, data }) => {
-  if (source === parent && origin === host) {
-    if (!isReserved(data)) frame?.contentWindow.postMessage(data, view);
-    else if (data.method === `${RESERVED}resource-ready`) show(data.params);
-    else if (data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, view);
-  } else if (frame && source === frame.contentWindow && origin === view) {
+function fromHost(data) {
+  if (!isReserved(data)) frame?.contentWindow.postMessage(data, view);
+  else if (data.method === `${RESERVED}resource-ready`) show(data.params);
+  else if (data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, view);
+}
+
+function fromView(data) {
+  if (!isReserved(data)) relay(data);
+  else if (data.method === `${RESERVED}pong`) tell("pong");
+  else if (data.method === `${RESERVED}console`) tell("console", { text: String(data.params?.text).slice(0, 500) });
+}
+
+addEventListener("message", (event) => {
+  const { source, origin } = event;
+  if (source === parent && origin === host) fromHost(event.data);
+  else if (frame && isFromView(event, frame.contentWindow, view)) {
+    // Frames in the view are counted as the view is, and nothing that they send is read.
     if (!mayPass()) stop("flooded");
-    else if (!isReserved(data)) relay(data);
-    else if (data.method === `${RESERVED}pong`) tell("pong");
-    else if (data.method === `${RESERVED}console`) tell("console", { text: String(data.params?.text).slice(0, 500) });
+    else if (source === frame.contentWindow && origin === view) fromView(event.data);
   }
 });
 
