@@ -160,6 +160,12 @@ bad(
     "<script>toolwire.on('result', () => toolwire.log('info', 'x'.repeat(5_000_000)))</script>",
     view=True,
 )
+bad(
+    "heavy",
+    "<script>toolwire.on('result', () => { for (let i = 0; i < 50; i += 1)"
+    " toolwire.log('info', 'x'.repeat(4_000_000)) })</script>",
+    view=True,
+)
 # Short as an object, and endless as JSON.
 ENDLESS = "let all = ['x']; for (let i = 0; i < 40; i += 1) all = [all, all];"
 bad("expanding", f"<script>toolwire.on('result', () => {{ {ENDLESS} toolwire.log('info', all) }})</script>", view=True)

@@ -46,6 +46,7 @@ function show({ url, sandbox, allow, limits }) {
 function relay(data) {
   const text = written(data, mostBytes);
   if (text === null) stop("large");
+  else if (!mayPass(text.length)) stop("flooded");
   else parent.postMessage(text, host);
 }
 
