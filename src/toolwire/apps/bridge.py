@@ -194,6 +194,8 @@ def read_message(text: str | bytes) -> Read:
     if found.method is msgspec.UNSET:
         if identifier is None:
             return Refusal(None, INVALID_REQUEST, "the message has neither a method nor an id")
+        if found.result is msgspec.UNSET and found.error is msgspec.UNSET:
+            return Refusal(None, INVALID_REQUEST, "the message has neither a method nor a result nor an error")
         return ViewAnswer(identifier, found.result, None if found.error is msgspec.UNSET else found.error)
     kinds = NOTIFICATIONS if identifier is None else REQUESTS
     kind = kinds.get(found.method)
