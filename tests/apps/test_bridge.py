@@ -68,12 +68,16 @@ def test_requests_of_a_view(method: str, params: dict[str, Any]) -> None:
         ('{"jsonrpc":"1.0","id":1,"method":"ping"}', -32700, False),
         ('{"jsonrpc":"2.0","id":{},"method":"ping"}', -32700, False),
         ('{"jsonrpc":"2.0"}', -32600, False),
+        ('{"jsonrpc":"2.0","id":1}', -32600, False),
         ('{"jsonrpc":"2.0","id":null,"result":{}}', -32600, False),
         (request("tools/delete"), -32601, True),
         (request("ui/notifications/initialized"), -32601, True),
         (notice("tools/call", {"name": "x"}), -32601, False),
         (notice("ui/notifications/sandbox-proxy-ready"), -32601, False),
         (request("tools/call", {}), -32602, True),
+        ('{"jsonrpc":"2.0","id":1,"method":"ping","params":null}', -32602, True),
+        ('{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', -32602, True),
+        ('{"jsonrpc":"2.0","method":"ui/notifications/initialized","params":null}', -32602, False),
         (request("tools/call", {"name": "x", "arguments": []}), -32602, True),
         (request("ui/message", {"role": "assistant", "content": []}), -32602, True),
         (request("ui/request-display-mode", {"mode": "all"}), -32602, True),
@@ -94,7 +98,7 @@ def test_a_message_that_is_none_is_refused(message: str, code: int, answered: bo
 
 @given(st.text() | st.binary())
 def test_any_text_is_read(text: str | bytes) -> None:
-    assert isinstance(read_message(text), Refusal)
+    assert isinstance(read_message(text), Refusal | ViewRequest | ViewNotification | ViewAnswer)
 
 
 def test_answers_of_a_view() -> None:

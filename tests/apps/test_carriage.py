@@ -19,6 +19,7 @@ from toolwire import Client, Context, Server, ToolResult
 from toolwire.apps import Page
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import ServerError
+from toolwire.shape import Shape, ToolShape
 from toolwire.types import EmbeddedResource, ResourceContents, ResourceLink
 
 URI = "ui://shop/orders.html"
@@ -94,6 +95,21 @@ async def test_an_address_that_two_views_have_is_rewritten_everywhere(way: str, 
                 assert [result.meta[key] for key in KEYS] == [uri, uri]
             view = await client.apps.open(f"{name}_show")
             assert (view.uri, f"<p>{says}</p>" in view.html) == (uri, True)
+
+
+@pytest.mark.parametrize("way", ["mounted", "gateway"])
+@pytest.mark.parametrize("name", ["present", "new_show"])
+async def test_a_view_finds_its_tools_when_its_own_is_renamed(way: str, name: str) -> None:
+    shape = Shape(tools={"show": ToolShape(rename=name)})
+    front: Server = Server("front") if way == "mounted" else Gateway("front")
+    if isinstance(front, Gateway):
+        front.add("shop", store("first"), shape=shape)
+    else:
+        front.mount(store("first"), prefix="shop", shape=shape)
+    async with Client(front) as client:
+        (tool,) = await client.list_tools()
+        # What is left of the name is the prefix of all tools of that server.
+        assert tool.name.removesuffix(tool.meta["io.toolwire/name"]) == "shop_"
 
 
 @pytest.mark.covers("APP-9.2")

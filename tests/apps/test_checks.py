@@ -82,6 +82,8 @@ WRONG = {"domain": claude_domain("https://other.example/mcp")}
         (found("<style>@import 'x.css';</style>"), {"UI002": "error"}),
         (found("<style>p { background: url(data:image/png;base64,AA) }</style>"), {}),
         (found("<p style='background: url(x.png)'>"), {"UI002": "error"}),
+        (found("<style>@font-face { font-family: F; src: url('data:font/woff2;base64,AA') }</style>"),
+         {"UI002": "warning"}),
         (found("<script type=module>import x from 'https://cdn.example/x.js'</script>"), {"UI002": "error"}),
         (found("<iframe src=https://video.example></iframe>"), {"UI002": "error"}),
         (found("<iframe src=https://video.example></iframe>", {"csp": {"frameDomains": ["https://video.example"]}}),
@@ -175,11 +177,14 @@ READS = {"read_only_hint": True}
         (tool(ui("app", flat=None), **READS), {}),
         (tool(ui(flat="ui://shop/other.html"), **READS), {"UI008": "warning"}),
         (tool({"ui/resourceUri": URI}, **READS), {"UI008": "warning"}),
+        # UI012: no address of a view.
+        (tool({"ui": {"resourceUri": "https://shop.example/a"}, "ui/resourceUri": "https://shop.example/a"}, **READS),
+         {"UI012": "error"}),
         # UI014: members that belong on the resource.
         (tool(ui(csp={}), **READS), {"UI014": "error"}),
         (tool(ui(permissions={}), **READS), {"UI014": "error"}),
     ],
-)
+)  # fmt: skip
 def test_rules_of_a_tool(one: Tool, expected: dict[str, str]) -> None:
     assert {each.rule: each.level for each in check_app_tool(one)} == expected
 

@@ -42,6 +42,14 @@ def bundled(folder: Path, page: str, **files: str | bytes) -> LoadedPage:
         ("<link rel=preload href=a.js as=script>x", "x"),
         ("<style>@import 'a.css';p{}</style>", f'<style>b{{background:url("{DATA}")}}p{{}}</style>'),
         ("<style>@import url(a.css) print;</style>", f'<style>@media print {{b{{background:url("{DATA}")}}}}</style>'),
+        ("<style>@import 'b.css'</style>", "<style>b{}</style>"),
+        ("<style>@import 'b.css' layer;</style>", "<style>@layer {b{}}</style>"),
+        ("<style>@import 'b.css' layer(base.x) print;</style>", "<style>@layer base.x {@media print {b{}}}</style>"),
+        ("<style>@import 'b.css' supports(width: 1vb);</style>", "<style>@supports (width: 1vb) {b{}}</style>"),
+        (
+            "<style>@import 'b.css' supports(not (width: 1vb)) print;</style>",
+            "<style>@supports not (width: 1vb) {@media print {b{}}}</style>",
+        ),
         ("<img alt='a\"b' src=a.png>", f'<img alt="a&quot;b" src="{DATA}">'),
         ("<img src='a.png' src='https://b.example/b.png' hidden/>", f'<img src="{DATA}" hidden />'),
         ("<img srcset='a.png 1x, a.png 2x'>", f'<img srcset="{DATA} 1x, {DATA} 2x">'),
@@ -54,6 +62,7 @@ def test_local_files_are_put_inside(tmp_path: Path, page: str, expected: str) ->
     files: dict[str, str | bytes] = {
         "a.js": "run()",
         "a.css": "b{background:url(a.png)}",
+        "b.css": "b{}",
         "a.png": PNG,
         "with space.png": PNG,
     }
@@ -67,7 +76,9 @@ def test_everything_else_stays_as_it_is(tmp_path: Path) -> None:
         "\ufeff<!doctype html>\r\n<html lang=en><!-- <img src=gone.png> --><head><title>a</title>\n"
         '<script src="https://cdn.example/a.js"></script><script>const a = "<img src=gone.png>";</script>'
         '<a href="other.html">x</a><img src="data:,x"><img src="#a"><svg><use href="#b"/></svg>\r\n'
-        '<textarea></textarea><style>p{background:url(data:,x)}</style><iframe src="https://a.example"></iframe>'
+        '<textarea><img src=gone.png></textarea><style>p{background:url(data:,x)}</style><base target="_top">'
+        "<style>/* url(gone.png) @import 'gone.css'; */ p{content:'/* url(gone.png)'}</style>"
+        '<script type=module>import "https://cdn.example/a.js"</script><iframe src="https://a.example"></iframe>'
     )
     assert bundled(tmp_path, page).html == page.removeprefix("\ufeff")
 
@@ -81,6 +92,11 @@ def test_a_script_cannot_end_its_element(tmp_path: Path) -> None:
     page = "<script src=a.js></script>"
     found = bundled(tmp_path, page, **{"a.js": 'a("</script><!-- <script>")'}).html
     assert found == '<script>a("\\u003c/script>\\u003c!-- <script>")</script>'
+
+
+def test_the_comment_of_an_old_script_stays_a_comment(tmp_path: Path) -> None:
+    found = bundled(tmp_path, "<script src=a.js></script>", **{"a.js": "<!-- hide\nrun(i<scripts)\n// -->"}).html
+    assert found == "<script><!-- hide\nrun(i<scripts)\n// --></script>"
 
 
 @pytest.mark.covers("APP-8A.2")
@@ -100,6 +116,9 @@ def test_a_script_cannot_end_its_element(tmp_path: Path) -> None:
         ("<img src='http://['>", "is no address"),
         ("<script type=module src=m.js></script>", "imports './n.js'"),
         ("<script type=module src=d.js></script>", "imports './n.js'"),
+        ("<script type=module>import { a } from './n.js'</script>", "imports './n.js'"),
+        ("<svg><use href='other.html#a'/></svg>", "cannot load a local file"),
+        ("<style>@import 'a.css' supports(((width: 1px)));</style>", "cannot be put into the page"),
         ("<link rel=stylesheet href=loop.css>", "import each other"),
         ("<link rel=stylesheet href=end.css>", "cannot have the text </style"),
         ("<link rel=manifest href=a.js>", "cannot name a local file"),
@@ -116,6 +135,7 @@ def test_a_page_that_cannot_be_one_file_is_refused(tmp_path: Path, page: str, sa
         "d.js": "await import('./n.js')",
         "n.js": "",
         "a.js": "",
+        "a.css": "",
         "loop.css": "@import 'loop.css';",
         "end.css": "a{content:'</style>'}",
         "other.html": "",

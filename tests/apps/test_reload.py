@@ -54,3 +54,18 @@ async def test_a_broken_page_is_watched(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<p>mended</p>")
     await waiting
     assert isinstance(reloader.load(), Server)
+
+
+@pytest.mark.parametrize("missing", ["page.html", "later.css"])
+async def test_a_file_that_is_not_there_yet_is_waited_for(missing: str, tmp_path: Path) -> None:
+    files = {"page.html": "<link rel=stylesheet href=later.css>", "later.css": "a{}"}
+    (tmp_path / "server.py").write_text(SERVER)
+    for name, text in files.items():
+        if name != missing:
+            (tmp_path / name).write_text(text)
+    reloader = Reloader(str(tmp_path / "server.py"))
+    assert isinstance(reloader.load(), LoadFailed)
+    waiting = asyncio.ensure_future(reloader.changed())
+    (tmp_path / missing).write_text(files[missing])
+    await asyncio.wait_for(waiting, 10)
+    assert isinstance(reloader.load(), Server)

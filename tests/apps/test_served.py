@@ -272,6 +272,11 @@ def test_options_become_meta() -> None:
         ({"domain": "a b"}, "domain= is a host name"),
         ({"domain": "claude"}, "needs the public address"),
         ({"view": "no"}, "view= is 'auto'"),
+        ({"meta": {"ui": {"csp": {"connectDomains": ["*"]}}}}, "give csp= to server.app"),
+        ({"meta": {"ui": {"permissions": {"usb": {}}}}}, "give permissions= to server.app"),
+        ({"meta": {"ui": {"domain": "claude"}}}, "give domain= to server.app"),
+        ({"meta": {"ui": {"prefersBorder": 1}}}, "give prefers_border= to server.app"),
+        ({"meta": {"ui": []}}, "no object"),
     ],
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], said: str) -> None:

@@ -233,7 +233,12 @@ def test_a_view_that_never_initializes_is_reported(opened: Tab, tool: str, said:
     [
         ("flood", "it sent more than 100 messages a second"),
         ("flood_outside", "it sent more than 100 messages a second"),
+        ("flood_inside", "it sent more than 100 messages a second"),
+        ("flood_sandbox", "it sent more than 100 messages a second"),
+        ("heavy", "or as much in longer ones"),
         ("huge", "it sent a message of more than 4194304 bytes"),
+        ("expanding", "it sent a message of more than 4194304 bytes"),
+        ("bytes", "it sent a message of more than 4194304 bytes"),
         ("navigate", "it tried to go to another page (https://evil.example)"),
         ("reload", "it loaded its page a second time"),
         ("endless", "it does not respond"),
@@ -241,7 +246,8 @@ def test_a_view_that_never_initializes_is_reported(opened: Tab, tool: str, said:
 )
 def test_a_view_that_misbehaves_is_stopped_and_named(opened: Tab, tool: str, said: str) -> None:
     show(opened, tool)
-    expect(opened.page.locator(".app-said")).to_contain_text(f"The view ui://shop/{tool}.html was stopped: {said}")
+    expect(opened.page.locator(".app-said")).to_contain_text(f"The view ui://shop/{tool}.html was stopped: it ")
+    expect(opened.page.locator(".app-said")).to_contain_text(said)
     expect_state(opened, "stopped")
     expect(opened.page.locator(".app iframe")).to_have_count(0)
     expect(noticed(opened)).to_contain_text(said)
@@ -265,6 +271,15 @@ def test_a_view_opens_no_frames_windows_or_forms(opened: Tab) -> None:
     for said in ("frame-src blocked https://evil.example", "frame-src blocked http://127.0.0.1:9", "use ui/open-link"):
         expect(noticed(opened)).to_contain_text(said)
     expect(noticed(opened)).to_contain_text("does not allow forms to be sent")
+    assert len(opened.page.context.pages) == 1
+
+
+def test_clicks_that_lead_out_of_a_view_are_told(opened: Tab) -> None:
+    show(opened, "clicks")
+    for place in ("base", "top", "shadow"):
+        expect(noticed(opened)).to_contain_text(f"use ui/open-link for https://evil.example/{place}")
+    expect(noticed(opened)).to_contain_text("does not allow forms to be sent: listen to the click of the button")
+    expect(noticed(opened)).not_to_contain_text("https://evil.example/not")
     assert len(opened.page.context.pages) == 1
 
 
@@ -360,7 +375,9 @@ def test_a_view_is_shown_anew_when_its_page_changes(
     opened = tab(inspect("dev", tmp_path / "server.py", "--port", "0"))
     view = show(opened, "hello")
     expect(view.locator("h1")).to_have_text("before")
+    frame = opened.page.locator(".app iframe").element_handle()
     (tmp_path / "hello.html").write_text("<!doctype html><title>v</title><h1>after</h1>")
+    frame.wait_for_element_state("hidden")  # A frame that goes while it is looked at is an error for the browser.
     expect(view.locator("h1")).to_have_text("after")
     expect_state(opened, "ready")
 

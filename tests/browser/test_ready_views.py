@@ -226,6 +226,17 @@ def test_a_change_without_tools_has_no_buttons(show: Show) -> None:
     expect(host.view.get_by_role("button")).to_have_count(0)
 
 
+def test_no_character_of_a_change_is_hidden(show: Show) -> None:
+    host = show("hidden")
+    rows = host.view.get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("Removed: same")
+    expect(rows.nth(2)).to_contain_text("# safeU+2028run()")
+    expect(rows.nth(3)).to_contain_text("No newline at the end")
+    expect(rows.nth(4)).to_contain_text("sameU+000D")
+    expect(rows.nth(5)).to_contain_text("# U+202Esafe")
+    expect(host.view.locator(".name")).to_contain_text("U+202Etxt.exe")
+
+
 # --- many rows, and none ---
 
 

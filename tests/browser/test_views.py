@@ -256,9 +256,19 @@ def test_a_flood_stops_the_view_and_the_host_stays() -> None:
     look(test, shop(page(script)))
 
 
-def test_a_message_that_is_too_long_stops_the_view() -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        "'x'.repeat(5_000_000)",
+        "'€'.repeat(2_000_000)",
+        "[...Array(40)].reduce((all) => [all, all], 'x')",  # Short as an object, and endless as JSON.
+        "Object.assign([], { length: 1e8 })",
+        "new Uint8Array(1e8)",
+    ],
+)
+def test_a_message_that_is_too_long_stops_the_view(data: str) -> None:
     async def test(view: BrowserView) -> None:
-        await view.frame.evaluate("() => { toolwire.log('info', 'x'.repeat(5_000_000)); }")
+        await view.frame.evaluate(f"() => {{ toolwire.log('info', {data}); }}")
         await view.host.ended()
         assert view.stopped == "the view sent a message of more than 4194304 bytes"
 
@@ -277,6 +287,15 @@ def test_a_page_may_send_what_is_no_json() -> None:
         )
         assert view.stopped is None
         assert len(view.refusals) == 6
+
+    look(test, shop())
+
+
+def test_half_a_character_is_replaced() -> None:
+    async def test(view: BrowserView) -> None:
+        await view.frame.evaluate("toolwire.updateModelContext('tea \\ud83c')")
+        assert view.model_context is not None
+        assert view.model_context["content"] == [{"type": "text", "text": "tea \ufffd"}]
 
     look(test, shop())
 

@@ -255,6 +255,38 @@ async def test_calls_of_views_are_approved_budgeted_pinned_and_recorded(several:
     assert [line["arguments"] for line in lines if "outcome" in line][1] == {"order": 9}
 
 
+@pytest.mark.covers("APP-2.6")
+@pytest.mark.parametrize("several", [False, True])
+async def test_reads_of_views_are_recorded(several: bool, tmp_path: Path) -> None:
+    server, log = shop(), tmp_path / "audit.jsonl"
+    target: Any = {"a": Server("other"), "b": server} if several else server
+    async with Client(target, audit=AuditLog(log, key="k" * 32)) as client:
+        view = await client.apps.open("b_show" if several else "show")
+        await client.apps.read_from_view(view, view.uri)
+        with pytest.raises(ResourceNotFound):
+            await client.apps.read_from_view(view, "shop://gone")
+        with pytest.raises(Denied, match="more than"):
+            await client.apps.read_from_view(view, "shop://" + "x" * 10_000)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    reads = [line for line in lines if line.get("method") == "resources/read"]
+    assert [(line["name"][:11], line["via"], line["outcome"]) for line in reads] == [
+        (view.uri[:11], "app", "ok"),
+        ("shop://gone", "app", "failed"),
+        ("shop://xxxx", "app", "denied"),
+    ]
+    assert {line["server"] for line in reads} == {view.server}
+    assert reads[0]["arguments"] == {"uri": view.uri}
+    assert len(str(reads[2])) < 5_000
+
+
+async def test_a_view_reads_nothing_while_nothing_can_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Client(shop(), audit=AuditLog(lambda line: None, key="k" * 32)) as client:
+        view = await client.apps.open("show")
+        monkeypatch.setattr(AuditLog, "ready", False)
+        with pytest.raises(Denied, match="cannot be recorded"):
+            await client.apps.read_from_view(view, view.uri)
+
+
 # --- pages that are none ---
 
 

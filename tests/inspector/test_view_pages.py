@@ -92,7 +92,7 @@ async def test_the_page_of_one_view_is_not_at_the_origin_of_another() -> None:
         path = one.frame["view"]["url"].removeprefix(one.frame["view"]["origin"])
         assert (await fetch(page, other.frame["view"]["origin"] + path)).status == 404
         assert (await fetch(page, f"http://views.localhost:{PORT}{path}")).status == 404
-        for file in ("sandbox.js", "sandbox.css", "rate.js"):
+        for file in ("sandbox.js", "sandbox.css", "rate.js", "written.js"):
             assert (await fetch(page, f"http://views.localhost:{PORT}/{file}")).status == 200
             assert (await fetch(page, f"{one.frame['view']['origin']}/{file}")).status == 404
         assert (await fetch(page, f"http://views.localhost:{PORT}/../page/main.js")).status == 404

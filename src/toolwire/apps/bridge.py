@@ -173,7 +173,7 @@ class _Envelope(Struct):
     jsonrpc: Literal["2.0"]
     id: Id | msgspec.UnsetType | None = msgspec.UNSET
     method: str | msgspec.UnsetType = msgspec.UNSET
-    params: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    params: Any = msgspec.UNSET
     result: Any = msgspec.UNSET
     error: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
@@ -194,12 +194,16 @@ def read_message(text: str | bytes) -> Read:
     if found.method is msgspec.UNSET:
         if identifier is None:
             return Refusal(None, INVALID_REQUEST, "the message has neither a method nor an id")
+        if found.result is msgspec.UNSET and found.error is msgspec.UNSET:
+            return Refusal(None, INVALID_REQUEST, "the message has neither a method nor a result nor an error")
         return ViewAnswer(identifier, found.result, None if found.error is msgspec.UNSET else found.error)
-    params = {} if found.params is msgspec.UNSET else found.params
     kinds = NOTIFICATIONS if identifier is None else REQUESTS
     kind = kinds.get(found.method)
     if kind is None:
         return Refusal(identifier, METHOD_NOT_FOUND, f"views have no {found.method[:100]!r}")
+    params = {} if found.params is msgspec.UNSET else found.params
+    if not isinstance(params, dict):
+        return Refusal(identifier, INVALID_PARAMS, f"{found.method}: params is no object")
     try:
         read = msgspec.convert(params, kind)
     except msgspec.ValidationError as error:

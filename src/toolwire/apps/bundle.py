@@ -24,11 +24,25 @@ from toolwire.protocol.errors import ServerError
 MAX_FILES: Final = 500
 MAX_BYTES: Final = 16 * 1024 * 1024
 
-_CSS_URL: Final = re.compile(r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^"'()\s]*))\s*\)""", re.IGNORECASE)
-_CSS_IMPORT: Final = re.compile(r"""@import\s+(?:url\(\s*)?["']?([^"'()\s;]+)["']?\s*\)?([^;]*);""", re.IGNORECASE)
+# Comments and other texts come first in both: what stands in them loads nothing.
+_CSS_TEXTS: Final = r"""/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+_CSS_URL: Final = re.compile(
+    rf"""{_CSS_TEXTS}|url\(\s*(?:"([^"]*)"|'([^']*)'|([^"'()\s]*))\s*\)""", re.IGNORECASE | re.DOTALL
+)
+_CSS_IMPORT: Final = re.compile(
+    rf"""{_CSS_TEXTS}|@import\s+(?:url\(\s*)?["']?([^"'()\s;]+)["']?\s*\)?([^;]*)(?:;|\Z)""",
+    re.IGNORECASE | re.DOTALL,
+)
+# The conditions of an import in their order: a layer, what the browser supports, and media.
+_CSS_CONDITIONS: Final = re.compile(
+    r"""(?:(?P<layer>layer)(?:\((?P<name>[^()]*)\))?(?=\s|$))?\s*"""
+    r"""(?:supports(?P<supports>\((?:[^()]|\([^()]*\))*\)))?\s*(?P<media>(?!layer|supports).*)""",
+    re.IGNORECASE | re.DOTALL,
+)
 _MODULE_IMPORT: Final = re.compile(
     r"""(?:^|[;}\s])(?:import|export)\b[^;"'`]*?(?:from\s*)?["'](\.{0,2}/[^"']+)["']|\bimport\s*\(\s*["'](\.{0,2}/[^"']+)"""
 )
+_SCRIPT_TAG: Final = re.compile(r"<script[\s/>]", re.IGNORECASE)
 # Attributes that name a file which the browser loads by itself.
 _FILES: Final = {
     "img": ("src", "srcset"),
@@ -40,16 +54,18 @@ _FILES: Final = {
     "image": ("href", "xlink:href"),
 }
 _ICONS: Final = frozenset({"icon", "apple-touch-icon", "mask-icon"})
-# Elements that load another document. A view has no second one.
-_DOCUMENTS: Final = {"iframe": "src", "frame": "src", "embed": "src", "object": "data"}
+# Elements that load another document, or a part of it. A view has no second one.
+_DOCUMENTS: Final = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "use": "href"}
 
 
 class PageError(ServerError):
     """A page that cannot be served as a view. `file` is the file that has to be changed."""
 
-    def __init__(self, file: str, problem: str) -> None:
+    def __init__(self, file: str, problem: str, *, missing: str | None = None) -> None:
         super().__init__(f"{file}: {problem}")
         self.file: str = file
+        self.missing: str | None = missing
+        """The file that it names and that is not there."""
 
 
 class Bundle:
@@ -97,7 +113,7 @@ class Bundle:
         if not is_inside:
             raise PageError(str(base), f"{reference[:100]!r} is outside the folder of the page")
         if not is_there:
-            raise PageError(str(base), f"there is no file {reference[:100]!r}")
+            raise PageError(str(base), f"there is no file {reference[:100]!r}", missing=str(found))
         return found
 
     def read(self, file: Path) -> bytes:
@@ -132,14 +148,9 @@ class Bundle:
     def script(self, file: Path, *, is_module: bool) -> str:
         """Return a script as it can stand inside a page."""
         text = self._text(file)
-        found = _MODULE_IMPORT.search(text) if is_module else None
-        if found is not None:
-            named = found[1] or found[2]
-            raise PageError(
-                str(file), f"it imports {named[:100]!r}, which a page of one file cannot: make one script of them"
-            )
-        # HTML, script data state: one of these texts ends a script, the other hides its end. JSON has this escape, too.
-        return re.sub(r"<(?=/script|!--)", r"\\u003c", text, flags=re.IGNORECASE)
+        if is_module:
+            _check_module(text, file)
+        return _script_text(text)
 
     def style(self, text: str, base: Path, above: tuple[Path, ...] = ()) -> str:
         """Return a style sheet with its imports and files inside. `above` are the sheets that import it."""
@@ -147,12 +158,10 @@ class Bundle:
             raise PageError(str(base), "its style sheets import each other")
 
         def imported(match: re.Match[str]) -> str:
-            file = self.find(match[1], base)
+            file = None if match[1] is None else self.find(match[1], base)
             if file is None:
                 return match[0]
-            inner = self.style(self._text(file), file, (*above, base))
-            condition = match[2].strip()
-            return f"@media {condition} {{{inner}}}" if condition else inner
+            return _conditional(self.style(self._text(file), file, (*above, base)), match[2].strip(), base)
 
         def loaded(match: re.Match[str]) -> str:
             reference = next((each for each in match.groups() if each), "")
@@ -171,6 +180,9 @@ class Bundle:
 class _Reader(HTMLParser):
     """Finds the tags that name local files. Everything else of the page stays as it is, byte for byte."""
 
+    # Their contents are text, too.
+    CDATA_CONTENT_ELEMENTS = (*HTMLParser.CDATA_CONTENT_ELEMENTS, "textarea", "title")  # type: ignore[misc]
+
     def __init__(self, bundle: Bundle, text: str) -> None:
         super().__init__(convert_charrefs=False)
         self._bundle = bundle
@@ -183,6 +195,7 @@ class _Reader(HTMLParser):
         self._body_end: int | None = None
         self._style_from: int | None = None
         self._script: int | None = None
+        self._module_from: int | None = None
 
     def rewritten(self) -> str:
         parts, place = [], 0
@@ -206,8 +219,8 @@ class _Reader(HTMLParser):
         given: dict[str, str] = {}
         for name, value in attrs:
             given.setdefault(name, value or "")
-        if tag == "base":
-            raise PageError(str(self._page), "a page with <base> cannot be bundled: give bundle=False")
+        if tag == "base" and "href" in given:
+            raise PageError(str(self._page), "a page with <base href> cannot be bundled: give bundle=False")
         if tag == "style":
             self._style_from = end
         elif tag == "script":
@@ -237,6 +250,9 @@ class _Reader(HTMLParser):
             # The element that was replaced ends here.
             start, self._script = self._script, None
             self._changes.append((start, self._text.index(">", here) + 1, ""))
+        elif tag == "script" and self._module_from is not None:
+            start, self._module_from = self._module_from, None
+            _check_module(self._text[start:here], self._page)
         elif tag == "body":
             self._body_end = here
 
@@ -245,9 +261,10 @@ class _Reader(HTMLParser):
 
     def _start_script(self, given: dict[str, str], start: int, end: int) -> None:
         file = self._find(given.get("src"))
-        if file is None:
-            return
         is_module = given.get("type", "").strip().lower() == "module"
+        if file is None:
+            self._module_from = end if is_module and "src" not in given else None
+            return
         kept = {name: value for name, value in given.items() if name in ("type", "id", "nonce")}
         made = f"{_tag('script', kept)}{self._bundle.script(file, is_module=is_module)}</script>"
         # A script inside a page does not wait for the page to be read, except a module.
@@ -294,6 +311,48 @@ class _Reader(HTMLParser):
     def _address(self, reference: str) -> str:
         file = self._find(reference)
         return reference if file is None else self._bundle.data_address(file)
+
+
+def _check_module(text: str, file: Path) -> None:
+    """Raise `PageError` for a module that imports a local file."""
+    found = _MODULE_IMPORT.search(text)
+    if found is not None:
+        named = found[1] or found[2]
+        raise PageError(
+            str(file), f"it imports {named[:100]!r}, which a page of one file cannot: make one script of them"
+        )
+
+
+def _script_text(text: str) -> str:
+    """Return a script that does not end its element. JSON has the same escape."""
+    text = re.sub(r"<(?=/script)", r"\\u003c", text, flags=re.IGNORECASE)
+    # HTML, script data double escaped state: "<!--" and then "<script" hide the end. Alone, "<!--" is a comment of
+    # older scripts, which has no escape.
+    hides = text.find("<!--")
+    if hides >= 0 and _SCRIPT_TAG.search(text, hides) is not None:
+        return text.replace("<!--", "\\u003c!--")
+    return text
+
+
+def _conditional(sheet: str, conditions: str, base: Path) -> str:
+    """Return a style sheet as it counts under the conditions of its import."""
+    found = _CSS_CONDITIONS.fullmatch(conditions)
+    if found is None:
+        raise PageError(str(base), f"an @import with {conditions[:100]!r} cannot be put into the page")
+    layer, supports, media = found["layer"], found["supports"], found["media"]
+    for rule in (
+        media and f"@media {media}",
+        supports and f"@supports {_in_brackets(supports)}",
+        layer and f"@layer {found['name'] or ''}".rstrip(),
+    ):
+        sheet = f"{rule} {{{sheet}}}" if rule else sheet
+    return sheet
+
+
+def _in_brackets(condition: str) -> str:
+    """Return the condition of `supports()`, which may be a declaration, as `@supports` takes it."""
+    inner = condition[1:-1].strip()
+    return inner if inner.startswith("(") or inner.lower().startswith(("not ", "selector(")) else condition
 
 
 def _candidates(text: str, address: Callable[[str], str]) -> str:

@@ -18,7 +18,7 @@ from toolwire.apps.page_reader import PageReader
 from toolwire.apps.served import CLAUDE_DOMAIN, claude_domain
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.apps import APP_MIME_TYPE, FLAT_KEY, audiences, is_app_type, ui_of, view_address
+from toolwire.protocol.apps import APP_MIME_TYPE, FLAT_KEY, SCHEME, audiences, is_app_type, ui_of, view_address
 from toolwire.protocol.errors import counted
 
 #: A page with more bytes than this is slow to load, and some hosts refuse it.
@@ -170,6 +170,11 @@ def _check_loads(view: FoundView, page: PageReader) -> Iterator[ViewFinding]:
     if external:
         message = f"the page loads {_named(external)}, and some hosts ignore declared origins: put it into the page"
         yield ViewFinding("warning", "UI002", message)
+    if page.has_font_inside:
+        message = (
+            "the page has a font inside, which the policy of the specification blocks (font-src): name others, too"
+        )
+        yield ViewFinding("warning", "UI002", message)
 
 
 def _check_connect(view: FoundView, page: PageReader) -> Iterator[ViewFinding]:
@@ -234,6 +239,8 @@ def check_app_tool(tool: t.Tool) -> Iterator[ViewFinding]:
     elif nested is None and flat is not None:
         message = f"_meta has the view under {FLAT_KEY!r} alone, which is deprecated: name it in ui.resourceUri, too"
         yield ViewFinding("warning", "UI008", message)
+    if isinstance(nested, str) and not nested.startswith(SCHEME):
+        yield ViewFinding("error", "UI012", f"the address of its view starts with {SCHEME}, unlike {nested[:100]!r}")
     ignored = [member for member in ("csp", "permissions") if member in ui]
     if ignored:
         message = f"hosts ignore {' and '.join(ignored)} of a tool: declare it on the resource"

@@ -11,6 +11,7 @@ from msgspec import Raw
 from toolwire.apps.page import LoadedPage
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE
+from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
@@ -79,7 +80,13 @@ def view_meta(
 ) -> dict[str, Any]:
     """Return the `_meta` of a view: what the program gives, and `ui`."""
     given = others.get("ui", {})
-    ui: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    if not isinstance(given, Mapping):
+        raise ServerError("meta= of a view has a 'ui' that is no object")
     members = {"csp": csp, "permissions": permissions, "domain": domain, "prefersBorder": prefers_border}
-    ui.update({name: value for name, value in members.items() if value is not None})
+    for name in given:
+        if name in members:
+            # The options are checked, and what stands in `meta` is not.
+            option = "prefers_border" if name == "prefersBorder" else name
+            raise ServerError(f"meta= of a view has {name!r} in 'ui': give {option}= to server.app()")
+    ui = {**given, **{name: value for name, value in members.items() if value is not None}}
     return {**others, "ui": ui} if ui else dict(others)

@@ -38,6 +38,7 @@ _ATTRIBUTE: Final = re.compile(
 )
 _CSS_URL: Final = re.compile(r"""url\(\s{0,20}["']?([^"'()\s]{1,2000})""", re.IGNORECASE)
 _CSS_IMPORT: Final = re.compile(r"""@import\s{1,20}["']([^"'\s]{1,2000})""", re.IGNORECASE)
+_INNER_FONT: Final = re.compile(r"""@font-face\s{0,20}\{[^{}]{0,2000}?url\(\s{0,20}["']?data:""", re.IGNORECASE)
 _MODULE: Final = re.compile(
     r"""\b(?:from|import)\s{0,20}\(?\s{0,20}["']((?:https?:)?//[^"'\s]{1,2000}|\.{1,2}/[^"'\s]{1,2000})["']"""
 )
@@ -59,6 +60,8 @@ class PageReader:
         self.loads: list[Load] = []
         self.scripts: list[str] = []
         self.styles: list[str] = []
+        self.has_font_inside: bool = False
+        """Whether a style sheet has a font as a `data:` address."""
         for tag, attributes, text in _elements(html):
             self._element(tag, attributes)
             if tag == "script":
@@ -87,6 +90,7 @@ class PageReader:
 
     def _style(self, sheet: str) -> None:
         self.styles.append(sheet)
+        self.has_font_inside = self.has_font_inside or _INNER_FONT.search(sheet) is not None
         for address in (*_CSS_URL.findall(sheet), *_CSS_IMPORT.findall(sheet)):
             self._load("file", address)
 

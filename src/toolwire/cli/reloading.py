@@ -22,7 +22,7 @@ from toolwire.apps.bundle import PageError
 from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
-from toolwire.server.component_directory import component_directory, component_files
+from toolwire.server.component_directory import NotThere, component_directory, component_files
 from toolwire.server.hot_reload import Stage
 from toolwire.server.server import Server
 from toolwire.skills.folder import SkillsError, watched_files
@@ -118,8 +118,7 @@ class Reloader:
             loaded = _explained(str(error), error.__cause__)
             if isinstance(error.__cause__, SkillsError):
                 self._skill_folders.add(Path(error.__cause__.folder))
-            elif isinstance(error.__cause__, PageError):
-                self._pages.add(Path(error.__cause__.file))
+            self._pages |= _awaited(error.__cause__)
         except UsageError as error:
             loaded = LoadFailed(str(error), str(error), str(self._path))
         finally:
@@ -189,6 +188,15 @@ def _is_local(module: ModuleType | None) -> bool:
         return False
     path = Path(file).resolve()
     return not any(path.is_relative_to(folder) for folder in _installed())
+
+
+def _awaited(error: BaseException | None) -> set[Path]:
+    """Return the files of a page whose change, or whose coming, may mend what failed."""
+    if isinstance(error, NotThere):
+        return set(error.places)
+    if isinstance(error, PageError):
+        return {Path(file) for file in (error.file, error.missing) if file is not None}
+    return set()
 
 
 def _explained(trace: str, error: BaseException | None) -> LoadFailed:

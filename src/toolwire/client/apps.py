@@ -31,6 +31,9 @@ R = TypeVar("R")
 MAX_ADDRESS: Final = 8192
 #: A function that makes a call of a view: the name of the tool, the arguments, the timeout, and a check before it.
 CallForView: TypeAlias = Callable[[str, Mapping[str, Any] | None, float | None, Check], Awaitable[ToolResult]]
+_Contents: TypeAlias = builtins.list[t.ResourceContents]
+#: A function that makes a read of a view, and records it: the server of the view, the address, and the read itself.
+ReadForView: TypeAlias = Callable[[str, str, Callable[[], Awaitable[_Contents]]], Awaitable[_Contents]]
 
 
 class ServerClient(Protocol):
@@ -107,6 +110,7 @@ class Apps:
         target: Target,
         find: Find,
         call: CallForView,
+        read: ReadForView,
     ) -> None:
         """`members` are the clients of the servers, by name, and `find` returns the definition of a tool."""
         self._client = client
@@ -114,6 +118,7 @@ class Apps:
         self._target = target
         self._find = find
         self._call = call
+        self._read = read
 
     async def list(self, *, timeout: float | None = None) -> builtins.list[ListedView]:
         """List the tools for models that have a view. No page is read."""
@@ -208,12 +213,16 @@ class Apps:
     async def read_from_view(
         self, view: View, uri: str, *, timeout: float | None = None
     ) -> builtins.list[t.ResourceContents]:
-        """Read a resource that a view asks for, at the server of the view and nowhere else."""
+        """Read a resource that a view asks for, at the server of the view and nowhere else. `audit` records it."""
         self._check_own(view)
-        if len(uri) > MAX_ADDRESS:
-            raise Denied(f"The view {view.uri[:200]} asked for an address of more than {MAX_ADDRESS} characters")
-        address = self._target.address_at(view.server, uri)
-        return await self._members[view.server].read_resource(address, timeout=timeout)
+
+        async def make() -> _Contents:
+            if len(uri) > MAX_ADDRESS:
+                raise Denied(f"The view {view.uri[:200]} asked for an address of more than {MAX_ADDRESS} characters")
+            address = self._target.address_at(view.server, uri)
+            return await self._members[view.server].read_resource(address, timeout=timeout)
+
+        return await self._read(view.server, uri, make)
 
     async def resources_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Resource]:
         """List the resources of the server of a view."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
@@ -667,7 +667,7 @@ class Client(Extending):
             from toolwire.client.apps import Apps
 
             members = self._members or {self._target.label: self}
-            self._apps = Apps(self, members, self._target, self._definition, self._call_for_view)
+            self._apps = Apps(self, members, self._target, self._definition, self._call_for_view, self._read_for_view)
         return self._apps
 
     async def _call_for_view(
@@ -687,6 +687,12 @@ class Client(Extending):
             name, arguments, wanted, self._definition, make, via="app", check=check
         )
         return called
+
+    async def _read_for_view(
+        self, server: str, uri: str, make: Callable[[], Awaitable[list[t.ResourceContents]]]
+    ) -> list[t.ResourceContents]:
+        """Make a read of a view, and record it."""
+        return await make() if self._safety is None else await self._safety.read(server, uri, make)
 
     # --- logging and roots ---
 

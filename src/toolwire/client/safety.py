@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from toolwire.client.tools import RawResult
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolFailed
+
+R = TypeVar("R")
 
 _MAX_NAME: Final = 200
 #: A function that makes the call, with these arguments and this timeout.
@@ -73,8 +75,7 @@ class Safety:
         """
         if self._audit is None:
             return await self._call(name, arguments, timeout, find, make, None, via, check)
-        if self._audit.required and not self._audit.ready:
-            raise Denied("Calls cannot be recorded at the moment, so none are made")
+        self._check_recording(self._audit)
         record = CallRecord(self._audit, self._target.label, name, arguments, via)
         try:
             result = await self._call(name, arguments, timeout, find, make, record, via, check)
@@ -83,6 +84,24 @@ class Safety:
             raise
         record.ended(result)
         return result
+
+    async def read(self, server: str, uri: str, make: Callable[[], Awaitable[R]]) -> R:
+        """Make a read that a view asks for, and record it either way. `server` is the server of the view."""
+        if self._audit is None:
+            return await make()
+        self._check_recording(self._audit)
+        record = CallRecord(self._audit, server, uri, {"uri": uri}, "app", method="resources/read")
+        try:
+            result = await make()
+        except BaseException as error:
+            record.failed(error)
+            raise
+        record.ended(result)
+        return result
+
+    def _check_recording(self, log: AuditLog) -> None:
+        if log.required and not log.ready:
+            raise Denied("Calls cannot be recorded at the moment, so none are made")
 
     async def _call(
         self,
@@ -128,15 +147,27 @@ class Safety:
 
 
 class CallRecord:
-    """The audit record of one call: begun when the call is wanted, written when it has ended or was not made."""
+    """The audit record of one call: begun when the call is wanted, written when it has ended or was not made.
+
+    `method` is for what is no call of a tool.
+    """
 
     def __init__(
-        self, log: AuditLog, server: str, name: str, arguments: Mapping[str, Any] | None, via: Via = None
+        self,
+        log: AuditLog,
+        server: str,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        via: Via = None,
+        *,
+        method: str | None = None,
     ) -> None:
         self.arguments = arguments
         """The arguments that the client sent, after approval."""
         self._log = log
         self._entry: dict[str, Any] = {"time": now(), "server": server, "name": log.redaction.text(name[:_MAX_NAME])}
+        if method is not None:
+            self._entry["method"] = method
         if via is not None:
             self._entry["via"] = via
         self._started = time.perf_counter()

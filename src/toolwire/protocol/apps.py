@@ -20,8 +20,8 @@ SCHEME: Final = "ui://"
 FLAT_KEY: Final = "ui/resourceUri"
 #: The key under which ChatGPT looked for it.
 OPENAI_KEY: Final = "openai/outputTemplate"
-#: The key for the name of a tool at its own server. Mounts and gateways put prefixes before names, and a view that
-#: calls the other tools of its server finds the prefix by this.
+#: The key for the name of a tool at its own server, or the one that a shape gives it. Mounts and gateways put prefixes
+#: before names, and a view that calls the other tools of its server finds the prefix by this.
 NAME_KEY: Final = "io.toolwire/name"
 #: All keys of `_meta` by which hosts find a view and its rules, and views their tools.
 VIEW_KEYS: Final = ("ui", FLAT_KEY, OPENAI_KEY, NAME_KEY)

@@ -8,7 +8,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -104,6 +104,14 @@ def find_folder(directory: str | os.PathLike[str], noun: str) -> Path:
     return _find(directory, noun, Path.is_dir)
 
 
+class NotThere(ServerError):
+    """A file or a folder that a program names is not there. `places` are those where it was looked for."""
+
+    def __init__(self, problem: str, places: Sequence[Path]) -> None:
+        super().__init__(problem)
+        self.places: Sequence[Path] = places
+
+
 def find_file(file: str | os.PathLike[str], noun: str) -> Path:
     """Find a file. A relative path starts where that of a folder does."""
     return _find(file, noun, Path.is_file)
@@ -116,7 +124,7 @@ def _find(path: str | os.PathLike[str], noun: str, is_there: Callable[[Path], bo
         if is_there(place):
             return place.resolve()
     where = " or ".join(str(place) for place in dict.fromkeys(places))
-    raise ServerError(f"There is no {noun} {os.fspath(path)!r}: it would be {where}")
+    raise NotThere(f"There is no {noun} {os.fspath(path)!r}: it would be {where}", places)
 
 
 def _starting_points() -> Iterator[Path]:

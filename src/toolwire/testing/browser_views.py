@@ -26,7 +26,7 @@ from toolwire.apps.origins import allow_attribute
 from toolwire.apps.page import with_first_element
 from toolwire.apps.profiles import HostSettings, openai_globals
 from toolwire.content import ToolResult
-from toolwire.inspector.views.pages import openai_script
+from toolwire.inspector.views.pages import openai_script, writing_script
 from toolwire.testing.scripted_views import View
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ _HOST_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><tit
   html, body {{ margin: 0; background: Canvas; color-scheme: {theme}; }}
   iframe {{ border: 0; display: block; visibility: {visibility}; }}
 </style>
-<main><iframe title="The view" sandbox="allow-scripts allow-same-origin allow-forms" allow="{allow}" width="{width}"
+<main><iframe title="The view" sandbox="allow-scripts allow-same-origin" allow="{allow}" width="{width}"
 height="{height}"></iframe></main>
 <script>
 "use strict";
 const frame = document.querySelector("iframe"), origin = {origin};
 let credit = {burst}, at = 0, isOver = false;
+{written}
 const end = (reason) => {{ isOver = true; frame.remove(); toolwireReceive(null, reason); }};
 // The host listens before the view is loaded: it may speak at once. A flood ends here, not on the way to the test.
 addEventListener("message", (event) => {{
@@ -65,10 +66,9 @@ addEventListener("message", (event) => {{
   const now = performance.now();
   credit = Math.min({burst}, credit + (now - at) * {rate} / 1000) - 1;
   at = now;
-  let text = "";
-  try {{ text = JSON.stringify(event.data) ?? ""; }} catch {{ /* It is no JSON. */ }}
-  if (credit < 0) end({flood});
-  else if (text.length > {limit}) end({too_long});
+  if (credit < 0) return end({flood});
+  const text = written(event.data, {limit});
+  if (text === null) end({too_long});
   else toolwireReceive(text, "");
 }});
 globalThis.toolwireHost = {{
@@ -348,6 +348,7 @@ class BrowserView(View):
             height=200,
             origin=json.dumps(self._origin),
             path=json.dumps(self._address),
+            written=writing_script(),
             limit=bridge.MAX_MESSAGE_BYTES,
             burst=bridge.MAX_BURST,
             rate=bridge.MAX_MESSAGES_PER_SECOND,

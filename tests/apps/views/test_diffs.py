@@ -46,6 +46,21 @@ def test_a_change_leads_to_the_new_text(steps: list[tuple[str, str, str]], conte
     assert bool(change.hunks) == (old != new)
 
 
+@given(st.text("ab\n\r\u2028\x0b", max_size=20), st.text("ab\n\r\u2028\x0b", max_size=20))
+def test_no_change_is_hidden(before: str, after: str) -> None:
+    change = views.Diff.of(before, after)
+    assert bool(change.hunks) == (before != after)
+    if before != after:
+        kinds = {sign: [line[1:] for hunk in change.hunks for line in hunk.lines if line[0] == sign] for sign in "-+\\"}
+        assert kinds["-"] != kinds["+"] or kinds["\\"]
+
+
+def test_the_end_of_a_text_can_change_and_names_stay_in_their_line() -> None:
+    change = views.Diff.of("a\nb", "a\nb\n", name="f\n+++ g")
+    assert str(change) == "--- f +++ g\n+++ f +++ g\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at the end\n+b"
+    assert (change.added, change.removed) == (1, 1)
+
+
 @pytest.mark.covers("APP-8A.12")
 def test_only_what_changed_is_shown() -> None:
     before = [f"line {number}" for number in range(100)]

@@ -145,12 +145,31 @@ bad(
     "flood_outside",
     "<script>setInterval(() => { for (let i = 0; i < 100; i += 1) top.postMessage({a: i}, '*') }, 10)</script>",
 )
+# A frame in the view, which has no origin.
+for place, name in (("top", "flood_inside"), ("parent.parent", "flood_sandbox")):
+    bad(
+        name,
+        "<script>toolwire.on('result', () => { const frame = document.createElement('iframe');"
+        "frame.sandbox = 'allow-scripts'; frame.srcdoc = '<script>setInterval(() => { for (let i = 0; i < 100; i += 1)"
+        f" {place}.postMessage(i, `*`) }}, 10)<\\/script>'; document.body.append(frame) }})</script>",
+        view=True,
+    )
 bad("endless", "<script>toolwire.on('result', () => { for (;;) parent.postMessage({a: 1}, '*') })</script>", view=True)
 bad(
     "huge",
     "<script>toolwire.on('result', () => toolwire.log('info', 'x'.repeat(5_000_000)))</script>",
     view=True,
 )
+bad(
+    "heavy",
+    "<script>toolwire.on('result', () => { for (let i = 0; i < 50; i += 1)"
+    " toolwire.log('info', 'x'.repeat(4_000_000)) })</script>",
+    view=True,
+)
+# Short as an object, and endless as JSON.
+ENDLESS = "let all = ['x']; for (let i = 0; i < 40; i += 1) all = [all, all];"
+bad("expanding", f"<script>toolwire.on('result', () => {{ {ENDLESS} toolwire.log('info', all) }})</script>", view=True)
+bad("bytes", "<script>toolwire.on('result', () => toolwire.log('info', new Uint8Array(1e8)))</script>", view=True)
 bad("navigate", "<script>toolwire.on('result', () => { location = 'https://evil.example/away' })</script>", view=True)
 bad("reload", "<script>toolwire.on('result', () => location.reload())</script>", view=True)
 bad(
@@ -159,6 +178,20 @@ bad(
     "const frame = document.createElement('iframe'); frame.src = 'http://127.0.0.1:9/'; document.body.append(frame);"
     "const form = document.createElement('form'); form.action = 'https://evil.example/form';"
     "document.body.append(form); try { form.submit() } catch {} window.open('https://evil.example/window') })</script>",
+    view=True,
+)
+# A page may stop a click on its way, and the browser says nothing of what it does not follow.
+bad(
+    "clicks",
+    "<base target=_top><a href='https://evil.example/base'>base</a><p id=inside></p>"
+    "<a href='https://evil.example/top' target=_top>top</a><form><button>send</button></form>"
+    "<a href='https://evil.example/not' id=not target=_blank>not</a><script>"
+    "const inside = document.getElementById('inside').attachShadow({ mode: 'open' });"
+    "inside.innerHTML = '<a href=https://evil.example/shadow target=_blank>shadow</a>';"
+    "document.body.addEventListener('click', (event) => event.stopPropagation());"
+    "document.getElementById('not').addEventListener('click', (event) => event.preventDefault());"
+    "toolwire.on('result', () => { for (const each of [inside, document])"
+    "for (const found of each.querySelectorAll('a, button')) found.click() })</script>",
     view=True,
 )
 bad(

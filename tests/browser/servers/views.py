@@ -178,7 +178,12 @@ def hostile_change() -> views.Diff:
 
 @server.tool(app=read_only)
 def look(count: int = 5) -> views.Diff:
-    return views.Diff.of("a\n" * count, "a\n" * count + "b")
+    return views.Diff.of("a\n" * count, "a\n" * count + "b\n")
+
+
+@server.tool(app=read_only)
+def hidden() -> views.Diff:
+    return views.Diff.of("same\n# safe\u2028run()", "same\r\n# \u202esafe\nrun()\n", name="\u202etxt.exe")
 
 
 @change.tool

@@ -18,6 +18,9 @@ from toolwire.protocol.types import CallToolResult
 #: Parts of this many lines are compared in full. Longer ones, if no line in them is unique, are replaced as a whole.
 MAX_FULL: Final = 200
 
+#: The line after the last one of a text that does not end as the other one does, as in the unified format.
+NO_END: Final = "\\ No newline at the end"
+
 Operation = tuple[str, int, int, int, int]
 
 
@@ -29,7 +32,7 @@ class Hunk(Struct):
     after: int
     """The number of its first line in the new text."""
     lines: list[str]
-    """The lines, each with "+", "-" or a blank before it."""
+    """The lines, each with "+", "-" or a blank before it. One that begins with a backslash is about the line before."""
 
 
 class Diff(Struct, omit_defaults=True):
@@ -56,7 +59,10 @@ class Diff(Struct, omit_defaults=True):
         context: int = 3,
     ) -> Diff:
         """Compare two texts line by line. `context` is the number of lines around a change that are shown."""
-        old, new = before.splitlines(), after.splitlines()
+        old, new = _lines(before), _lines(after)
+        if old and new and before.endswith("\n") != after.endswith("\n"):
+            # A line has no line feed in it, so that this one differs from every other.
+            (new if before.endswith("\n") else old)[-1] += "\n"
         operations = _operations(old, new)
         hunks = [_hunk(old, new, group) for group in _groups(operations, context)]
         signs = Counter(line[0] for hunk in hunks for line in hunk.lines)
@@ -64,7 +70,7 @@ class Diff(Struct, omit_defaults=True):
 
     def __str__(self) -> str:
         """Return the change in the unified format."""
-        name = self.name or "text"
+        name = " ".join(self.name.splitlines()) or "text"
         parts = [f"--- {name}", f"+++ {name}"]
         for hunk in self.hunks:
             counts = Counter(line[0] for line in hunk.lines)
@@ -136,6 +142,12 @@ def diff(
     buttons.
     """
     return DiffView(approve, reject, labels, comment, title, description, empty)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text. Only a line feed ends one: what else looks like an end is a part of the change."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _operations(old: Sequence[str], new: Sequence[str]) -> list[Operation]:
@@ -239,6 +251,13 @@ def _hunk(old: Sequence[str], new: Sequence[str], group: list[Operation]) -> Hun
         if kind == "equal":
             lines += [f" {line}" for line in old[a:b]]
         else:
-            lines += [f"-{line}" for line in old[a:b]]
-            lines += [f"+{line}" for line in new[c:d]]
+            lines += _signed("-", old[a:b])
+            lines += _signed("+", new[c:d])
     return Hunk(group[0][1] + 1, group[0][3] + 1, lines)
+
+
+def _signed(sign: str, lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        yield f"{sign}{line.removesuffix(chr(10))}"
+        if line.endswith("\n"):
+            yield NO_END

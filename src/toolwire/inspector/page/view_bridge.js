@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { on } from "./store.js";
-import { limiter } from "./rate.js";
+import { isFromView, limiter } from "./rate.js";
 
 const RESERVED = "ui/notifications/sandbox-";
 const MAX_BATCH = 4_000_000;
@@ -38,17 +38,15 @@ export function connectFrame(frame, opened, onclosed) {
 
   function onmessage(event) {
     if (event.source !== frame.contentWindow) {
-      if (event.origin === place.view.origin) outside();
+      if (isFromView(event, frame.contentWindow, place.view.origin)) outside();
       return;
     }
     if (event.origin !== place.origin) return;
     if (!mayPass()) return stop("flooded");
     const { data } = event;
-    if (typeof data?.method === "string" && data.method.startsWith(RESERVED))
-      return fromSandbox(data.method.slice(RESERVED.length), data.params);
-    const text = written(data);
-    if (text.length > limits.bytes) return stop("large");
-    queue.push(text);
+    // The sandbox page hands on what a view sent as a text, and objects are its own messages.
+    if (typeof data !== "string") return fromSandbox(String(data?.method).slice(RESERVED.length), data?.params);
+    queue.push(data);
     move();
   }
 
@@ -66,7 +64,7 @@ export function connectFrame(frame, opened, onclosed) {
       pinged = 0;
     } else if (name === "pong") pinged = 0;
     else if (name === "console") report("console", params?.text);
-    else if (name === "flooded" || name === "navigated") stop(name, params?.text);
+    else if (["flooded", "large", "navigated"].includes(name)) stop(name, params?.text);
   }
 
   function send(message) {
@@ -116,14 +114,6 @@ export function connectFrame(frame, opened, onclosed) {
   window.addEventListener("message", onmessage);
   frame.src = place.src;
   return { end };
-}
-
-function written(data) {
-  try {
-    return JSON.stringify(data) ?? "null";
-  } catch {
-    return "null"; // Nothing that JSON has.
-  }
 }
 
 /** Takes the first messages of a queue, as many as one request may have. */

@@ -61,9 +61,24 @@
     return submit.call(this);
   };
   window.addEventListener("submit", (event) => event.defaultPrevented || forbidden("forms to be sent"));
-  window.addEventListener("click", (event) => {
-    const link = event.target.closest?.("a[href][target]");
-    if (link && !event.defaultPrevented) forbidden(`links to other windows: use ui/open-link for ${link.href}`);
-  });
+  window.addEventListener(
+    "click",
+    (event) => {
+      // The page may stop the event on its way, and may prevent what follows. So it is looked at when it is over.
+      const path = event.composedPath();
+      setTimeout(() => event.defaultPrevented || followed(path));
+    },
+    true,
+  );
+
+  /** Tells of a click that leads out of the frame, by the elements from the innermost one. */
+  function followed(path) {
+    const link = path.find((element) => element.matches?.("a[href], area[href]"));
+    const button = path.find((element) => element.form && element.type === "submit");
+    const target = link && (link.getAttribute("target") ?? document.querySelector("base[target]")?.target ?? "");
+    if (target && target !== "_self") forbidden(`links to other windows: use ui/open-link for ${link.getAttribute("href")}`);
+    // A form that is not allowed to be sent has no event "submit" either.
+    else if (button) forbidden("forms to be sent: listen to the click of the button");
+  }
   document.currentScript.remove();
 })();

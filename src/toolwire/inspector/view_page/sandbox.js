@@ -1,14 +1,17 @@
 // The sandbox page between the inspector and a view. It has an origin of its own, and the view has another one.
 //
 // It relays every message, except those whose names start with `ui/notifications/sandbox-`: they are between this page
-// and the inspector. It ends a view that floods it or goes to another page.
+// and the inspector. What a view sent goes on as a text, so that the inspector never holds an object of a view. This
+// page ends a view that floods it, sends too much at once, or goes to another page.
 
-import { limiter } from "./rate.js";
+import { isFromView, limiter } from "./rate.js";
+import { written } from "./written.js";
 
 const RESERVED = "ui/notifications/sandbox-";
 const { host, view } = document.body.dataset;
 let frame = null;
 let mayPass = null;
+let mostBytes = 0;
 let loads = 0;
 
 function tell(name, params = {}) {
@@ -25,6 +28,7 @@ function stop(name, text = "") {
 function show({ url, sandbox, allow, limits }) {
   if (frame) return;
   mayPass = limiter(limits);
+  mostBytes = limits.bytes;
   frame = document.createElement("iframe");
   frame.setAttribute("sandbox", sandbox);
   if (allow) frame.setAttribute("allow", allow);
@@ -39,18 +43,34 @@ function show({ url, sandbox, allow, limits }) {
   document.body.append(frame);
 }
 
+function relay(data) {
+  const text = written(data, mostBytes);
+  if (text === null) stop("large");
+  else if (!mayPass(text.length)) stop("flooded");
+  else parent.postMessage(text, host);
+}
+
 const isReserved = (data) => typeof data?.method === "string" && data.method.startsWith(RESERVED);
 
-addEventListener("message", ({ source, origin, data }) => {
-  if (source === parent && origin === host) {
-    if (!isReserved(data)) frame?.contentWindow.postMessage(data, view);
-    else if (data.method === `${RESERVED}resource-ready`) show(data.params);
-    else if (data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, view);
-  } else if (frame && source === frame.contentWindow && origin === view) {
+function fromHost(data) {
+  if (!isReserved(data)) frame?.contentWindow.postMessage(data, view);
+  else if (data.method === `${RESERVED}resource-ready`) show(data.params);
+  else if (data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, view);
+}
+
+function fromView(data) {
+  if (!isReserved(data)) relay(data);
+  else if (data.method === `${RESERVED}pong`) tell("pong");
+  else if (data.method === `${RESERVED}console`) tell("console", { text: String(data.params?.text).slice(0, 500) });
+}
+
+addEventListener("message", (event) => {
+  const { source, origin } = event;
+  if (source === parent && origin === host) fromHost(event.data);
+  else if (frame && isFromView(event, frame.contentWindow, view)) {
+    // Frames in the view are counted as the view is, and nothing that they send is read.
     if (!mayPass()) stop("flooded");
-    else if (!isReserved(data)) parent.postMessage(data, host);
-    else if (data.method === `${RESERVED}pong`) tell("pong");
-    else if (data.method === `${RESERVED}console`) tell("console", { text: String(data.params?.text).slice(0, 500) });
+    else if (source === frame.contentWindow && origin === view) fromView(event.data);
   }
 });
 

@@ -185,7 +185,7 @@ class PageViews:
         if view is None:
             return  # Two of us noticed the same.
         if kind == "flooded":
-            view.stop(f"it sent more than {MAX_MESSAGES_PER_SECOND} messages a second")
+            view.stop(f"it sent more than {MAX_MESSAGES_PER_SECOND} messages a second, or as much in longer ones")
         elif kind == "large":
             view.stop(f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes")
         elif kind == "navigated":

@@ -41,6 +41,7 @@ _SANDBOX_FILES: Final[Mapping[str, tuple[Path, bytes]]] = {
     "/sandbox.js": (_HERE / "view_page" / "sandbox.js", b"text/javascript; charset=utf-8"),
     "/sandbox.css": (_HERE / "view_page" / "sandbox.css", b"text/css; charset=utf-8"),
     "/rate.js": (_HERE / "page" / "rate.js", b"text/javascript; charset=utf-8"),
+    "/written.js": (_HERE / "page" / "written.js", b"text/javascript; charset=utf-8"),
 }
 _COMMON: Final[dict[str, str]] = {
     "cache-control": "no-store",
@@ -57,6 +58,11 @@ def openai_script(values: Any) -> bytes:
     # A script inside a page must not have the text that ends it.
     encoded = msgspec.json.encode(values).replace(b"<", b"\\u003c")
     return b"const GLOBALS = %b;\n%b" % (encoded, (_HERE / "view_page" / "openai.js").read_bytes())
+
+
+def writing_script() -> str:
+    """Return the function that writes a message of a view, for a page that has it inside."""
+    return (_HERE / "page" / "written.js").read_text(encoding="utf-8").replace("export ", "")
 
 
 class ViewPage:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import schemas
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import NAME_KEY
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolError
 from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.open_codec import replace_members
@@ -108,6 +109,9 @@ class ShapedTool(ToolBase):
         if self.output_schema is None:
             changes["output_schema"] = UNSET
         definition: t.Tool = self._tool.definition(revision)
+        if self._shape.rename is not None and definition.meta is not UNSET and NAME_KEY in definition.meta:
+            # The rest of the name is the prefix, under which the view finds the other tools of its server.
+            changes["meta"] = {**definition.meta, NAME_KEY: self.name}
         return replace_members(definition, **changes, **_words(self._shape))
 
     def owns_state(self, call: Call) -> bool:

@@ -2,13 +2,20 @@
 const STEP = 400;
 const LINE = { "+": ["added", "Added: "], "-": ["removed", "Removed: "], " ": ["same", ""] };
 
+// Characters that nobody sees, or that change the order of others: a change must not hide in them.
+const HIDDEN = /([\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff])/;
+const visible = (text) => text.split(HIDDEN).map((part, at) => at % 2 ? h("span", { class: "hidden-one" }, `U+${part.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`) : part);
+
+const remark = (line) => h("tr", { class: "same" }, h("td", { class: "n" }), h("td", { class: "n" }), h("td", { class: "t quiet" }, line.slice(2)));
+
 const lineRows = (hunk) => {
   let [before, after] = [hunk.before, hunk.after];
   const gap = h("tr", { class: "gap" }, h("td", { colspan: 3 }, `Line ${after.toLocaleString(locale())}`));
   return [() => gap, ...hunk.lines.map((line) => {
+    if (line[0] === "\\") return () => remark(line);
     const sign = line[0], [kind, word] = LINE[sign] || LINE[" "];
     const [old, now] = [sign === "+" ? "" : before++, sign === "-" ? "" : after++];
-    return () => h("tr", { class: kind }, h("td", { class: "n" }, `${old}`), h("td", { class: "n" }, `${now}`), h("td", { class: "t", dir: "auto" }, h("span", { class: "sign", "aria-hidden": "true" }, sign), word && h("span", { class: "sr" }, word), line.slice(1)));
+    return () => h("tr", { class: kind }, h("td", { class: "n" }, `${old}`), h("td", { class: "n" }, `${now}`), h("td", { class: "t", dir: "auto" }, h("span", { class: "sign", "aria-hidden": "true" }, sign), word && h("span", { class: "sr" }, word), visible(line.slice(1))));
   })];
 };
 
@@ -58,6 +65,6 @@ start((result, diff) => {
     if (moves) say(`${plural(shown, "line")} of ${rows.length.toLocaleString(locale())} shown`);
   };
   show(false);
-  const name = h("p", { class: "name" }, diff.name && h("b", { dir: "auto" }, diff.name), diff.name && "  ", h("span", { class: "plus" }, `+${diff.added}`), " ", h("span", { class: "minus" }, `−${diff.removed}`), h("span", { class: "sr" }, ` ${plural(diff.added, "line")} added, ${diff.removed} removed`));
+  const name = h("p", { class: "name" }, diff.name && h("b", { dir: "auto" }, visible(diff.name)), diff.name && "  ", h("span", { class: "plus" }, `+${diff.added}`), " ", h("span", { class: "minus" }, `−${diff.removed}`), h("span", { class: "sr" }, ` ${plural(diff.added, "line")} added, ${diff.removed} removed`));
   place(name, h("div", { class: "box", tabindex: 0, role: "region", "aria-label": label }, h("table", { class: "diff", "aria-label": label }, body), more), decision(diff));
 });
