@@ -26,8 +26,8 @@ from toolwire.gateway.config import apis, gateway_of, making, shapes, tables
 from toolwire.gateway.config import authorization as a
 from toolwire.gateway.config import credentials as c
 from toolwire.gateway.config import policies as p
+from toolwire.gateway.config.configuration import AT_ONCE
 from toolwire.gateway.config.tables import BackEntry, FileTables, GatewayTable, HttpTable
-from toolwire.gateway.configuration import AT_ONCE
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.openapi import openapi
 from toolwire.openapi.lock_file.lock import make_lock, write_lock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.apps.bundle import PageError
-from toolwire.apps.origins import Csp, allow_attribute, host_policy
+from toolwire.apps.content_security_policy import Csp, allow_attribute, host_policy
 from toolwire.apps.page import Page, view_library
 from toolwire.apps.served import App, claude_domain
 from toolwire.protocol.apps import RENDERS_APPS

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct
 
-from toolwire.apps.origins import Origin, host_policy, parse_origin
+from toolwire.apps.content_security_policy import Origin, host_policy, parse_origin
 from toolwire.apps.page_reader import PageReader
 from toolwire.apps.served import CLAUDE_DOMAIN, claude_domain
 from toolwire.content import ToolResult

@@ -18,7 +18,7 @@ from msgspec import Struct
 from toolwire.apps import bridge
 from toolwire.apps.bridge import BridgeState, Refusal, ViewAnswer, ViewRequest
 from toolwire.apps.checks import FoundView, speaks_handshake
-from toolwire.apps.origins import PERMISSIONS, HostPolicy
+from toolwire.apps.content_security_policy import PERMISSIONS, HostPolicy
 from toolwire.apps.profiles import PLAIN, HostProfile, HostSettings, initialize_result
 from toolwire.client import Client
 from toolwire.client.apps import View

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from toolwire._version import __version__
 from toolwire.apps.bridge import WIRE_VERSION, DisplayMode
-from toolwire.apps.origins import HostPolicy, Origin, host_policy
+from toolwire.apps.content_security_policy import HostPolicy, Origin, host_policy
 from toolwire.apps.served import CLAUDE_DOMAIN, claude_domain
 from toolwire.apps.styles import STYLES
 from toolwire.protocol import types as t

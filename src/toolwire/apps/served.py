@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, Unpack, overload
 from msgspec.structs import replace
 
 from toolwire.apps.component import DEFAULT_CACHE, AppView, view_meta
-from toolwire.apps.origins import Csp, permissions_to_wire
+from toolwire.apps.content_security_policy import Csp, permissions_to_wire
 from toolwire.apps.page import Library, LoadedPage, Page, load_page
 from toolwire.apps.views.ready import ReadyView
 from toolwire.content import ToolResult

@@ -45,7 +45,7 @@ class ConfigurationStatus(Struct, frozen=True):
 
 
 class FollowedConfiguration(Protocol):
-    """The configuration of a gateway that was made from a file (see `toolwire.gateway.configuration`)."""
+    """The configuration of a gateway that was made from a file (see `toolwire.gateway.config.configuration`)."""
 
     @property
     def file(self) -> GatewayFile:

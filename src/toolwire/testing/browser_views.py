@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from toolwire.apps import bridge
+from toolwire.apps.content_security_policy import allow_attribute
 from toolwire.apps.host import ViewHost
-from toolwire.apps.origins import allow_attribute
 from toolwire.apps.page import with_first_element
 from toolwire.apps.profiles import HostSettings, openai_globals
 from toolwire.content import ToolResult

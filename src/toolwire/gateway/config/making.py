@@ -19,6 +19,7 @@ from toolwire.client.targets import CommandTarget
 from toolwire.gateway.back_urls import SeveralUrls
 from toolwire.gateway.config.api_entries import API_KEYS, api_of, check_keys
 from toolwire.gateway.config.authorization import auth_of
+from toolwire.gateway.config.configuration import Configuration
 from toolwire.gateway.config.credentials import credential_of
 from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.policies import policy_of
@@ -27,7 +28,6 @@ from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.config.shapes import SHAPE_KEYS, shape_of
 from toolwire.gateway.config.table import given
 from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
-from toolwire.gateway.configuration import Configuration
 from toolwire.gateway.gateway import Gateway
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import secret_bytes

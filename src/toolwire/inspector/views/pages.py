@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.apps.origins import PERMISSIONS, Origin
+from toolwire.apps.content_security_policy import PERMISSIONS, Origin
 from toolwire.apps.page import with_first_element
 from toolwire.http.body import read_body
 from toolwire.http.origin_check import is_loopback

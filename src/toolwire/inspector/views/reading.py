@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from toolwire.apps.origins import PERMISSIONS, HostPolicy
+from toolwire.apps.content_security_policy import PERMISSIONS, HostPolicy
 from toolwire.apps.profiles import HostProfile
 from toolwire.client import Client
 from toolwire.inspector.views.pages import own_origin

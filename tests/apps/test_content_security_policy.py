@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.apps import Csp, host_policy
-from toolwire.apps.origins import MAX_ORIGINS, allow_attribute, parse_origin, permissions_to_wire
+from toolwire.apps.content_security_policy import MAX_ORIGINS, allow_attribute, parse_origin, permissions_to_wire
 from toolwire.protocol.errors import ServerError
 
 LISTS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
