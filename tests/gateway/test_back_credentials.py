@@ -29,8 +29,10 @@ from toolwire.auth import (
     UserOAuth,
     UserSecret,
 )
+from toolwire.auth.errors import NotConnected
 from toolwire.auth.vault.kinds import Kind
 from toolwire.auth.vault.records import Owner
+from toolwire.auth.vault.vault import Asker
 from toolwire.client.http_target import HttpTarget
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import ServerError
@@ -528,6 +530,25 @@ async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: 
         secret, process = text(await alice.call_tool("whoami")).split(" ")
         assert secret == "new-secret" and process not in seen["alice-secret"]
     await scene.app.stop()
+
+
+@pytest.mark.covers("GW-5.6")
+async def test_a_secret_for_one_server_is_not_sent_to_another_that_has_its_name() -> None:
+    gateway = Gateway("front", secret=SECRET)
+    owner = Owner.of(Principal("alice", "https://entrance.example"))
+
+    def use(url: str) -> None:
+        if "b" in gateway.backs:
+            gateway.remove("b")
+        gateway.add("b", url, credentials=UserSecret())
+
+    use("https://back.example/mcp")
+    await gateway.vault.store("b", owner, "a-secret")
+    use("https://back.example/another-path")
+    assert (await gateway.vault.obtain("b", Asker(owner))).token == "a-secret"
+    use("https://elsewhere.example/mcp")
+    with pytest.raises(NotConnected):
+        await gateway.vault.obtain("b", Asker(owner))
 
 
 # --- settings ---

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from toolwire.auth.errors import NotConnected
 from toolwire.auth.flow.urls import same_origin
-from toolwire.auth.vault.kinds import WITH_SUBJECT_TOKEN, Kind, NoCredential, Provider
+from toolwire.auth.vault.kinds import WITH_SUBJECT_TOKEN, Kind, NoCredential, Provider, UserSecret
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.http_target import HttpTarget
@@ -27,6 +27,7 @@ from toolwire.client.target import Target, fingerprint
 from toolwire.client.targets import CommandTarget
 from toolwire.gateway.back_health import CallerUnready
 from toolwire.gateway.names import credential_names
+from toolwire.http1.url import origin
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.server.call import Call
 from toolwire.server.credentials import asker_of, connect_error, credential_for
@@ -242,10 +243,14 @@ def _variables(variable: str, credential: Credential) -> dict[str, str]:
 
 
 def _for(kind: Kind, place: Target) -> Kind:
-    """Return a kind whose tokens are for the server at a URL (RFC 8707), unless it names another resource."""
-    if not isinstance(kind, Provider) or not isinstance(place, HttpTarget):
+    """Return a kind for the server at a URL. Tokens are for this server (RFC 8707), unless the kind names another."""
+    if not isinstance(place, HttpTarget):
         return kind
-    if kind.resource is not None or kind.token_endpoint is not None:
+    if isinstance(kind, UserSecret):
+        secret = copy(kind)
+        secret.service = origin(place.url)
+        return secret
+    if not isinstance(kind, Provider) or kind.resource is not None or kind.token_endpoint is not None:
         return kind
     named = copy(kind)
     named.resource = place.url

@@ -86,10 +86,15 @@ class UserSecret(_InHeader):
     def __init__(self, *, hint: str = "", header: str = "Authorization", scheme: str = "Bearer") -> None:
         super().__init__(header, scheme)
         self.hint = hint
+        self.service: str = ""
+        """The service that the secret is for. A gateway fills in the origin of the server behind it.
+
+        What a user entered for one service is not sent to another one that has its name.
+        """
 
     @property
     def identity(self) -> str:
-        return digest("user secret", self.header)
+        return digest("user secret", self.header, *([self.service] if self.service else []))
 
     def __repr__(self) -> str:
         return "UserSecret()"
