@@ -358,7 +358,7 @@ async def test_nothing_shows_a_token(login: AuthorizationServer, caplog: pytest.
         async with connected(login, dpop=False) as (replicas, vault):
             replicas.clock.now += 3599
             found = await vault.obtain("github", asker(ALICE, "the caller's own"))
-            [(record, _)] = [
+            [(record, *_)] = [
                 each
                 for key in await replicas.kv.keys("toolwire:vault:record:")
                 if (each := vault.records._opened.get(key)[::-1])  # type: ignore[index]

@@ -143,9 +143,9 @@ class SealedRecords:
         self.kv = kv
         self.sealer = sealer
         self._newest = read_token(sealer.seal(b"", b""))[0]
-        # By key: the sealed text, and what it holds. The store is asked each time, so that a record which was revoked
-        # anywhere is not used any more; only the deciphering is spared.
-        self._opened: dict[str, tuple[bytes, VaultRecord]] = {}
+        # By key: the settings, the sealed text, and what it holds. The store is asked each time, so that a record which
+        # was revoked anywhere is not used any more; only the deciphering is spared.
+        self._opened: dict[str, tuple[str, bytes, VaultRecord]] = {}
 
     async def get(self, key: RecordKey) -> tuple[VaultRecord, bytes] | None:
         """Return a record and the bytes in the store; None where there is none that opens."""
@@ -154,12 +154,12 @@ class SealedRecords:
             self._opened.pop(key.text, None)
             return None
         known = self._opened.get(key.text)
-        if known is not None and known[0] == sealed:
-            return known[1], sealed
+        if known is not None and known[:2] == (key.identity, sealed):
+            return known[2], sealed
         record = self._open(sealed, key)
         if record is None:
             return None
-        self._remember(key.text, sealed, record)
+        self._remember(key, sealed, record)
         return record, sealed
 
     async def put(
@@ -169,7 +169,7 @@ class SealedRecords:
         sealed = self.sealer.seal(msgspec.msgpack.encode(record), key.context).encode()
         if not await self.kv.put(key.text, sealed, ttl=ttl, expect=expect):
             return False
-        self._remember(key.text, sealed, record)
+        self._remember(key, sealed, record)
         return True
 
     def is_outdated(self, sealed: bytes) -> bool:
@@ -196,8 +196,8 @@ class SealedRecords:
             log.warning("a credential of %r cannot be opened: its secret is gone, or its settings changed", key.name)
             return None
 
-    def _remember(self, key: str, sealed: bytes, record: VaultRecord) -> None:
-        self._opened.pop(key, None)
+    def _remember(self, key: RecordKey, sealed: bytes, record: VaultRecord) -> None:
+        self._opened.pop(key.text, None)
         while len(self._opened) >= OPENED:
             del self._opened[next(iter(self._opened))]
-        self._opened[key] = (sealed, record)
+        self._opened[key.text] = (key.identity, sealed, record)
