@@ -107,3 +107,11 @@ def test_nothing_is_overwritten(toolwire: Command, tmp_path: Path) -> None:
     assert done.status == 2
     assert "exists already" in done.err
     assert [path.name for path in (tmp_path / "demo").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("more", [[], ["--from", "api.yaml"]])
+def test_a_folder_that_cannot_be_made_is_told(toolwire: Command, tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    done = toolwire("new", str(tmp_path / "file" / "demo"), *more)
+    assert done.status == 2
+    assert "cannot be made: Not a directory" in done.err

@@ -441,12 +441,15 @@ def main(arguments: Namespace) -> int:
         # Imported here because most projects are not made of an API.
         from toolwire.cli import new_from_api
 
-        return new_from_api.main(arguments, folder)
+        was_there = folder.exists()
+        _make(folder)
+        return new_from_api.main(arguments, folder, was_there)
     if any(getattr(arguments, option) for option in ("tags", "operation", "path", "all")):
         raise UsageError("--tags, --operation, --path and --all are for --from, which names the description of an API")
     skill = re.sub(r"[_-]+", "-", folder.name.lower())
     values = {"name": folder.name, "skill": skill, "version": __version__}
     made = {_filled(name, values): _filled(text, values) for name, text in TEMPLATES[arguments.template].items()}
+    _make(folder)
     for name, text in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -456,6 +459,13 @@ def main(arguments: Namespace) -> int:
     out.line(f"  {_filled(_TRY[arguments.template], values)}")
     out.line("  toolwire dev server.py")
     return DONE
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{str(folder)!r} cannot be made: {error.strerror}") from None
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

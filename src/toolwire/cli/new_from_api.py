@@ -70,12 +70,10 @@ $ toolwire openapi check                       # has the API changed since?
 {secrets}"""
 
 
-def main(arguments: Namespace, folder: Path) -> int:
-    """Write the project into a folder that is empty, or does not exist."""
+def main(arguments: Namespace, folder: Path, was_there: bool) -> int:
+    """Write the project into a folder that is empty. One that was not there before goes when something is wrong."""
     logs.install("warning")
-    was_there = folder.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         source = _copied(arguments, folder)
         made = lock_of(arguments, source, folder / LOCK)
     except (DescriptionError, MissingExtra, UsageError) as error:
