@@ -17,6 +17,7 @@ from toolwire.auth import Principal, ResourceServer
 from toolwire.auth.vault.records import Owner
 from toolwire.client.handlers import Elicitation
 from toolwire.client.http_target import HttpTarget
+from toolwire.gateway import account_server
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import ProtocolError
@@ -164,6 +165,39 @@ async def test_a_question_is_answered_at_another_replica(scene: Private, back: s
         await replicas[0].stop()
     stores.close()
     assert not [each for each in scene.sent if "authorization" not in each], "no request came without an account"
+
+
+@pytest.mark.covers("GW-7.10")
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_a_caller_reads_again_what_changed_while_the_server_was_too_slow_to_tell(
+    scene: Private, front: str, back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_server, "SUBSCRIBE_SECONDS", 0.05)
+    monkeypatch.setattr(account_server, "FIRST_LISTEN_SECONDS", 0.01)
+    is_slow, asked = True, asyncio.Event()
+
+    async def slow(ctx: Context, call_next: Any) -> Any:
+        if is_slow and ctx.method in ("resources/subscribe", "subscriptions/listen"):
+            asked.set()
+            await asyncio.Event().wait()
+        return await call_next(ctx)
+
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        scene.server.use(slow)
+        await connect(scene, gateway, "alice")
+        async with (
+            scene.client("alice", front) as alice,
+            alice.listen(resources=["inbox://mine"]) as changes,
+        ):
+            await asked.wait()
+            scene.server.notify_updated("inbox://mine")  # Which nobody hears.
+            is_slow = False
+            told = aiter(changes)
+            async with asyncio.timeout(60):
+                assert (await anext(told)).uri == "inbox://mine"
+                scene.server.notify_updated("inbox://mine")
+                assert (await anext(told)).uri == "inbox://mine"
 
 
 @pytest.mark.covers("GW-7.10")

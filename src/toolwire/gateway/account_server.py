@@ -20,6 +20,7 @@ from toolwire.auth.principal import Principal
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker
 from toolwire.auth.verify.verifier import Unavailable
+from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.target import Target
@@ -29,9 +30,11 @@ from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
 from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
 from toolwire.gateway.remote_server import (
+    FIRST_LISTEN_SECONDS,
     FRESH_SECONDS,
     LEAST_SECONDS,
     LIST_SECONDS,
+    LISTEN_SECONDS,
     READINGS_A_SECOND,
     SUBSCRIBE_SECONDS,
     RemoteServer,
@@ -97,6 +100,11 @@ class OwnerLists:
         """Whether the server announces all changes to this account now."""
         self.reading: asyncio.Task[None] | None = None
         self.hearing: asyncio.Task[None] | None = None
+        self.turn = asyncio.Lock()
+        """Held while the server is asked to tell of changes."""
+        self.pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
+        self.resubscribing: asyncio.Task[None] | None = None
+        """Has the server tell of resources again, after that failed or ended."""
 
     def is_fresh(self) -> bool:
         """Return whether the lists need not be read again before they are shown."""
@@ -144,7 +152,10 @@ class AccountServer(RemoteServer):
 
     async def end(self) -> None:
         running = {
-            task for known in self._owners.values() for task in (known.reading, known.hearing) if task is not None
+            task
+            for known in self._owners.values()
+            for task in (known.reading, known.hearing, known.resubscribing)
+            if task is not None
         }
         for known in list(self._owners.values()):
             self._forget(known)
@@ -184,20 +195,35 @@ class AccountServer(RemoteServer):
         return {uri for uri in known.watched if self.uris.public(uri) in watched}
 
     async def _resubscribe(self, known: OwnerLists) -> None:
-        """Listen for what the clients of an account want now. The new subscription is there before the old one ends."""
-        before = known.hearing
+        """Listen for what the clients of an account want now."""
+        if not await self._hear_anew(known):
+            self._resubscribe_later(known)
+
+    async def _hear_anew(self, known: OwnerLists) -> bool:
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 assert known.place is not None
                 connection = await self.back_connections.signed(*known.place)
-                known.hearing = None
-                await self._hear_for(known, connection, known.place)
+                return await self._hear_for(known, connection, known.place, anew=True)
         except (ToolwireError, TimeoutError) as error:
             log.debug("%s does not tell an account of changes: %s", self.name, error)
-        if known.hearing is None:
-            known.hearing = before
-        elif before is not None:
-            before.cancel()
+            return False
+
+    def _resubscribe_later(self, known: OwnerLists) -> None:
+        is_trying = known.resubscribing is not None and not known.resubscribing.done()
+        if not is_trying and self._owners.get(known.owner) is known:
+            known.resubscribing = asyncio.get_running_loop().create_task(self._keep_resubscribing(known))
+
+    async def _keep_resubscribing(self, known: OwnerLists) -> None:
+        """Try to listen for resources, after pauses. Then tell the clients of what they may have missed."""
+        while True:
+            await asyncio.sleep(known.pauses.after(None))
+            watched = self._still_watched(known)
+            if not watched or await self._hear_anew(known):
+                break
+        known.pauses.reset()
+        for uri in watched:
+            self._tell_updated(known, self.uris.public(uri), None)
 
     # --- callers ---
 
@@ -251,7 +277,7 @@ class AccountServer(RemoteServer):
     def _forget(self, known: OwnerLists) -> None:
         """Forget the lists of an account. The next request of its owner reads them again."""
         self._owners.pop(known.owner, None)
-        for task in (known.reading, known.hearing):
+        for task in (known.reading, known.hearing, known.resubscribing):
             if task is not None:
                 task.cancel()
         self._assign(known, None)
@@ -405,22 +431,32 @@ class AccountServer(RemoteServer):
 
     # --- changes ---
 
-    async def _hear_for(self, known: OwnerLists, connection: ClientConnection, place: Place) -> None:
-        """Have the server tell of changes for one account, before its lists are read."""
-        connector = self.back_connections.connector_of(place[0])
-        wanted = self._filter(connection, sorted(known.watched))
-        if known.hearing is not None and not known.hearing.done():
-            return
-        if connector is None or wanted is None:
-            return
-        subscription = Subscription(connector, wanted, SUBSCRIBE_SECONDS)
-        try:
-            await subscription.__aenter__()
-        except ToolwireError as error:
-            log.debug("%s does not tell an account of changes: %s", self.name, error)
-            return
-        known.is_told = self._announces_everything(connection)
-        known.hearing = asyncio.get_running_loop().create_task(self._follow_for(known, subscription, place))
+    async def _hear_for(
+        self, known: OwnerLists, connection: ClientConnection, place: Place, *, anew: bool = False
+    ) -> bool:
+        """Have the server tell of changes for one account, before its lists are read; return False if it does not.
+
+        `anew`: also if it tells of changes already. The new subscription is there before the old one ends.
+        """
+        async with known.turn:
+            connector = self.back_connections.connector_of(place[0])
+            wanted = self._filter(connection, sorted(known.watched))
+            if known.hearing is not None and not known.hearing.done() and not anew:
+                return True
+            if connector is None or wanted is None:
+                return True  # There is nothing to hear of.
+            subscription = Subscription(connector, wanted, SUBSCRIBE_SECONDS)
+            try:
+                await subscription.__aenter__()
+            except ToolwireError as error:
+                log.debug("%s does not tell an account of changes: %s", self.name, error)
+                return False
+            before, following = known.hearing, self._follow_for(known, subscription, place)
+            known.hearing = asyncio.get_running_loop().create_task(following)
+            known.is_told = self._announces_everything(connection)
+            if before is not None:
+                before.cancel()
+            return True
 
     async def _follow_for(self, known: OwnerLists, subscription: Subscription, place: Place) -> None:
         try:
@@ -437,6 +473,7 @@ class AccountServer(RemoteServer):
             if known.hearing is asyncio.current_task():
                 known.is_told = False
             await subscription.close()
+        self._resubscribe_later(known)
 
     def _tell_updated(self, known: OwnerLists, uri: str, params: Mapping[str, Any] | None) -> None:
         """Tell the clients of one account that its resource has new contents. Others may have one of the same name."""
