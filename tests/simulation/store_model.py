@@ -65,6 +65,8 @@ class StoreServer:
         self._came_back = self._emptied = 0.0
         self.observer: Observer | None = None
         self._full: dict[str, Any] = {}
+        self.primary = 0
+        """Which of its replicas answers."""
         self._last = int(self.process.wall() * 1e6)
         self._messages: deque[Message] = deque()
         self.random = random.Random(f"{world.seed}/store")
@@ -172,6 +174,7 @@ class StoreServer:
         def take_over() -> None:
             self.go_away(seconds)
             self._restore(state)
+            self.primary += 1
             done()
 
         self.world.after(lag, take_over)
@@ -255,6 +258,9 @@ class StoreClient:
         self._waiting: list[Job] = []
         self._sent: dict[Job, None] = {}
         self._away_since: float | None = None
+        self._primary = server.primary
+        self._is_doubted = False
+        """Whether numbers of messages mean nothing any more, because another primary gives them now."""
         self._attempts = 0
         self._arrives_there = self._arrives_here = 0.0
         self._connection = 0
@@ -370,6 +376,8 @@ class StoreClient:
         if self.server.away:
             return  # It tells us when it is back.
         self._away_since = None
+        if self._primary != self.server.primary:
+            self._primary, self._is_doubted = self.server.primary, True
         waiting, self._waiting = self._waiting, []
         for job in waiting:
             if job.due > self._world.now:
@@ -409,6 +417,11 @@ class StoreClient:
     def _take(self, seen: int | None, newest: int, messages: list[Message]) -> None:
         if self._seen is None or seen is None:
             self._seen = newest
+            return
+        if self._is_doubted:
+            self._is_doubted = False
+            self._seen = newest
+            self._tell_lost()
             return
         for message in messages:
             if message.number <= self._seen:

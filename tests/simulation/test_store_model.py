@@ -346,3 +346,26 @@ async def test_who_was_cut_off_hears_what_it_missed_or_that_it_did() -> None:
     sender.start(sending.stores().bus.publish("t", b"before"))
     world.run(20.0)
     assert heard == [b"missed", b"before", "lost"], "the store has an older number than it had"
+
+
+async def test_who_comes_back_to_a_new_primary_learns_that_numbers_were_given_again() -> None:
+    world = World(0)
+    server = StoreServer(world)
+    sender, hearer = Process(world, "sender"), Process(world, "hearer")
+    sending, hearing = StoreClient(server, sender), StoreClient(server, hearer)
+    heard: list[Any] = []
+    hearing.stores().bus.subscribe("t", heard.append, on_lost=lambda: heard.append("lost"))
+    hearer.start(hearing.ask("bus", "look", None))
+    sender.start(sending.ask("bus", "look", None))
+    world.run(1.0)
+    server.fail_over(0.5, 1.0, lambda: None)
+    sender.start(sending.stores().bus.publish("t", b"before"))
+    world.run(2.0)
+    hearing.reconnect_soon = lambda: None  # type: ignore[method-assign]
+    world.run(10.0)
+    sender.start(sending.stores().bus.publish("t", b"after"))
+    world.run(20.0)
+    assert heard == [b"before"], "it has not come back yet, and has seen the number of the other message"
+    hearing._reconnect()
+    world.run(30.0)
+    assert heard == [b"before", "lost"]
