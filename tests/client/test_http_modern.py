@@ -27,7 +27,7 @@ from toolwire.client.http_target import SILENCE_SECONDS
 from toolwire.client.listen import SETTLED_SECONDS
 from toolwire.client.reconnect import ATTEMPTS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
-from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.testing import elapse
 from toolwire.wire.deadlines import LOOK_EVERY
 

@@ -17,7 +17,7 @@ from toolwire.client.target import VERDICT_SECONDS, Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import Timeout
-from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
 from toolwire.testing import elapse
 from toolwire.wire.channel import MemoryChannel

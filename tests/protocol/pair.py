@@ -11,7 +11,8 @@ from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
-from toolwire.protocol.lifecycle import SUPPORTED, ClientLifecycle, Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Answer, Event, Peer, Send
 from toolwire.protocol.revisions import MODERN

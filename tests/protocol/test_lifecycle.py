@@ -13,14 +13,8 @@ from tests.protocol.pair import CLIENT_CAPABILITIES, SERVER_CAPABILITIES, Offer,
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.jsonrpc import Request, decode, encode_request
-from toolwire.protocol.lifecycle import (
-    SUPPORTED,
-    ClientLifecycle,
-    Incoming,
-    ServerLifecycle,
-    Unanswerable,
-    decode_params,
-)
+from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle, Unanswerable, decode_params
+from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.peer import Answer, Notice
 from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS

@@ -14,7 +14,8 @@ from tests.protocol.pair import CLIENT_CAPABILITIES, SERVER_CAPABILITIES, Offer,
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.jsonrpc import encode_request
-from toolwire.protocol.lifecycle import SUPPORTED, Agreement, Ask, Incoming, NoCommonRevision, Outcome, negotiate
+from toolwire.protocol.lifecycle import SUPPORTED, Incoming
+from toolwire.protocol.lifecycle.negotiation import Agreement, Ask, NoCommonRevision, Outcome, negotiate
 from toolwire.protocol.peer import Answer
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
 

@@ -16,7 +16,8 @@ from tests.wire.served_session import Far, Script, polled_pair, progress, servin
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unreachable
-from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.wire.channel import MemoryChannel, memory_pair
 from toolwire.wire.outlet import Outlet

@@ -32,7 +32,9 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle.client import ClientLifecycle
+from toolwire.protocol.lifecycle.negotiation import Agreement, negotiate
 from toolwire.protocol.methods import METHODS, Method, methods
 from toolwire.protocol.open_codec import with_unknown
 from toolwire.protocol.peer import Notice

@@ -17,7 +17,8 @@ from toolwire.http.client.session import HttpSession
 from toolwire.http1.pool import HttpPool, Pool
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
-from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
+from toolwire.protocol.lifecycle.client import ClientLifecycle
+from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap
 

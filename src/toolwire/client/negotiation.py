@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from toolwire.client.target import Link
 from toolwire.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, ProtocolError, Timeout, ToolwireError, TransportError
-from toolwire.protocol.lifecycle import Agreement, Ask, ClientLifecycle, Negotiation, Outcome, is_modern_answer
+from toolwire.protocol.lifecycle.client import ClientLifecycle
+from toolwire.protocol.lifecycle.negotiation import Agreement, Ask, Negotiation, Outcome, is_modern_answer
 from toolwire.protocol.revisions import is_modern
 from toolwire.wire.session import Session
 

@@ -32,7 +32,7 @@ from toolwire.protocol.errors import (
     TransportError,
     Unreachable,
 )
-from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.wire.tapped_channel import Direction, Tap
 

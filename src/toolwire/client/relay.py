@@ -25,7 +25,8 @@ from toolwire.http.client.session import HttpSession
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import Agreement, Incoming
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle.negotiation import Agreement
 from toolwire.protocol.methods import Method, is_unknown_method
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.shaping import shape

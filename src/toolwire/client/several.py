@@ -28,7 +28,8 @@ from toolwire.lazy_parts import load_part
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.wire.channel import Channel, memory_pair

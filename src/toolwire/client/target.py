@@ -11,7 +11,8 @@ from typing import Any, Final
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
+from toolwire.protocol.lifecycle.client import ClientLifecycle
+from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
 from toolwire.protocol.peer import Peer
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import ClientHandler, Session

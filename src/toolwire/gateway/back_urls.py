@@ -23,7 +23,7 @@ from toolwire.client.target import Link
 from toolwire.gateway.back_health import is_failure
 from toolwire.http1.pool import Pool
 from toolwire.protocol.errors import ToolwireError, Unreachable
-from toolwire.protocol.lifecycle import Agreement
+from toolwire.protocol.lifecycle.negotiation import Agreement
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from toolwire.lazy_patterns import lazy_pattern
-from toolwire.protocol.http import argument_at, encode_value, render_argument
 
 Paths: TypeAlias = Mapping[str, tuple[str, ...]]
 
@@ -88,6 +87,9 @@ def _check(token: Any, schema: Mapping[str, Any], path: tuple[str, ...] | None, 
 
 def parameter_headers(paths: Paths, arguments: Mapping[str, Any]) -> dict[str, str]:
     """The headers that repeat the arguments of a call (XMH-2); what is absent or null has none."""
+    # Imported here because a server over stdio has no use for it.
+    from toolwire.protocol.http import argument_at, encode_value, render_argument
+
     headers: dict[str, str] = {}
     for token, path in paths.items():
         value = argument_at(arguments, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -43,8 +43,11 @@ from toolwire.protocol.jsonrpc import (
     encode_request,
     encode_response,
 )
-from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle, Unanswerable
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, Unanswerable
 from toolwire.protocol.methods import Method
+
+if TYPE_CHECKING:
+    from toolwire.protocol.lifecycle.client import ClientLifecycle
 
 
 class Send(Struct):

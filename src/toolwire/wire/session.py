@@ -29,7 +29,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.framing import Oversized
 from toolwire.protocol.jsonrpc import RequestId, encode_notification
-from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
@@ -188,7 +188,7 @@ class Session:
         """The time limits of the requests that this side has sent."""
         self._closed = False
         self._hurried: asyncio.Future[None] = self.loop.create_future()
-        self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells its channel by itself.
+        self._revision_told = not isinstance(peer.lifecycle, ServerLifecycle)  # A client tells its channel by itself.
         self._has_routes = type(channel).route is not Channel.route
         self.paced: bool = type(channel).taken is not Channel.taken
         self._tells_principals = type(channel).principal is not Channel.principal

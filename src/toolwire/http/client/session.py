@@ -32,7 +32,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.framing import OversizedEvent
 from toolwire.protocol.http import SESSION, repeated_name, standard_headers
 from toolwire.protocol.jsonrpc import RequestId, encode_request
-from toolwire.protocol.lifecycle import ClientLifecycle
+from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 
