@@ -57,11 +57,8 @@ class RequestBuilder:
                 case "cookie":
                     write = cookie_serializer(parameter)
                     self._cookies.append((argument, _written(argument, write) if parameter.required else write))
-        self._others = {
-            argument: _other_names(parameter, [each for _, each in written], operation.path)
-            for argument, parameter in written
-        }
-        """The names of the other parameters in the same place, by argument."""
+        self._operation = operation
+        self._parameters = dict(written)
         self._method = operation.method
         self._url = UrlBuilder(base, operation.path, path, operation.label)
         self.origin: str = self._url.origin
@@ -104,8 +101,10 @@ class RequestBuilder:
         nobody can give, or that was judged.
         """
         written = write(value)
-        if isinstance(value, dict) and not self._others[argument].isdisjoint(_names(written.split(separator))):
-            raise ToolError(f"{argument!r} must not have a member with the name of another parameter")
+        if isinstance(value, dict):
+            others = _other_names(self._parameters[argument], self._parameters.values(), self._operation.path)
+            if not others.isdisjoint(_names(written.split(separator))):
+                raise ToolError(f"{argument!r} must not have a member with the name of another parameter")
         return written
 
 
