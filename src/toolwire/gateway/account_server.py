@@ -100,9 +100,9 @@ class OwnerLists:
         """Whether the server announces all changes to this account now."""
         self.reading: asyncio.Task[None] | None = None
         self.hearing: asyncio.Task[None] | None = None
-        self.turn = asyncio.Lock()
+        self.turn: asyncio.Lock = asyncio.Lock()
         """Held while the server is asked to tell of changes."""
-        self.pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
+        self.pauses: Backoff = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
         self.resubscribing: asyncio.Task[None] | None = None
         """Has the server tell of resources again, after that failed or ended."""
 
