@@ -44,7 +44,7 @@ _SENT_AWAY: Final = re.compile(
     r"\b(?:credential|password|secret|token|api[ _-]?key|ssh|\.env\b|id_rsa)",
     re.IGNORECASE | re.DOTALL,
 )
-# Each rule has the words without which it finds nothing in ASCII, because looking for a word is much faster.
+# Each rule names words. An ASCII text without any of them cannot match, and a search for words is much faster.
 _RULES: Final[tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...]] = (
     (_DIRECTION, (), "changes the direction of writing, so that it reads differently from what it says"),
     (_TAGS, (), "has invisible characters that spell a hidden text"),

@@ -263,7 +263,7 @@ class BridgeState:
     def __init__(self) -> None:
         self.phase: Literal["new", "initializing", "ready", "closing"] = "new"
         self.app: Initialize | None = None
-        """What the view told of itself."""
+        """The name, version and capabilities of the view, from its `ui/initialize`; None before that."""
         self.size: SizeChanged | None = None
         """The size that the view reported last; None before the first report."""
         self.stopped: str | None = None

@@ -267,7 +267,7 @@ class Replica:
                         await self._link.send(record.holder, "answers", message)
                 except StoreFailed as error:
                     # The process that holds the call goes on with it meanwhile.
-                    log.debug("the outcome of a held call cannot be looked for now: %s", error)
+                    log.debug("the store did not say how a held call ended, and is asked again: %s", error)
                     continue
                 if reply is not None:
                     return _outcome(reply)

@@ -111,7 +111,7 @@ class Exchange:
         self.request: OutgoingRequest = build(arguments)
         """The request without credentials."""
         self.address: str = self.request.url
-        """Where the first request goes. Redirects, further pages and looks at a state lead elsewhere."""
+        """The URL of the first request. Redirects, further pages and polls of a state have other URLs."""
         self.signed: OutgoingRequest = self.request
         """The request as it is sent. No log and no error text may show it."""
         self._sending = sending

@@ -1,7 +1,7 @@
 // The sandbox page between the inspector and a view. It has an origin of its own, and the view has another one.
 //
-// It relays every message, except those whose names start with `ui/notifications/sandbox-`: they are between this page
-// and the inspector. What a view sent goes on as a text, so that the inspector never holds an object of a view. This
+// It relays every message, except those whose names start with `ui/notifications/sandbox-`. This page and the inspector
+// alone send these. It relays a message of a view as text, so that the inspector never holds an object of a view. This
 // page ends a view that floods it, sends too much at once, or goes to another page.
 
 import { isFromView, limiter } from "./rate.js";

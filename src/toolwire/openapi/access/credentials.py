@@ -79,7 +79,7 @@ class CredentialSource(ABC):
 
 
 class Nothing(CredentialSource):
-    """No credential: whoever made the HTTP client, or a proxy on the way, takes care of it."""
+    """No credential. The HTTP client of the operator, or a proxy on the way, adds it to the request."""
 
     async def obtain(self, call: Call, scopes: Scopes) -> None:
         return None

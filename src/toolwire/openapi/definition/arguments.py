@@ -64,7 +64,7 @@ class ArgumentPlan(Struct, frozen=True, kw_only=True):
     arguments: tuple[ToolArgument, ...]
     schema: Schema
     conditions: tuple[Schema, ...] = ()
-    """What the schema asks for beside its members. Models are told by the error, because vendors refuse such rules."""
+    """Rules on several members together. Vendors refuse them in a schema, so a model learns them from the error."""
     fixed: tuple[tuple[ParameterObject, Any], ...] = ()
     """Parameters that are sent with every call, and their values."""
     warnings: tuple[str, ...] = ()

@@ -23,9 +23,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The largest description that is read."""
 
     bytes: int = 64 * 1024 * 1024
-    """Of one document."""
+    """How many bytes one document may have."""
     total_bytes: int = 128 * 1024 * 1024
-    """Of all documents together."""
+    """How many bytes all documents may have together."""
     documents: int = 500
     depth: int = 100
     """How many objects and arrays are inside each other."""
@@ -71,7 +71,7 @@ class Document:
         self.above: Document | None = above
         """The document around a schema with an `$id` of its own."""
         self.pointer: str = pointer
-        """Where it stands in the document around it."""
+        """The JSON Pointer of this schema in the document around it."""
         self._file = file
         self._is_converted = is_converted
         self._searchable = _SEARCHABLE

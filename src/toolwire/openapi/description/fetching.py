@@ -25,7 +25,7 @@ from toolwire.openapi.description.documents import Limits, survey, too_large
 from toolwire.openapi.model import DescriptionError
 
 Reach: TypeAlias = str | Collection[str] | None
-"""The origins from which documents may be fetched, `"public"` for https at any public address, None for nowhere."""
+"""The origins from which documents are fetched. `"public"`: any public address by https. None: no address."""
 
 #: A file, a URL, the text of a document, or its content.
 Given: TypeAlias = str | os.PathLike[str] | bytes | Mapping[str, Any]
