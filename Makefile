@@ -21,6 +21,8 @@ STORES   ?=
 # fleet: which scenes ("short" for two minutes of them, all if none is named), and for how long replicas are killed.
 SCENES   ?=
 SECONDS  ?= 100
+# flood: how much.
+MIB      ?= 700
 # corpus: how many documents (all if no number is given).
 DOCUMENTS ?=
 # mutation-rows: which rows (all if none is named).
@@ -31,7 +33,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway simulate simulate-mistakes kills fleet mutation mutation-rows clean
+.PHONY: help setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -132,6 +134,9 @@ soak: $(READY) ## put a server under mixed traffic and see that nothing grows (M
 soak-gateway: $(READY) ## put a gateway under mixed traffic while servers behind it die, hang and come back (MINUTES=10; Linux)
 	$(BIN)/python -m tests.soak_gateway --minutes $(MINUTES)
 
+flood: $(READY) ## send 700 MiB of notifications to readers that are fast, slow or absent, and see that memory stays below 150 MiB (MIB=700; Linux)
+	$(BIN)/python scripts/flood.py --mib $(MIB)
+
 simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
 
@@ -154,4 +159,4 @@ mutation-rows: $(READY) ## break the behaviour of each acceptance row and see wh
 # --- Afterwards ---
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv* .bench .browser .corpus .fleet .gateway .soak-gateway .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .corpus .fleet .gateway .soak-gateway .mutation .pythons dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -52,6 +52,10 @@ def percent(value: float) -> str:
     return f"{value:.1%}"
 
 
+def hundredths(value: float) -> str:
+    return f"{value:.2%}"
+
+
 @dataclass(frozen=True)
 class Budget:
     """A line with a limit. Its score is the number that is held against the limit."""
@@ -118,6 +122,9 @@ BUDGETS = (
     Budget("1,000 skills with 20 files, loaded", seconds, "2 s", None, 2),
     Budget("1,000 skills with 20 files, memory against the files", times, "twice their size", None, 2),
     Budget("skills/list, a page of 1,000 skills", microseconds, "1,000 µs", None, 1000, aim=300),
+    Budget("hostile text, found of six published forms of attack", percent, "80 %", None, 0.8, more_is_better=True),
+    Budget("hostile text, found of poisoned tool descriptions", percent, "for information", None, None, True, aim=0.8),
+    Budget("hostile text, false alarms in honest descriptions", hundredths, "0.3 %", None, 0.003),
     Budget("import", seconds, "0.11 s", None, 0.11, aim=0.10),
     Budget("spawn to first answer", seconds, "0.25 s", None, 0.25),
     Budget("call cost, 1,000 tools against 2", times, "within 10 %", None, 1.10),

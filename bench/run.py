@@ -148,6 +148,14 @@ class Bench(Notes):
             self.note("1,000 skills with 20 files, memory against the files", "toolwire", found["memory"])
             self.note("skills/list, a page of 1,000 skills", "toolwire", found["page"])
 
+    def hostile_text(self) -> None:
+        """Measure what the rules for hostile text find in published attacks and in honest descriptions."""
+        found = self.ours("hostile_texts.py", 1)
+        if found:
+            self.note("hostile text, found of six published forms of attack", "toolwire", found["attacks"])
+            self.note("hostile text, found of poisoned tool descriptions", "toolwire", found["poisoned"])
+            self.note("hostile text, false alarms in honest descriptions", "toolwire", found["false alarms"])
+
     def ours(self, script: str, argument: float) -> dict[str, float]:
         """Return the numbers of a script that measures only us; nothing if it failed, which is noted."""
         release()
@@ -225,6 +233,7 @@ AT_THE_END: dict[str, Callable[[Bench], None]] = {
     "openapi-call": openapi_lines.calls,
     "openapi-reading": openapi_lines.reading,
     "redis": fleet_lines.on_redis,
+    "hostile-text": Bench.hostile_text,
 }
 
 

@@ -387,7 +387,7 @@ async def multi_input(ctx: Context) -> str:
     return f"Signed by {' and '.join(signed) or 'nobody'}"
 
 
-@server.tool(task="optional")
+@server.tool(task="optional", detaches=True)
 async def test_tool_with_task(ctx: Context) -> str:
     """Asks for a name first, and then goes on as a task."""
     answer = await ctx.elicit("What is your name?", Name, key="user_name")

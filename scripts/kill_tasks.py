@@ -29,7 +29,7 @@ SERVER = Path(__file__).resolve().parent / "kill_tasks_server.py"
 KINDS = ("quick", "quick", "slow", "again")
 AT_ONCE = 20
 SHARED = {"TOOLWIRE_SECRET": "the same before and after"}
-GONE = "The server process that ran this task ended before the task did"
+GONE = "The server lost contact with the process that ran this task; the task may have run"
 
 Stores = str | None
 """The address of the stores; None for a file in the folder."""
@@ -55,7 +55,7 @@ async def server(folder: Path, workers: int, stores: Stores) -> AsyncIterator[tu
         yield address, process
     finally:
         kill(process)
-        await process.wait()
+        await process.communicate()  # Reads to the end, so that the pipe is closed.
 
 
 def kill(process: asyncio.subprocess.Process) -> None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.patience import SILENCE, patience
 from tests.wireclient import MODERN, modern_meta
 
 ADDRESS = re.compile(r"http://[^\s:]+:(\d+)")
@@ -32,7 +33,9 @@ class Served:
     async def line(self) -> str:
         """The next line on standard error."""
         assert self.process.stderr is not None
-        text = (await self.process.stderr.readline()).decode()
+        # A process takes its time to start on a busy machine.
+        async with patience("a line on standard error", SILENCE if self.said else 60):
+            text = (await self.process.stderr.readline()).decode()
         self.said.append(text)
         return text
 

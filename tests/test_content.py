@@ -52,6 +52,8 @@ def encoded(data: bytes) -> str:
 def test_image_and_audio_from_bytes() -> None:
     assert Image(data=PNG).to_dict() == {"type": "image", "data": encoded(PNG), "mimeType": "image/png"}
     assert Audio(data=WAV).to_dict() == {"type": "audio", "data": encoded(WAV), "mimeType": "audio/wav"}
+    for media in (Image(data=PNG, meta={"k": 1}), Audio(data=WAV, meta={"k": 1})):
+        assert media.to_dict()["_meta"] == {"k": 1}
 
 
 def test_an_image_as_the_address_of_an_icon() -> None:

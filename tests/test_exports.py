@@ -14,6 +14,7 @@ from toolwire.protocol import errors as protocol_errors
 
 NAMES = {
     "Server",
+    "Tasks",
     "Client",
     "Gateway",
     "Context",
@@ -25,6 +26,7 @@ NAMES = {
     "Progress",
     "Prompt",
     "Argument",
+    "Header",
     "Message",
     "Text",
     "Image",

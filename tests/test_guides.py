@@ -183,8 +183,8 @@ async def test_cors(guide: Callable[[str, str], ModuleType], origin: str | None,
 
 def manifests() -> dict[str, Any]:
     page = (GUIDES / "kubernetes.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    return {each["kind"]: each for each in yaml.safe_load_all(block)}
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    return {each["kind"]: each for block in blocks for each in yaml.safe_load_all(block)}
 
 
 async def test_the_probes_ask_for_what_there_is() -> None:
@@ -221,6 +221,22 @@ def test_the_manifests_fit_together() -> None:
     assert made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     backend = made["Ingress"]["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
     assert backend == {"name": made["Service"]["metadata"]["name"], "port": {"name": "http"}}
+    assert made["ScaledObject"]["spec"]["scaleTargetRef"]["name"] == made["Deployment"]["metadata"]["name"]
+
+
+async def test_the_fleet_is_scaled_by_metrics_that_exist() -> None:
+    (trigger,) = manifests()["ScaledObject"]["spec"]["triggers"]
+    server = Server("notes", metrics=True)
+
+    @server.tool(task="optional")
+    async def work() -> str:
+        return "done"
+
+    page = await get(server.http_app(), "/metrics")
+    named = set(re.findall(r"toolwire_\w+", trigger["metadata"]["query"]))
+    assert named == {"toolwire_tasks_queued", "toolwire_tasks_running"}
+    for name in named:
+        assert f'{name}{{tool="work"}} 0'.encode() in page.body
 
 
 # --- Lambda ---

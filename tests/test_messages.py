@@ -131,4 +131,5 @@ def test_garbage_is_a_protocol_error(data: Any) -> None:
     try:
         parse(data)
     except ProtocolError:
-        pass
+        return
+    assert json.loads(data)["jsonrpc"] == "2.0"

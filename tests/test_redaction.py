@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -70,13 +71,50 @@ def test_patterns_are_secret_in_values_and_in_keys() -> None:
     assert redaction.text("sk-1 and sk-2") == f"{MASK} and {MASK}"
 
 
-def test_encoded_bytes_are_not_searched_but_texts_under_the_same_name_are() -> None:
+def test_neighbours_of_a_member_do_not_exempt_it() -> None:
     redaction = Redaction(patterns=["AAAA"])
-    image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
-    blob = {"uri": "x://y", "blob": "AAAA"}
-    assert redaction.content([image, blob]) == [image, blob]
-    assert redaction.content({"level": "info", "data": "AAAA"}) == {"level": "info", "data": MASK}
-    assert redaction.content({"blob": "AAAA"}) == {"blob": MASK}
+    for value in (
+        {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+        {"uri": "x://y", "blob": "AAAA"},
+        {"status": "working", "createdAt": "now", "taskId": "AAAA"},
+        {"resultType": "complete", "requestState": "AAAA"},
+    ):
+        assert "AAAA" not in repr(redaction.content(value))
+
+
+@pytest.mark.parametrize(
+    "number", [4111111111111111, 4111111111111111.0, -4111111111111111, 4111111111111111.5, 4.111111111111111e17]
+)
+@pytest.mark.parametrize("pattern", [r"[0-9]{16}", r"^-?4[0-9]{15}"])
+def test_numbers_are_matched_by_their_text_and_stay_numbers(number: float, pattern: str) -> None:
+    redaction = Redaction(patterns=[pattern])
+    assert redaction.content([number, 7, True, None]) == [0, 7, True, None]
+    assert redaction.arguments([number, 7]) == [MASK, 7]
+
+
+def test_a_number_with_thousands_of_digits_is_searched() -> None:
+    assert Redaction(patterns=["[0-9]{16}"]).content([10**6000]) == [0]
+
+
+def test_masked_names_do_not_replace_one_another() -> None:
+    redaction = Redaction(patterns=[r"sk-\d"])
+    masked = redaction.content({"sk-1": 1, "sk-2": 2, MASK: 3, "sk-3": 4, f"{MASK} 3": 5})
+    assert sorted(masked.values()) == [1, 2, 3, 4, 5]
+    assert "sk-" not in repr(masked)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ('{"card": 4111111111111111, "n": 1}', '{"card":0,"n":1}'),
+        ("[ 4111111111111111 ]", "[0]"),
+        ('{"card": "4111111111111\\u0031\\u0031\\u0031"}', '{"card":"[redacted]"}'),
+        ('{ "n" : 1 }', '{ "n" : 1 }'),
+        ("[see 4111111111111111]", "[see [redacted]]"),
+    ],
+)
+def test_json_in_a_text_is_masked_and_stays_json(text: str, masked: str) -> None:
+    assert Redaction(patterns=["[0-9]{16}"]).content(text) == masked
 
 
 def test_two_redactions_together_take_out_what_either_does() -> None:
@@ -103,3 +141,19 @@ def test_nesting_without_end_is_cut_off() -> None:
 )
 def test_a_pattern_that_matches_nothing_changes_nothing(value: Any) -> None:
     assert Redaction(patterns=["never\x00there"]).content(value) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\n {"a": "\\u0073k-live"}',
+        '\ufeff{"a": "\\u0073k-live"}',
+        '"\\u0073k-live"',
+        json.dumps({"body": '{"a": "\\u0073k-live"}'}),
+        json.dumps([json.dumps({"body": '["\\u0073k-live"]'})]),
+    ],
+)
+def test_escapes_hide_nothing_in_text_that_is_json(text: str) -> None:
+    masked = Redaction(patterns=["sk-live"]).content(text)
+    assert "[redacted]" in masked
+    assert "u0073" not in masked

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
+from tests.patience import patience
+
 from toolwire import Server
 from toolwire.testing.connecting import _in_process
 
@@ -99,7 +101,8 @@ class WireClient:
 
     async def request(self, method: str, params: Message | None = None, *, id: str | int | None = None) -> Message:
         """Send a request and wait for the whole response."""
-        return await self.start(method, params, id=id)
+        async with patience(f"an answer to {method}"):
+            return await self.start(method, params, id=id)
 
     async def result(self, method: str, params: Message | None = None) -> Message:
         """The result of a request that must succeed."""
@@ -179,7 +182,8 @@ class WireClient:
         """Wait until something that arrived makes the condition true; what it returned."""
         while not (found := condition()):
             self._arrived.clear()
-            await self._arrived.wait()
+            async with patience("a message"):
+                await self._arrived.wait()
         return found
 
     def of(self, method: str) -> list[Message]:

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from toolwire.server.context import Progress as Progress
     from toolwire.server.context import SyncContext as SyncContext
     from toolwire.server.dependencies import Depends as Depends
+    from toolwire.server.header_arguments import Header as Header
     from toolwire.server.limits import Limits as Limits
     from toolwire.server.middleware import Middleware as Middleware
     from toolwire.server.policy import Policy as Policy
     from toolwire.server.server import Server as Server
+    from toolwire.server.tasks.stored_tasks import Tasks as Tasks
 
 _HOMES = {
     "Argument": "toolwire.server.components",
@@ -46,6 +48,7 @@ _HOMES = {
     "Depends": "toolwire.server.dependencies",
     "File": "toolwire.content",
     "Gateway": "toolwire.gateway",
+    "Header": "toolwire.server.header_arguments",
     "Image": "toolwire.content",
     "Limits": "toolwire.server.limits",
     "Message": "toolwire.content",
@@ -59,6 +62,7 @@ _HOMES = {
     "ResourceTemplate": "toolwire.server.components",
     "Server": "toolwire.server.server",
     "SyncContext": "toolwire.server.context",
+    "Tasks": "toolwire.server.tasks.stored_tasks",
     "Text": "toolwire.content",
     "Tool": "toolwire.server.components",
     "ToolError": "toolwire.protocol.errors",

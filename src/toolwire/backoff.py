@@ -37,14 +37,15 @@ class Backoff:
     def after(self, retry: int | None) -> float:
         """Return the next pause of a caller that never gives up.
 
-        `retry` is the pause in milliseconds that the other side asked for. It counts in full at the first failure.
+        `retry` is the pause in milliseconds that the other side asked for. It counts in full at the first failure,
+        but never makes a pause shorter than `FIRST_SECONDS`.
         """
         pause = self.next()
         if pause is None:
             pause = self._longest
         if retry is None:
             return pause
-        return max(retry / 1000, pause if self._failures > 1 else 0.0)
+        return max(retry / 1000, pause if self._failures > 1 else FIRST_SECONDS)
 
     def reset(self) -> None:
         """Start again after a success: the next failure counts as the first."""

@@ -45,10 +45,12 @@ class OutcomeUnknown(TransportError):
 class InvalidResponse(ToolwireError):
     """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2).
 
-    `result` is the result of a tool that does not fit the tool's output schema; None for anything else.
+    `result` is the result of a tool that does not fit the tool's output schema; None for anything else. `status` is the
+    HTTP status of an answer that is not a message at all.
     """
 
     result: Any = None
+    status: int | None = None
 
 
 class Timeout(ToolwireError, TimeoutError):

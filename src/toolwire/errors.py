@@ -34,6 +34,7 @@ from toolwire.protocol.errors import (
     ToolwireError,
     TransportError,
     Unauthorized,
+    UnknownTask,
     Unreachable,
     UrlRequired,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "ToolwireError",
     "TransportError",
     "Unauthorized",
+    "UnknownTask",
     "Unreachable",
     "UrlRequired",
 ]

@@ -1,7 +1,10 @@
 """Signs that a text of a server was written to deceive: a person who reads it, or a model that it is shown to.
 
-A skill is shown to the model before anybody has looked at it, so its description is where an attack begins. The rules
-find what honest texts do not have. They cannot find every attack: a text without findings is not safe by that.
+A model reads a description before a person has approved it, so descriptions are where an attack begins. The rules find
+known forms that honest texts do not have. They are no guard: an attack in other words passes, and a text without
+findings is not safe by that. `make bench PARTS=hostile-text` measures both sides.
+
+Every gap in a pattern is bounded, so that the time grows with the text and not faster.
 """
 
 from __future__ import annotations
@@ -24,24 +27,93 @@ _UNSEEN: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2064\u206a-\u206f\u3164\ufeff\uffa0]"
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-# The words with which models are told who speaks. In a description they only pretend.
+# The marks by which models know who speaks, and the blocks that attacks put their orders into.
 _ROLES: Final = re.compile(
-    r"<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant|user|human|function_calls|tool_result|instructions?)\b[^>]{0,80}>"
-    r"|^[ \t]{0,9}(?:system|assistant|human)[ \t]{0,9}:",
+    r"<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|\[/?(?:system|assistant)(?:[ _][a-z]{1,20})?\]"
+    r"|</?(?:system|assistant|user|human|function_calls|tool_result|instructions?"
+    r"|important|information|critical|urgent|secret|hidden|attention|admin)(?:[_-][a-z]{1,20})?(?:\s[^>]{0,80})?>"
+    r"|^[ \t]{0,9}(?:system|assistant|human)[ \t]{0,9}:"
+    r"|#{2,9}[ \t]{0,3}\(?(?:system|assistant)[ _-](?:message|prompt|instruction)",
     re.IGNORECASE | re.MULTILINE,
 )
-_ORDERS: Final = re.compile(
-    r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|system)\b.{0,40}"
-    r"\b(?:instruction|prompt|rule|message|polic|guideline)"
-    r"|\b(?:do\s{1,9}not|don't|never)\s{1,9}(?:tell|inform|mention|show|reveal|ask|alert)\b.{0,40}\b(?:user|human|anyone|them)\b"
-    r"|\bwithout\s{1,9}(?:telling|asking|informing|notifying|the\s{1,9}knowledge\s{1,9}of)\b.{0,30}\b(?:user|human|anyone)\b"
-    r"|\byou\s{1,9}must\s{1,9}(?:always\s{1,9})?(?:load|use|call|read|run)\b.{0,60}\b(?:first|before\s{1,9}any|instead\s{1,9}of)\b",
+# Words for what governs a model.
+_RULES_OF_MODEL: Final = (
+    r"(?:instruction|prompt|rule|message|polic|guideline|directive|safety|restriction|user(?:'s)?\s{1,9}preference)"
+)
+_OVERRIDES: Final = re.compile(
+    r"\b(?:ignor|disregard|forget|overrid|bypass|supersed|replac)(?:e|es|ed|ing|s)?\b.{0,40}"
+    r"\b(?:previous|prior|above|earlier|all|any|other|system|user|existing)\b.{0,40}\b" + _RULES_OF_MODEL + r"|"
+    r"\b(?:ignore|disregard|forget)\s{1,9}(?:all\s{1,9})?(?:of\s{1,9})?(?:your|my|the|any)?\s{0,9}"
+    r"(?:previous|prior|earlier)\s{1,9}\w{3,20}"
+    r"|\bstrictly\s{1,9}(?:adhere|follow|obey)\b.{0,40}\binstruction"
+    r"|\b(?:highest|top)[- ]priority\s{1,9}(?:instruction|directive|order)"
+    r"|\bauthoritative\b.{0,30}\bdirective",
     re.IGNORECASE | re.DOTALL,
+)
+_CONCEALS: Final = re.compile(
+    r"\b(?:do\s{1,9}not|don't|never)\s{1,9}(?:tell|inform|show|ask|alert)\b.{0,40}\b(?:user|human|anyone|them)\b"
+    r"|\b(?:do\s{1,9}not|don't|never)\s{1,9}(?:notify|mention|reveal|disclose)\b.{0,40}"
+    r"\b(?:user|human|anyone|them|this|that\s{1,9}you)\b"
+    r"|\bwithout\s{1,9}(?:telling|asking|informing|notifying|the\s{1,9}knowledge\s{1,9}of)\b.{0,30}"
+    r"\b(?:user|human|anyone)\b"
+    r"|\bwithout\s{1,9}(?:requiring\s{1,9}|needing\s{1,9}|any\s{1,9}|explicit\s{1,9}){0,2}(?:user|human)(?:'s)?\s{1,9}"
+    r"(?:approval|confirmation|consent|knowledge|awareness)"
+    r"|\bno\s{1,9}user\s{1,9}(?:action|approval|confirmation|consent)\b.{0,20}\b(?:needed|required|necessary)"
+    r"|\b(?:user|human)\s{1,9}(?:has|have)\s{1,9}(?:already\s{1,9})?(?:approved|consented|agreed)\b"
+    r"|\b(?:bypass|disable|suppress)(?:es|ing)?\b.{0,30}"
+    r"\b(?:confirmation|approval|consent|permission\s{1,9}checks?|content\s{1,9}filter|safety)"
+    r"|\bsilently\s{1,9}(?:send|cop|forward|log|record|collect|upload|execut|run|call|includ|attach|transmit|stor)"
+    r"|\b(?:discreetly|unnoticed|secretly|covertly)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+# A description says what a tool does. Orders about other tools and about the conversation are not part of that.
+_ORDERS: Final = re.compile(
+    r"\byou\s{1,9}must\s{1,9}(?:always\s{1,9})?(?:load|use|call|read|run|execute)\b.{0,60}"
+    r"\b(?:first|before\s{1,9}any|instead\s{1,9}of)\b"
+    r"|\bbefore\s{1,9}you\s{1,9}(?:can\s{1,9})?(?:solve|answer|complete|respond|begin|continue)\b.{0,80}"
+    r"\b(?:please|do\s{1,9}the\s{1,9}following|must)\b"
+    r"|\bimportant\s{1,9}(?:message|instruction|notice)s?\s{1,9}(?:from\s{1,9}me|to\s{1,9}you|for\s{1,9}"
+    r"(?:the\s{1,9})?(?:ai|assistant|model|llm|agent))\b"
+    r"|\b(?:urgent|new|secret|hidden)\s{1,9}(?:instruction|directive)s?\s{0,9}[:\-]"
+    r"|\b(?:do\s{1,9}not|don't|never)\s{1,9}(?:use|call|invoke)\s{1,9}(?:any\s{1,9})?other\s{1,9}tools?\b"
+    r"|\b(?:always|only|exclusively)\b.{0,20}\b(?:use|call|invoke)\b.{0,20}\bthis\s{1,9}tool\b.{0,60}"
+    r"\b(?:instead|never|regardless|any\s{1,9}other|all\s{1,9}other)\b"
+    r"|\bthis\s{1,9}tool\s{1,9}(?:must|should)\s{1,9}(?:always\s{1,9})?be\s{1,9}(?:called|used|invoked|run)\b.{0,30}"
+    r"\b(?:before|instead\s{1,9}of)\s{1,9}(?:any|all|every)\b"
+    r"|\botherwise\b.{0,20}\b(?:tool|application|system)\s{1,9}(?:will|does)\s{1,9}not\b"
+    r"|\bthe\s{1,9}following\s{1,9}(?:side\s{1,9}effect|change|rule)s?\b.{0,40}\bother\s{1,9}tools?\b"
+    r"|\beven\s{1,9}if\s{1,9}the\s{1,9}user\s{1,9}(?:specif|ask|say|want|request|object|provide)\w{0,5}\b.{0,30}"
+    r"\b(?:different|another|other|otherwise|not)\b"
+    r"|\b(?:when|if|whenever)\s{1,9}the\s{1,9}user\s{1,9}says?\b.{0,60}\b(?:forward|include|send|pass|attach)\b"
+    r"|\b(?:execute|call|run|use)\s{1,9}this\s{1,9}(?:tool|function)\b.{0,40}"
+    r"\b(?:replac|correct|overwrit|overrid)\w{0,4}\b.{0,40}\b(?:value|result|response)"
+    r"|^[ \t]{0,9}TODO[ \t]{0,3}:[ \t]{0,3}(?:please[ \t]{1,3})?(?:send|e?mail|forward|post|share|upload|transfer|pay"
+    r"|buy|order|make|book|reserve|cancel|invite|delete|visit|open|click|say|tell|reply|get|give|find|search|fetch"
+    r"|retrieve|collect|concatenate|copy|create|schedule|change|modify|set|reset|grant|download|install|message)\b",
+    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+)
+_SECRET_FILE: Final = (
+    r"(?:~/\.(?:ssh|aws|cursor|kube|gnupg|config|netrc|npmrc|docker|claude)\b|\.ssh/|\bid_(?:rsa|ed25519|ecdsa)\b"
+    r"|\.aws/credentials|\bmcp\.json\b|claude_desktop_config|/etc/(?:passwd|shadow)\b)"
+)
+_CONVERSATION: Final = (
+    r"(?:(?:full|entire|complete|whole|all|previous)\s{1,9}(?:the\s{1,9})?(?:chat|conversation|session|message|user)s?"
+    r"(?:\s{1,9}(?:history|context|log|messages))?|(?:chat|conversation|session)\s{1,9}history)"
 )
 _SENT_AWAY: Final = re.compile(
     r"\b(?:curl|wget)\b.{0,80}\|\s{0,9}(?:ba|z|da)?sh\b"
-    r"|\b(?:send|post|upload|exfiltrate)\b.{0,60}"
-    r"\b(?:credential|password|secret|token|api[ _-]?key|ssh|\.env\b|id_rsa)",
+    r"|\b(?:exfiltrate|(?:send|post|upload)(?!\s{1,9}to\s{1,9}remove))\b.{0,60}"
+    r"\b(?:credentials\b|passwords?\b|secrets?\b|tokens?\b|api[ _-]?keys?\b|ssh\b|\.env\b|id_rsa)"
+    r".{0,40}\b(?:to|us|away)\b"
+    r"|\b(?:read|cat|open|load|copy|include|pass|send|post|upload|contents?)\b.{0,60}" + _SECRET_FILE + r"|"
+    r"\b(?:always|must|also|silently|automatically|every|each|all)\b.{0,60}\bbcc\b.{0,60}@\w"
+    r"|\bbcc\b.{0,60}@\w.{0,60}\b(?:every|each|all|always)\b"
+    r"|\b(?:always|must)\b.{0,20}\b(?:send|forward|pass|include|attach)\b.{0,40}" + _CONVERSATION + r"|"
+    r"\b(?:send|forward|transmit|upload|post)s?\b.{0,40}" + _CONVERSATION + r".{0,60}\b(?:to|as)\b"
+    r"|\b(?:include|pass|provide|attach|append|copy|put)s?\b.{0,60}" + _CONVERSATION + r"|"
+    r"\b(?:content|token|key|secret|data)s?_(?:from|after)_reading_"
+    r"|\b(?:change|replace|set)\b.{0,20}\brecipients?\b.{0,20}\bto\b.{0,40}(?:@\w|\+\d{6})"
+    r"|\bsend\s{1,9}all\b.{0,40}\bto\b.{0,40}@\w",
     re.IGNORECASE | re.DOTALL,
 )
 # Each rule names words. An ASCII text without any of them cannot match, and a search for words is much faster.
@@ -51,16 +123,56 @@ _RULES: Final[tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...]] = (
     (_SELECTORS, (), "has invisible characters that can carry a hidden text"),
     (_UNSEEN, (), "has invisible characters"),
     (_CONTROL, ("",), "has control characters"),
-    (_ROLES, ("<", "[", ":"), "pretends that somebody else speaks"),
+    (_ROLES, ("<", "[", ":", "##"), "imitates a message of the system, of a user or of a tool"),
+    (
+        _OVERRIDES,
+        (
+            "ignor",
+            "disregard",
+            "forget",
+            "overrid",
+            "bypass",
+            "supersed",
+            "replac",
+            "strictly",
+            "priority",
+            "directive",
+        ),
+        "gives the model orders about other instructions",
+    ),
+    (
+        _CONCEALS,
+        (
+            *("not", "don't", "never", "without", "user", "human", "bypass", "disabl", "suppress", "silently"),
+            *("discreetly", "unnoticed", "secretly", "covertly"),
+        ),
+        "asks to hide something from the user",
+    ),
     (
         _ORDERS,
-        ("ignore", "disregard", "forget", "override", "not", "don't", "never", "without", "must"),
-        "gives the model orders about other instructions or about the user",
+        ("must", "before", "important", "instruction", "directive", "other", "user", "this", "todo", "never"),
+        "gives the model orders beyond the use of the tool",
     ),
     (
         _SENT_AWAY,
-        ("curl", "wget", "send", "post", "upload", "exfiltrate"),
-        "asks to run a download or to send secrets away",
+        (
+            *(
+                "curl",
+                "wget",
+                "send",
+                "post",
+                "upload",
+                "exfiltrate",
+                "bcc",
+                "recipient",
+                "forward",
+                "transmit",
+                "_reading_",
+            ),
+            *("include", "pass", "provide", "attach", "append", "copy", "put"),
+            *("always", "must", "~/.", ".ssh", "id_", ".aws", "mcp.json", "claude_", "/etc/"),
+        ),
+        "asks to run a download, to read secret files or to send something away",
     ),
 )
 

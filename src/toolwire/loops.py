@@ -34,7 +34,8 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
         except BaseException as error:
             failure.append(error)
 
-    thread = threading.Thread(target=run)
+    # A signal may end the wait for the thread, and it must not keep the process alive then.
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join()
     if failure:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final, Literal
+
+import msgspec
 
 MASK: Final = "[redacted]"
 
@@ -45,14 +49,10 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MAX_NAME: Final = 200
 
 _MAX_DEPTH: Final = 128
-# Members that hold encoded bytes, or a name that a server made, and the members beside them. A pattern would match
-# there only by accident, and break the data.
-_ENCODED: Final = {
-    "data": ("type", "mimeType"),
-    "blob": ("uri",),
-    "requestState": ("resultType",),
-    "taskId": ("status", "createdAt"),
-}
+# How deep texts of JSON are read that stand in texts of JSON. Each level costs as much as the text is long.
+_MAX_TEXTS: Final = 4
+# White space, and the mark of the byte order that files begin with.
+_BEFORE_JSON: Final = " \t\r\n\ufeff"
 
 
 class Redaction:
@@ -84,32 +84,82 @@ class Redaction:
             text = pattern.sub(MASK, text)
         return text
 
+    def matches(self, number: float) -> bool:
+        """Return whether a pattern matches a number, in one of the forms that JSON may give it."""
+        return any(pattern.search(text) for text in _number_texts(number) for pattern in self.patterns)
+
     def arguments(self, value: Any) -> Any:
         """Redact a JSON value for a record: mask the values of secret names and the matches of the patterns."""
         return self._walk(value, by_name=True, depth=0)
 
     def content(self, value: Any) -> Any:
-        """Redact a JSON value that is passed on: mask the matches of the patterns and keep encoded bytes whole."""
+        """Redact a JSON value that is sent on: mask the matches of the patterns; a number becomes 0.
+
+        The value keeps its types, so that it still fits the schema that a tool promised. A text that is JSON stays
+        JSON.
+        """
         return self._walk(value, by_name=False, depth=0)
 
-    def _walk(self, value: Any, by_name: bool, depth: int) -> Any:
+    def _walk(self, value: Any, by_name: bool, depth: int, in_text: int = 0) -> Any:
         if isinstance(value, str):
-            return self.text(value) if self.patterns else value
+            if not self.patterns:
+                return value
+            return self.text(value) if by_name else self._text_or_json(value, in_text)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return (MASK if by_name else 0) if self.matches(value) else value
         if depth > _MAX_DEPTH:
             return MASK
         if isinstance(value, dict):
-            return {self.text(key): self._member(value, key, by_name, depth + 1) for key in value}
+            names = self._names_of(value) if self.patterns else value
+            return {
+                name: MASK if by_name and self.hides(key, item) else self._walk(item, by_name, depth + 1, in_text)
+                for name, (key, item) in zip(names, value.items(), strict=True)
+            }
         if isinstance(value, list):
-            return [self._walk(item, by_name, depth + 1) for item in value]
+            return [self._walk(item, by_name, depth + 1, in_text) for item in value]
         return value
 
-    def _member(self, parent: dict[str, Any], key: str, by_name: bool, depth: int) -> Any:
-        item = parent[key]
-        if by_name and self.hides(key, item):
-            return MASK
-        if not by_name and isinstance(item, str) and all(each in parent for each in _ENCODED.get(key, ("",))):
-            return item
-        return self._walk(item, by_name, depth)
+    def _names_of(self, members: dict[str, Any]) -> list[str]:
+        """Return the masked names of members. Each is there once, so that no value replaces another."""
+        counts: dict[str, int] = {}
+        names: list[str] = []
+        for key in members:
+            name = masked = self.text(key)
+            if masked != key:
+                count = counts.get(masked, 0) + 1
+                while (name := masked if count == 1 else f"{masked} {count}") in members:
+                    count += 1
+                counts[masked] = count
+            names.append(name)
+        return names
+
+    def _text_or_json(self, text: str, in_text: int) -> str:
+        """Mask a text; of JSON mask the values, because a mask in place of a number is not JSON.
+
+        `in_text` is in how many texts of JSON this one stands.
+        """
+        start = text.lstrip(_BEFORE_JSON)
+        if in_text < _MAX_TEXTS and start[:1] in ("{", "[", '"'):
+            try:
+                value = msgspec.json.decode(start)
+                clean = self._walk(value, by_name=False, depth=0, in_text=in_text + 1)
+                if clean != value:
+                    text = msgspec.json.encode(clean).decode()
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                pass  # The text only begins like JSON.
+        return self.text(text)
+
+
+def _number_texts(number: float) -> Iterator[str]:
+    """Write a number in the forms that JSON may give it: as a decimal, and with an exponent."""
+    try:
+        text = str(number)
+    except ValueError:  # Python writes at most some thousand digits.
+        text = hex(int(number))
+    yield text
+    if isinstance(number, float) and isfinite(number):
+        plain = format(Decimal(text), "f")
+        yield plain.removesuffix(".0")
 
 
 def _plain(name: str) -> str:

@@ -120,7 +120,8 @@ async def test_nobody_gets_anything_by_any_method(revision: str) -> None:
                 # With and without the session of somebody who is known.
                 for session in ({}, {"mcp-session-id": alice.headers["mcp-session-id"]}):
                     answer = await send(app, revision, method, {**credentials, **session})
-                    assert answer.status == 401, (method, credentials)
+                    # An address that has sent many unknown keys gets 429.
+                    assert answer.status in ((401, 429) if credentials else (401,)), (method, credentials)
                     assert SECRET.encode() not in answer.body
                     assert "mcp-session-id" not in answer.headers
         assert stage.calls == []

@@ -99,7 +99,7 @@ class Site:
 
 
 class AuthorizationServer(Site):
-    """Registers anybody, lets everybody sign in, and rotates refresh tokens."""
+    """Registers anybody, lets everybody sign in, and rotates refresh tokens. A second use of one revokes all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +109,8 @@ class AuthorizationServer(Site):
         self.iss: str | None = None
         self.codes: dict[str, dict[str, str]] = {}
         self.refresh_tokens: dict[str, str] = {}
+        self.spent: set[str] = set()
+        self.reuses = 0
         self.valid: dict[str, str] = {}
         self.clients: dict[str, dict[str, Any]] = {}
         self._number = count(1)
@@ -166,6 +168,10 @@ class AuthorizationServer(Site):
             scope = asked.get("scope", "")
         elif form["grant_type"] == "refresh_token":
             known = self.refresh_tokens.pop(form["refresh_token"], None)
+            if form["refresh_token"] in self.spent:
+                self.reuses += 1
+                self.refresh_tokens.clear()
+            self.spent.add(form["refresh_token"])
             if known is None:
                 return Reply(400, {"error": "invalid_grant"})
             scope = known

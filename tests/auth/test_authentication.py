@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -14,7 +15,7 @@ from tests.auth.issuing import AUDIENCE, ISSUER, NOW, RSA, Clock, key_set, token
 from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient, text_of
 
-from toolwire import Context, Server
+from toolwire import Context, Server, testing
 from toolwire.auth import (
     JWT,
     Anonymous,
@@ -91,6 +92,27 @@ async def test_a_key_opens_and_the_handler_knows_whose_it_was() -> None:
         assert text_of((await call(app, f"BEARER   {ALICE}")).json()) == "alice"
 
 
+@pytest.mark.covers("E43", "R15")
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-03-26"])
+async def test_handler_sees_everything_that_the_token_says_about_its_caller(revision: str) -> None:
+    seen: list[Principal | None] = []
+    server = Server("notes", auth=JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock()))
+
+    @server.tool
+    def whoami(ctx: Context) -> str:
+        seen.append(ctx.principal)
+        return "seen"
+
+    said = token(sub="ann", scope="read write", preferred_username="Ann", department="7")
+    async with testing.connect(server, revision=revision, over="http", auth=said) as (client, _):
+        await client.call_tool("whoami")
+    (principal,) = seen
+    assert principal is not None
+    assert (principal.subject, principal.provider, principal.username) == ("ann", ISSUER, "Ann")
+    assert principal.scopes == {"read", "write"}
+    assert (principal.claims["department"], principal.claims["iss"]) == ("7", ISSUER)
+
+
 @pytest.mark.covers("E43")
 async def test_without_auth_nobody_is_anybody() -> None:
     async with application(None) as app:
@@ -134,6 +156,99 @@ async def test_the_allowlist_goes_by_subject(allow: Any) -> None:
             assert refused.json()["error"] == "access_denied"
 
 
+async def _always(principal: Principal) -> bool:
+    return True
+
+
+def _yields(principal: Principal) -> Any:
+    yield True
+
+
+async def _yields_later(principal: Principal) -> Any:
+    yield True
+
+
+class _Asks:
+    async def __call__(self, principal: Principal) -> bool:
+        return True
+
+
+@pytest.mark.covers("J110")
+@pytest.mark.parametrize("allow", [_always, _yields, _yields_later, _Asks(), functools.partial(_always)])
+def test_function_that_gives_no_verdict_cannot_decide_who_is_allowed(allow: Any) -> None:
+    with pytest.raises(ServerError, match="allow= takes a plain function"):
+        ResourceServer(KEYS, allow=allow)
+
+
+def _raises(principal: Principal) -> bool:
+    raise LookupError("the directory is away")
+
+
+@pytest.mark.covers("J110")
+@pytest.mark.parametrize(
+    ("allow", "logged"),
+    [
+        (lambda principal: _always(principal), "coroutine"),
+        (lambda principal: _yields(principal), "generator"),
+        (lambda principal: "no", "str"),
+        (lambda principal: 1, "int"),
+        (lambda principal: None, ""),
+        (_raises, "allow= failed"),
+    ],
+)
+async def test_only_true_of_the_allowing_function_lets_a_caller_in(
+    allow: Any, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with application(ResourceServer(KEYS, allow=allow)) as app:
+        refused = await call(app, f"Bearer {ALICE}")
+        assert (refused.status, refused.json()["error"]) == (403, "access_denied")
+    assert logged in caplog.text
+
+
+@pytest.mark.covers("J110")
+@pytest.mark.parametrize("nobody", [{"allow": []}, {"allow": set()}, {"allow_usernames": []}])
+async def test_empty_allowlist_lets_nobody_in(nobody: dict[str, Any]) -> None:
+    async with application(ResourceServer(KEYS, **nobody)) as app:
+        assert (await call(app, f"Bearer {ALICE}")).status == 403
+
+
+@pytest.mark.covers("J110")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"allow_usernames": ["ALICE", "dave"]}, [200, 403, 403]),
+        ({"allow": ["17"], "allow_usernames": ["aLiCe"]}, [200, 200, 403]),
+        ({"allow": lambda principal: principal.username in {"Alice"}}, [200, 403, 403]),
+    ],
+)
+async def test_the_allowlist_goes_by_username_where_names_are_unique(options: Any, expected: list[int]) -> None:
+    owners = {ALICE: Principal("9", username="Alice"), BOB: Principal("17", username="bob"), "carols-key-8": "carol"}
+    async with application(ResourceServer(ApiKeys(owners), **options)) as app:
+        assert [(await call(app, f"Bearer {key}")).status for key in owners] == expected
+
+
+def test_usernames_that_users_choose_are_no_allowlist() -> None:
+    signed = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    for verifier in (signed, [KEYS, signed], lambda token: None):
+        with pytest.raises(ServerError, match="allow_usernames= is for GitHub"):
+            ResourceServer(verifier, allow_usernames=["alice"])
+
+    class OwnDirectory:
+        unique_usernames = True
+
+        async def verify(self, token: str) -> Principal | None:
+            return None
+
+    ResourceServer(OwnDirectory(), allow_usernames=["alice"])
+
+
+async def test_usernames_of_another_alphabet_are_not_folded() -> None:
+    """The sign for kelvin becomes a `k` in small letters."""
+    server = ResourceServer(KEYS, allow_usernames=["kim"])
+    assert server.allows(Principal("1", username="KIM"))
+    assert not server.allows(Principal("2", username="\N{KELVIN SIGN}im"))
+
+
 @pytest.mark.parametrize("claim", ["preferred_username", "username", "upn", "email", "name"])
 async def test_the_allowlist_does_not_trust_names_that_users_choose(claim: str) -> None:
     verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
@@ -142,7 +257,9 @@ async def test_the_allowlist_does_not_trust_names_that_users_choose(claim: str) 
         assert (await call(app, f"Bearer {token(sub='mallory', **{claim: 'alice-id'})}")).status == 403
 
 
-@pytest.mark.parametrize("wrong", [{"scopes": "read"}, {"allow": "alice"}, {"scopes_supported": "read"}])
+@pytest.mark.parametrize(
+    "wrong", [{"scopes": "read"}, {"allow": "alice"}, {"allow_usernames": "alice"}, {"scopes_supported": "read"}]
+)
 def test_a_text_is_no_list(wrong: dict[str, Any]) -> None:
     with pytest.raises(ServerError, match="lists"):
         ResourceServer(KEYS, **wrong)

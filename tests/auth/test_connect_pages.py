@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from tests.auth.connecting import FRONTS, PUBLIC, SECRET, Accounts, Browser, world
 from tests.auth.stand_in import Reply
-from tests.http.httpclient import Answer
+from tests.http.httpclient import Answer, HttpClient
 
 from toolwire import Client, Context, Depends, Server, SyncContext
 from toolwire.auth import (
     Anonymous,
+    ApiKeys,
     Principal,
     ResourceServer,
     ServerOAuth,
@@ -28,7 +29,7 @@ from toolwire.auth import (
 )
 from toolwire.auth.vault.links import MAX_TRIES
 from toolwire.auth.vault.records import Owner
-from toolwire.auth.verify.provider_limits import IN_VAIN
+from toolwire.auth.verify.provider_limits import IN_VAIN, InVain
 from toolwire.client.handlers import Elicitation
 from toolwire.client.http_target import HttpTarget
 from toolwire.http1.asgi_pool import AsgiPool
@@ -662,7 +663,29 @@ async def test_strangers_cannot_fill_the_store_with_sign_ins() -> None:
         assert found is not None
         answers = [await browser._here(f"{PUBLIC}/connect/", {"page": unescape(found[1])}) for _ in range(IN_VAIN + 5)]
         statuses = [each.status for each in answers]
-        assert statuses[0] == 303 and statuses[-1] == 400
+        assert statuses == [303] * IN_VAIN + [429] * 5
+        assert int(answers[-1].headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("header", [None, "X-API-Key"])
+async def test_wrong_keys_on_the_page_are_refused_with_429_after_a_while(header: str | None) -> None:
+    async with world() as scene:
+        keys = ApiKeys({"the-key-of-alice-0123456789": "alice"}, header=header)
+        scene.app = app = scene.server().http_app(public_url=PUBLIC, auth=keys)
+        app._gate._in_vain = InVain(lambda: 0.0)
+        browser = Browser(scene, "alice")
+        page = await browser.open(f"{PUBLIC}/connect/")
+
+        async def enter(key: str) -> Answer:
+            return await browser.submit(page, f"{PUBLIC}/connect/", key=key)
+
+        statuses = [(await enter(f"made-up-{number}-0123456789")).status for number in range(IN_VAIN + 5)]
+        assert statuses == [400] * IN_VAIN + [429] * 5
+        assert (await enter("the-key-of-alice-0123456789")).status == 200
+        # The endpoint counts together with the page.
+        sent = {"authorization": "Bearer made-up-0123456789", "host": "api.example.org"}
+        assert (await HttpClient(app, headers=sent).start("POST", body=b"{}").finished()).status == 429
+        await app.stop()
 
 
 # --- the token of the caller ---

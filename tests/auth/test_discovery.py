@@ -144,9 +144,50 @@ def test_where_an_issuer_publishes(issuer: str, candidates: list[str]) -> None:
 @pytest.mark.parametrize("other", ["https://evil.example", f"{ISSUER}/", "https://LOGIN.example.org", f"{ISSUER}:443"])
 def test_metadata_of_another_issuer_is_never_used(other: str) -> None:
     site = Site({PATH: RESOURCE, SERVER_METADATA: server_document(other)})
-    with pytest.raises(SignInFailed, match="so it is not used"):
+    with pytest.raises(SignInFailed, match="so it is refused"):
         site.play(discover(SERVER, None))
     assert {each.method for each in site.asked} == {"GET"}
+
+
+# --- an issuer that the operator accepts ---
+
+OTHER = "https://tenant.login.example.org"
+ACCEPTED = {ISSUER: OTHER}
+
+
+def test_accepted_issuer_is_used_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site({PATH: RESOURCE, SERVER_METADATA: server_document(OTHER)})
+    assert site.play(discover(SERVER, None, accept_issuer=ACCEPTED)).issuer == OTHER
+    assert f"the metadata of {ISSUER} is that of {OTHER}, which accept_issuer= allows" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "accepted", [{ISSUER: "https://evil.example"}, {"https://evil.example": OTHER}, {OTHER: ISSUER}]
+)
+def test_accepted_issuer_holds_for_its_own_pair_alone(accepted: dict[str, str]) -> None:
+    site = Site({PATH: RESOURCE, SERVER_METADATA: server_document(OTHER)})
+    with pytest.raises(SignInFailed, match="so it is refused") as caught:
+        site.play(discover(SERVER, None, accept_issuer=accepted))
+    assert "accept_issuer=" in str(caught.value)
+
+
+def test_right_issuer_is_used_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site({PATH: RESOURCE, SERVER_METADATA: server_document()})
+    assert site.play(discover(SERVER, None, accept_issuer=ACCEPTED)).issuer == ISSUER
+    assert caplog.text == ""
+
+
+def test_credentials_for_an_accepted_issuer_are_used_where_it_is_found() -> None:
+    site = Site({PATH: RESOURCE, SERVER_METADATA: server_document(OTHER)})
+    assert site.play(discover(SERVER, None, issuer=OTHER, accept_issuer=ACCEPTED)).issuer == OTHER
+    with pytest.raises(SignInFailed, match="credentials of this client are for"):
+        site.play(discover(SERVER, None, issuer="https://third.example", accept_issuer=ACCEPTED))
+
+
+def test_accepted_issuer_of_a_server_without_resource_metadata() -> None:
+    base = "https://api.example.org"
+    site = Site({f"{base}/.well-known/oauth-authorization-server": server_document(OTHER)})
+    assert site.play(discover(SERVER, None, accept_issuer={base: OTHER})).issuer == OTHER
 
 
 def test_the_right_document_may_be_the_second() -> None:
@@ -203,7 +244,7 @@ def test_a_server_of_2025_03_26_with_metadata(slash: str) -> None:
 def test_a_server_of_2025_03_26_with_the_metadata_of_another() -> None:
     document = server_document("https://evil.example")
     site = Site({"https://api.example.org/.well-known/oauth-authorization-server": document})
-    with pytest.raises(SignInFailed, match="so it is not used"):
+    with pytest.raises(SignInFailed, match="so it is refused"):
         site.play(discover(SERVER, None, default_endpoints=True))
 
 

@@ -154,14 +154,26 @@ async def test_the_issuer_says_where_its_keys_are(issuer: str, place: int) -> No
     assert await KeyServer(issuer, fetch=provider, clock=Clock()).keys("rsa-1", "RSA")
 
 
-@pytest.mark.parametrize("metadata", [{"issuer": "https://evil.example", "jwks_uri": KEYS}, {"issuer": ISSUER}, {}])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"issuer": "https://evil.example", "jwks_uri": KEYS},
+        {"issuer": ISSUER},
+        {},
+        {"issuer": ISSUER, "jwks_uri": "http://login.example.org/keys"},
+        {"issuer": ISSUER, "jwks_uri": "https://[bad/keys"},
+        {"issuer": ISSUER, "jwks_uri": "keys"},
+    ],
+)
 async def test_metadata_about_somebody_else(metadata: dict[str, str]) -> None:
     provider = Provider({server_candidates(ISSUER)[0]: metadata, KEYS: key_set(RSA)})
     with pytest.raises(Unavailable):
         await KeyServer(ISSUER, fetch=provider, clock=Clock()).keys("rsa-1", "RSA")
 
 
-@pytest.mark.parametrize("address", ["http://login.example.org/keys", "ftp://x/keys", "keys", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "address", ["http://login.example.org/keys", "ftp://x/keys", "keys", "file:///etc/passwd", "https://[x"]
+)
 def test_keys_do_not_come_over_an_open_line(address: str) -> None:
     with pytest.raises(ServerError, match="https"):
         KeyServer(None, address)

@@ -312,6 +312,25 @@ async def test_a_server_that_refuses_every_token(scene: Scene) -> None:
     assert scene.visits == 2
 
 
+async def test_sign_in_at_an_issuer_that_the_operator_accepts(scene: Scene) -> None:
+    named = "https://tenant.login.example"
+    scene.login.document = {"issuer": named}
+    with pytest.raises(SignInFailed, match="accept_issuer="):
+        await scene.call(oauth(scene))
+    storage = MemoryStorage()
+    assert await scene.call(oauth(scene, storage=storage, accept_issuer={scene.login.url: named})) == 200
+    # A refresh after a restart asks the same authorization server, and no person.
+    scene.login.expire()
+    assert await scene.call(oauth(scene, storage=storage, accept_issuer={scene.login.url: named})) == 200
+    assert scene.visits == 1
+
+
+@pytest.mark.parametrize("wrong", ["https://login.example", ["https://a.example"], {"https://a.example": "tenant"}])
+def test_accepted_issuers_are_a_mapping_of_urls(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="accept_issuer="):
+        OAuth(accept_issuer=wrong)
+
+
 # --- step-up ---
 
 
@@ -429,7 +448,7 @@ async def test_many_calls_want_one_sign_in(scene: Scene, tmp_path: Any) -> None:
             await scene.call(auth)
         urls.add(caught.value.url)
     assert len(urls) == 1
-    assert len(list(tmp_path.iterdir())) == 3  # The registration, the attempt, and which one is open.
+    assert len(list(tmp_path.glob("*.json"))) == 3  # The registration, the attempt, and which one is open.
 
 
 async def test_the_secret_of_the_user_is_stored_nowhere(scene: Scene, tmp_path: Any) -> None:

@@ -13,12 +13,13 @@ from tests.http.httpclient import Answer
 from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Limits, Server
-from toolwire.auth import ApiKeys, GitHub, Google, Introspection, InvalidToken
+from toolwire.auth import Anonymous, ApiKeys, GitHub, Google, Introspection, InvalidToken, Unavailable
 from toolwire.auth.proxy.clients import BadClient, Clients
 from toolwire.auth.proxy.sealed import Seals
 from toolwire.auth.verify import provider_limits
 from toolwire.auth.verify.fetch import ProviderAnswer as Fetched
 from toolwire.auth.verify.provider_limits import IN_VAIN, FromAddress, InVain, ProviderRequests, Throttled
+from toolwire.auth.verify.verifier import ExpiredToken
 from toolwire.sealing_aes import make_sealer
 
 ENDPOINT = f"{ISSUER}/introspect"
@@ -107,9 +108,82 @@ async def test_made_up_tokens_that_come_all_at_once_are_asked_about_only_so_ofte
     statuses = [(await each.finished()).status for each in waiting]
     # This provider answers at once: some rounds of questions leave before the first of them is counted.
     assert IN_VAIN <= world.provider.asked <= IN_VAIN + 3 * provider_limits.AT_ONCE
-    assert statuses.count(401) == world.provider.asked
-    assert statuses.count(429) == 250 - world.provider.asked
+    assert statuses.count(401) == IN_VAIN
+    assert statuses.count(429) == 250 - IN_VAIN
     await world.app.stop()
+
+
+@pytest.mark.parametrize("header", [None, "X-API-Key"])
+async def test_unknown_keys_are_refused_with_429_after_a_while(header: str | None) -> None:
+    server = Server("almanac", auth=ApiKeys({"key-of-somebody": "somebody"}, header=header))
+    server.tool(name="whoami")(lambda: "in")
+    app = server.http_app()
+    gate: Any = app._gate
+    gate._in_vain = InVain(Clock(0.0))
+
+    async def call(key: str) -> Answer:
+        sent = {"authorization": f"Bearer {key}"} if header is None else {header.lower(): key}
+        return await ModernClient(app, headers=sent).start_call("whoami").finished()
+
+    statuses = [(await call(f"made-up-{number}")).status for number in range(IN_VAIN + 5)]
+    assert statuses == [401] * IN_VAIN + [429] * 5
+    assert int((await call("made-up-again")).headers["retry-after"]) >= 1
+    assert (await call("key-of-somebody")).status == 200  # A known key costs nothing.
+    await app.stop()
+
+
+async def test_unknown_keys_are_counted_where_strangers_are_let_in() -> None:
+    """Another subject in the answer would say that a guess was right."""
+    server = Server("almanac", auth=[ApiKeys({"key-of-somebody": "somebody"}), Anonymous()])
+    server.tool(name="whoami")(lambda ctx: ctx.principal.subject)
+    app = server.http_app()
+    gate: Any = app._gate
+    gate._in_vain = InVain(Clock(0.0))
+
+    async def call(key: str | None) -> int:
+        sent = {} if key is None else {"authorization": f"Bearer {key}"}
+        return (await ModernClient(app, headers=sent).start_call("whoami").finished()).status
+
+    statuses = [await call(f"made-up-{number}") for number in range(IN_VAIN + 5)]
+    assert statuses == [200] * IN_VAIN + [429] * 5
+    assert [await call("key-of-somebody"), await call(None)] == [200, 200]
+    await app.stop()
+
+
+@pytest.mark.parametrize("why", [ExpiredToken("The token has expired"), Unavailable("The provider is away")])
+async def test_token_that_is_no_guess_is_not_counted_where_strangers_are_let_in(why: Exception) -> None:
+    class Refuses:
+        async def verify(self, token: str) -> None:
+            raise why
+
+    for auth in ([Refuses(), Anonymous()], Anonymous()):
+        app = Server("almanac", auth=auth).http_app()
+        sent = {"authorization": "Bearer of-last-week"}
+        answers = [await ModernClient(app, headers=sent).start_call("whoami").finished() for _ in range(IN_VAIN + 5)]
+        assert 429 not in {each.status for each in answers}
+        await app.stop()
+
+
+async def test_provider_is_spared_where_strangers_are_let_in() -> None:
+    world = World(Anonymous())
+    statuses = [(await world.call(f"made-up-{number}")).status for number in range(IN_VAIN + 5)]
+    assert statuses == [200] * IN_VAIN + [429] * 5
+    assert world.provider.asked == IN_VAIN
+    await world.app.stop()
+
+
+async def test_expired_tokens_are_not_counted() -> None:
+    """Clients of one office come back from a weekend: each is told to sign in again."""
+
+    class Expired:
+        async def verify(self, token: str) -> None:
+            raise ExpiredToken("The token has expired")
+
+    app = Server("almanac", auth=Expired()).http_app()
+    sent = {"authorization": "Bearer of-last-week"}
+    answers = [await ModernClient(app, headers=sent).start_call("whoami").finished() for _ in range(IN_VAIN + 5)]
+    assert {each.status for each in answers} == {401}
+    await app.stop()
 
 
 async def test_good_tokens_are_never_too_many(world: World) -> None:
@@ -148,12 +222,12 @@ async def test_one_address_cannot_take_all_places_of_those_that_are_verified(wor
 @pytest.mark.parametrize(("token", "status"), [("good", 200), ("made-up", 401)])
 async def test_one_question_for_all_who_bring_the_same_token(world: World, token: str, status: int) -> None:
     world.provider.go.clear()
-    waiting = [world.start(token) for _ in range(100)]
+    waiting = [world.start(token) for _ in range(IN_VAIN)]
     await _until(lambda: world.provider.now == 1)
     gone = waiting.pop(0)
     gone.vanish()
     world.provider.go.set()
-    assert [(await each.finished()).status for each in waiting] == [status] * 99
+    assert [(await each.finished()).status for each in waiting] == [status] * (IN_VAIN - 1)
     assert world.provider.asked == 1
     await world.app.stop()
 
@@ -215,7 +289,8 @@ async def test_strangers_do_not_send_us_around_the_world() -> None:
         fetched.append(url)
         return Fetched(200, {}, _encoded({"client_id": url, "redirect_uris": ["https://a.example/cb"]}))
 
-    clients = Clients(Seals(make_sealer(["a secret of sixteen bytes"], random=lambda n: b"x" * n), "i"), fetch=fetch)
+    sealer = make_sealer(["a secret of sixteen bytes"], random=lambda n: b"x" * n)
+    clients = Clients(Seals(sealer, "i", "r"), fetch=fetch)
     asker = FromAddress(InVain(Clock(0.0)), "192.0.2.1")
     for number in range(IN_VAIN):
         await clients.find(f"https://a.example/{number}", asker)

@@ -169,7 +169,13 @@ def arrived(answer: Answer) -> dict[str, str]:
 
 
 def make_app(
-    google: Google, clock: Clock, *, secret: str = SECRET, stores: Stores | None = None, **options: Any
+    google: Google,
+    clock: Clock,
+    *,
+    secret: str = SECRET,
+    stores: Stores | None = None,
+    path: str = "/mcp",
+    **options: Any,
 ) -> Any:
     upstream = Upstream(
         authorize_url="https://google.example/authorize",
@@ -186,7 +192,7 @@ def make_app(
     async def whoami(ctx: Context) -> str:
         return f"{ctx.principal.subject} {' '.join(sorted(ctx.principal.scopes))}"
 
-    return server.http_app(public_url=PUBLIC)
+    return server.http_app(path=path, public_url=PUBLIC)
 
 
 @asynccontextmanager
@@ -258,6 +264,32 @@ async def test_after_the_secret_changed_nothing_opens() -> None:
         try:
             assert (await w.call(token)).status == 401
             assert (await w.browse("GET", w.request(client))).status == 400
+        finally:
+            await other.stop()
+
+
+async def test_token_for_one_endpoint_opens_no_other_endpoint_of_the_same_origin() -> None:
+    async with world() as w:
+        own = w.app
+        client = await w.register()
+        code = await w.code(client)
+        tokens = (await w.token(client, await w.code(client))).json()
+        w.app = other = make_app(w.google, w.clock, path="/admin")
+        try:
+            headers = {"host": "api.example.org", "authorization": f"Bearer {tokens['access_token']}"}
+            beside = ModernClient(other, path="/admin", headers=headers)
+            assert (await beside.call("whoami", server=("10.0.0.1", 443))).status == 401
+            refused = [
+                await w.refresh(client, tokens["refresh_token"]),
+                await w.token(client, code, resource=f"{PUBLIC}/admin"),
+            ]
+            assert [(each.status, each.json()["error"]) for each in refused] == [(400, "invalid_grant")] * 2
+            page = await w.browse("GET", w.request(client, resource=f"{PUBLIC}/admin"))
+            assert page.status == 200  # A client registers once at an origin.
+            w.app = own
+            assert (await w.call(tokens["access_token"])).status == 200
+            assert (await w.refresh(client, tokens["refresh_token"])).status == 200
+            assert (await w.token(client, code)).status == 200
         finally:
             await other.stop()
 

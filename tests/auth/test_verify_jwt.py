@@ -286,9 +286,18 @@ async def test_where_scopes_are_found(changes: dict[str, Any], scopes: set[str])
     assert principal is not None and principal.scopes == scopes
 
 
-async def test_a_machine_has_a_client_for_a_subject() -> None:
-    principal = await make().verify(token(sub=None, client_id="robot"))
+@pytest.mark.parametrize("changes", [{"client_id": "alice"}, {"azp": "alice"}, {"sub": "", "client_id": "alice"}])
+async def test_name_of_a_client_is_not_taken_for_a_user(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidToken, match="names no subject"):
+        await make().verify(token(**{"sub": None, **changes}))
+
+
+async def test_client_is_the_subject_where_the_operator_says_so() -> None:
+    verifier = make(subject_claims=["sub", "client_id"])
+    principal = await verifier.verify(token(sub=None, client_id="robot"))
     assert principal is not None and principal.subject == "robot"
+    with pytest.raises(InvalidToken, match="names no subject"):
+        await verifier.verify(token(sub="", client_id="robot"))
 
 
 # --- remembering ---

@@ -40,6 +40,7 @@ async def test_only_digests_are_kept() -> None:
     assert KEY.encode() not in repr(vars(keys)).encode()
 
 
+@pytest.mark.covers("J99")
 async def test_every_key_is_compared_by_digest_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[Any, Any]] = []
     real = hmac.compare_digest

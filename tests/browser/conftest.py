@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from toolwire.testing.browser_views import NO_WEBRTC
+
 collect_ignore_glob = [] if "TOOLWIRE_BROWSER" in os.environ else ["test_*.py"]
 
 HERE = Path(__file__).parent
@@ -112,11 +114,15 @@ class Tab:
         self.requests: list[str] = []
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        page.on("console", self._logged)
         page.on("dialog", lambda dialog: (self.errors.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
         page.on("requestfinished", lambda request: self.requests.append(request.url))
         # What the policy of the page forbids never leaves the browser.
         page.on("requestfailed", lambda request: request.failure != "csp" and self.requests.append(request.url))
+
+    def _logged(self, message: Any) -> None:
+        if message.type == "error" and message.text != NO_WEBRTC:
+            self.errors.append(message.text)
 
     def open(self) -> Tab:
         self.page.goto(self.inspected.url)

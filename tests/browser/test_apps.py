@@ -203,6 +203,8 @@ def test_the_panel_is_for_everybody(opened: Tab) -> None:
     opened.page.evaluate(AXE.read_text(encoding="utf-8"))
     for name in ("Noticed", "Bridge", "Model", "Policy"):
         opened.page.get_by_role("tab", name=name).click()
+        if name == "Bridge":
+            expect(opened.page.locator(".app [role=option]").first).to_be_visible()
         found = opened.page.evaluate("axe.run('.app', { iframes: false }).then(({ violations }) => violations)")
         assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found] == []
 
@@ -293,6 +295,20 @@ def test_a_view_reaches_only_what_is_open_to_it(opened: Tab) -> None:
     for said in ("'for_models', which is not open to views", "'of_another_server', which its server does not list"):
         expect(noticed(opened)).to_contain_text(said)
     expect(noticed(opened)).to_contain_text("resources/read: Resource not found")
+
+
+def test_a_view_has_no_webrtc(opened: Tab) -> None:
+    view = show(opened, "calls")
+    expect(view.locator("li")).to_have_count(4)
+    # The interfaces of the page itself, of a frame by its number, and of one by its element.
+    assert (
+        view.locator("body").evaluate("""(body) => {
+      const frame = document.createElement("iframe");
+      body.append(frame);
+      return [window, window[0], frame.contentWindow].map((scope) => typeof scope.RTCPeerConnection);
+    }""")
+        == ["undefined"] * 3
+    )
 
 
 def test_a_view_cannot_reach_the_token(opened: Tab) -> None:

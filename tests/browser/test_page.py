@@ -242,7 +242,7 @@ def test_a_request_is_saved_and_opened_another_day(friendly: Callable[..., Any],
     # Another inspector of the same server, with the keyboard alone.
     again = friendly(revision).page
     again.locator("#drawer-wire").focus()
-    for key in ["ArrowRight"] * 3:
+    for key in ["ArrowRight"] * 4:
         again.keyboard.press(key)
     again.locator("#drawer-saved[aria-selected=true]", has_text="2").wait_for()
     again.keyboard.press("Tab")
@@ -401,6 +401,7 @@ def test_questions_are_answered_in_a_dialog(friendly: Callable[..., Any], revisi
     dialog.get_by_label("name").fill("Ada")
     dialog.get_by_role("button", name="Answer").click()
     expect(tab.result()).to_contain_text("accept: Contact(name='Ada', newsletter=True)", use_inner_text=True)
+    expect(tab.page.locator(".badge", has_text="ran again, round 2")).to_have_count(int(revision == "2026-07-28"))
     tab.run()
     dialog.get_by_role("button", name="Decline").click()
     tab.page.locator(".result", has_text="decline").wait_for()
@@ -796,3 +797,41 @@ def test_a_server_with_api_keys_is_given_one_in_the_page(
     dialog.get_by_role("button", name="Send no token").click()
     dialog.get_by_role("button", name="Apply").click()
     page.locator(".status.failed").wait_for()
+
+
+NOISY = """
+import sys
+from toolwire import Server
+
+server = Server("noisy")
+
+@server.tool
+def fail() -> str:
+    print("<b>printed</b>")
+    raise RuntimeError("the reason")
+
+if __name__ == "__main__":
+    server.run("http")
+"""
+
+
+def test_output_and_traceback_of_the_server_are_shown(
+    inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "noisy.py"
+    file.write_text(NOISY, encoding="utf-8")
+    opened = tab(inspect("inspect", file))
+    opened.page.get_by_role("tab", name="Output").click()
+    panel = opened.page.get_by_role("listbox", name="Output of the server")
+    expect(panel).to_contain_text("the traceback of an error, appears here")
+    error_id = opened.call("fail").inner_text().partition("error id ")[2][:12]
+    panel.get_by_text("RuntimeError: the reason").click()
+    shown = opened.page.locator(".drawer-body .side pre")
+    for text in ("<b>printed</b>", f"error {error_id} in the tool fail", "Traceback (most recent call last):"):
+        expect(shown).to_contain_text(text)
+    opened.shot("output")
+    # A page that opens later has the same lines.
+    opened.page.reload()
+    opened.page.locator(".status.connected").wait_for()
+    opened.page.get_by_role("tab", name="Output").click()
+    expect(panel).to_contain_text("RuntimeError: the reason")

@@ -273,7 +273,7 @@ def test_ten_thousand_lines(show: Show) -> None:
     for shown_lines in range(800, 400 * 30, 400):
         if not more.is_visible():
             break
-        more.click()
+        more.dispatch_event("click")  # A click by place can miss a button that the growing frame moves.
         expect(host.view.locator(".diff tr")).to_have_count(min(shown_lines, 10_000 + 1429 + 1))
     # The frame follows each time.
     height = host.frame.evaluate("document.documentElement.getBoundingClientRect().height")

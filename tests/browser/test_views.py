@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -226,6 +227,37 @@ def test_a_view_reaches_nothing_around_its_frame() -> None:
     look(test, shop())
 
 
+WEBRTC = """async (port) => {
+  const frame = document.createElement("iframe");
+  document.body.append(frame);
+  const before = window[0];
+  const shadow = document.createElement("div").attachShadow({ mode: "closed" });
+  document.body.append(shadow.host);
+  shadow.innerHTML = "<iframe></iframe>";
+  const scopes = [window, before, frame.contentWindow, shadow.firstChild.contentWindow];
+  const found = scopes.map((scope) => scope.RTCPeerConnection ?? scope.webkitRTCPeerConnection).filter(Boolean);
+  for (const each of found) {
+    const connection = new each({ iceServers: [{ urls: `stun:127.0.0.1:${port}` }] });
+    connection.createDataChannel("x");
+    await connection.setLocalDescription(await connection.createOffer());
+  }
+  return found.length;
+}"""
+
+
+def test_a_view_sends_nothing_by_webrtc() -> None:
+    async def test(view: BrowserView) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.setblocking(False)
+            assert await view.frame.evaluate(WEBRTC, listening.getsockname()[1]) == 0
+            with pytest.raises(BlockingIOError):
+                listening.recv(100)
+        assert "webrtc 'block'" in view.policy
+
+    look(test, shop())
+
+
 def test_a_view_that_leaves_its_page_is_stopped() -> None:
     async def test(view: BrowserView) -> None:
         await view.painted()
@@ -240,12 +272,29 @@ def test_a_view_that_leaves_its_page_is_stopped() -> None:
     look(test, shop())
 
 
-def test_a_flood_stops_the_view_and_the_host_stays() -> None:
-    script = """
+FLOODING = """
     toolwire.on("result", () => {
       for (let at = 0; at < 10_000; at += 1) parent.postMessage({ jsonrpc: "2.0", method: "notifications/message",
         params: { level: "info", data: at } }, "*");
     });"""
+
+
+@pytest.mark.parametrize("when", ["while it works", "afterwards"])
+def test_a_test_of_a_view_that_floods_says_that_it_was_stopped(when: str) -> None:
+    async def test(view: BrowserView) -> None:
+        if when == "afterwards":
+            await view.page.locator("iframe").wait_for(state="detached")
+            await view.click("text=Nothing")
+        else:
+            await view.frame.evaluate("() => new Promise(() => {})")
+
+    with pytest.raises(
+        AssertionError, match="the host stopped the view: the view sent more than 100 messages a second"
+    ):
+        look(test, shop(page(FLOODING)))
+
+
+def test_a_flood_stops_the_view_and_the_host_stays() -> None:
 
     async def test(view: BrowserView) -> None:
         await view.host.ended()
@@ -253,7 +302,7 @@ def test_a_flood_stops_the_view_and_the_host_stays() -> None:
         assert len(view.logs) < 5_000
         await view.page.locator("iframe").wait_for(state="detached")
 
-    look(test, shop(page(script)))
+    look(test, shop(page(FLOODING)))
 
 
 @pytest.mark.parametrize(

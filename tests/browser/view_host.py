@@ -15,6 +15,7 @@ from toolwire import Server
 from toolwire.apps import host_policy
 from toolwire.client.sync import Client
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION, view_address
+from toolwire.testing.browser_views import NO_WEBRTC
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Host</title><style>
 body { margin: 0; background: %(paper)s; }
@@ -102,11 +103,15 @@ class Host:
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("console", self._logged)
         self.page.expose_function("callTool", self._call)
         self.page.expose_function("firstResult", self._first_result)
         self.page.goto(f"http://127.0.0.1:{self._server.server_port}/")
         self.view = self.page.frame_locator("#view")
+
+    def _logged(self, message: Any) -> None:
+        if message.type == "error" and message.text != NO_WEBRTC:
+            self.errors.append(message.text)
 
     @property
     def frame(self) -> Any:

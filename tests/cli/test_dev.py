@@ -18,6 +18,7 @@ from tests.http_process import ADDRESS, Connection, Served, call, connected, mod
 
 from toolwire import Client
 from toolwire.cli import main
+from toolwire.client import Accept
 
 PAGE = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)")
 SERVER = """
@@ -230,6 +231,50 @@ async def test_a_tool_that_fails_is_shown_with_its_line(folder: Path) -> None:
         assert [(note["file"], note["line"]) for note in notes] == [(str(folder / "server.py"), 9)]
 
 
+ASKING = """
+from toolwire import Context, Server
+
+server = Server("asking")
+
+@server.tool
+async def form(ctx: Context) -> str:
+    return str((await ctx.elicit("Sure?", bool)).data)
+
+@server.tool
+async def model(ctx: Context) -> str:
+    return str((await ctx.sample("Sure?")).content)
+
+@server.tool
+def folders(ctx: Context) -> str:
+    return str(ctx.list_roots())
+"""
+
+
+async def test_a_handler_that_runs_again_is_reported_once(folder: Path) -> None:
+    write(folder / "server.py", ASKING)
+    asking: dict[str, Any] = {
+        "elicit": lambda message, form: Accept({"value": True}),
+        "sample": lambda params: "yes",
+        "roots": ["/a"],
+    }
+    async with developing(folder / "server.py") as served:
+        url = f"http://127.0.0.1:{served.port}/mcp"
+        async with Client(url, revision="2025-11-25", **asking) as old, Client(url, **asking) as new:
+            for client in (old, new, new):
+                for name in ("form", "model", "folders"):
+                    assert not (await client.call_tool(name)).is_error
+        for version in ("# another version\n", "# and another\n"):
+            write(folder / "server.py", ASKING + version)
+            await served.says("loaded again")
+            async with Client(url, **asking) as new:
+                await new.call_tool("form")
+        lines = [line for line in "".join(served.said).splitlines() if "ran again" in line]
+    assert [line.split(":")[1] for line in lines] == [
+        f" {name} ran again, round 2" for name in ("form", "model", "folders")
+    ]
+    assert all("ctx.step does it once" in line for line in lines)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 async def test_a_signal_ends_both_servers(folder: Path) -> None:
     async with developing(folder / "server.py") as served:
@@ -275,3 +320,60 @@ async def test_the_page_calls_as_whom_it_is_told(folder: Path, options: tuple[st
 def test_scopes_belong_to_somebody(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dev", str(folder / "server.py"), "--scope", "staff"]) == 2
     assert "--scope needs --as" in capsys.readouterr().err
+
+
+ENDINGS = {
+    "sys.exit": "import sys\nsys.exit(0)\n",
+    "KeyboardInterrupt": "raise KeyboardInterrupt\n",
+    "BaseException": "class Odd(BaseException): pass\nraise Odd('odd')\n",
+    "CancelledError": "import asyncio\nraise asyncio.CancelledError\n",
+    "lifespan": (
+        "import sys\nfrom toolwire import Server\nasync def life(server):\n    sys.exit(0)\n    yield\n"
+        "server = Server('s', lifespan=life)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_no_exception_of_the_file_ends_the_watch(folder: Path, ending: str) -> None:
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        write(folder / "server.py", ENDINGS[ending])
+        await served.says("the last version that worked is still served")
+        assert await text_of_call(client, "greet") == "hello"
+        write(folder / "server.py", SERVER.replace("async def greet", "async def welcome"))
+        await served.says("loaded again")
+        assert await text_of_call(client, "welcome") == "hello"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process gets no SIGINT there")
+@pytest.mark.parametrize("when", ["at the start", "at a change"])
+async def test_signal_ends_an_import_that_never_ends(folder: Path, when: str) -> None:
+    endless = "import sys\nsys.stderr.write('importing\\n')\nwhile True:\n    pass\n"
+    if when == "at the start":
+        write(folder / "server.py", endless)
+    command = [sys.executable, "-m", "toolwire", "dev", str(folder / "server.py"), "--port", "0", "--no-open"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(20):
+            if when == "at a change":
+                while PAGE.search((await process.stderr.readline()).decode()) is None:
+                    pass
+                write(folder / "server.py", endless)
+            while b"importing" not in await process.stderr.readline():
+                pass
+            process.send_signal(signal.SIGINT)
+            _, said = await process.communicate()
+            assert b"Traceback" not in said
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_error_of_the_file_does_not_control_the_terminal(folder: Path) -> None:
+    async with developing(folder / "server.py") as served:
+        write(folder / "server.py", "raise ValueError('\\x1b]0;title\\x07 \\u202e')  # \x1b[31m\n")
+        await served.says("the last version that worked is still served")
+        assert not any("\x1b" in line or "\u202e" in line for line in served.said)
+        assert any("\\x1b]0;title\\x07 \\u202e" in line for line in served.said)

@@ -13,8 +13,9 @@ import pytest
 from tests.cli.command import Command
 from tests.http_process import started
 
-from toolwire.cli import doctor_http, doctor_stdio
+from toolwire.cli import doctor, doctor_http, doctor_stdio
 from toolwire.cli.diagnosis import Diagnosis, good
+from toolwire.cli.screen import results
 from toolwire.http1.pool import Pool
 from toolwire.http1.response import HttpResponse
 from toolwire.protocol.errors import Unreachable
@@ -457,3 +458,8 @@ async def test_a_client_that_leaves_during_a_call_over_http(
         patience = 2.0 if tool == "hold_up" else 30.0
         found = await doctor_http.leave(url, {}, patience, revision, tool, {})
     assert (found.verdict, found.found.startswith(says)) == (verdict, True), found
+
+
+def test_line_breaks_of_a_server_forge_no_line_of_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor._show(results("never"), Diagnosis("tools", "bad", "a\nok  tools: no errors", "b\n9 good"))
+    assert capsys.readouterr().out.splitlines()[1:] == ["      b\\n9 good"]

@@ -6,6 +6,8 @@ import json
 import os
 import stat
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from tests.cli.command import Command
 from tests.openapi.petstore import petstore
 
-from toolwire.cli import client_files, keyboard
+from toolwire.cli import client_files, keyboard, main
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +48,9 @@ def test_every_client_gets_its_own_form(toolwire: Command, home: Path, server: P
     path, member = FILES[client]
     entry = json.loads((home / path).read_text())[member]["shop"]
     assert entry["command"] == sys.executable
-    assert entry["args"] == ["-m", "toolwire", "run", str(server)]
+    assert entry["args"] == ["-P", "-m", "toolwire", "run", str(server)]
     assert entry["env"] == {"KEY": "a b"}
-    assert f"will run: {sys.executable} -m toolwire run {server}" in done.out
+    assert f"will run: {sys.executable} -P -m toolwire run {server}" in done.out
     # What was written can be read as a target, and serves.
     assert toolwire("list", f"{client}:shop").out.startswith("shop 1.0.0\n")
 
@@ -57,7 +59,7 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
     url = "https://shop.example:8443/mcp"
     assert toolwire("install", url, "--client", "claude-desktop", "--client", "vscode", "--yes").status == 0
     desktop = json.loads((home / FILES["claude-desktop"][0]).read_text())["mcpServers"]
-    assert desktop == {"shop-example": {"command": sys.executable, "args": ["-m", "toolwire", "bridge", url]}}
+    assert desktop == {"shop-example": {"command": sys.executable, "args": ["-P", "-m", "toolwire", "bridge", url]}}
     code = json.loads((home / FILES["vscode"][0]).read_text())["servers"]
     assert code == {"shop-example": {"type": "http", "url": url}}
     assert toolwire("install", "npx -y it", "--client", "cursor", "--name", "it", "--yes").status == 0
@@ -70,7 +72,7 @@ def test_a_server_without_tls_is_reached_through_the_bridge(toolwire: Command, h
     url = "http://127.0.0.1:8000/mcp"
     assert toolwire("install", url, "--client", "claude-desktop", "--name", "here", "--yes").status == 0
     entry = json.loads((home / FILES["claude-desktop"][0]).read_text())["mcpServers"]["here"]
-    assert entry == {"command": sys.executable, "args": ["-m", "toolwire", "bridge", url]}
+    assert entry == {"command": sys.executable, "args": ["-P", "-m", "toolwire", "bridge", url]}
     # That TLS belongs to a proxy, and how, is in the documentation.
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
     assert "toolwire bridge" in page
@@ -213,7 +215,7 @@ def test_a_file_that_hides_its_server_starts_itself(toolwire: Command, home: Pat
     server.write_text(f"from toolwire import Server\ndef create_server():\n    return Server('shop')\n{main}")
     assert toolwire("install", str(server), "--client", "cursor", "--yes").status == 0
     entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["shop"]
-    assert [entry["command"], *entry["args"]] == [sys.executable, str(server)]
+    assert [entry["command"], *entry["args"]] == [sys.executable, "-P", "-m", "toolwire", "run", "--main", str(server)]
 
 
 def test_a_module_is_entered_as_its_file(
@@ -223,7 +225,7 @@ def test_a_module_is_entered_as_its_file(
     monkeypatch.chdir(home)
     assert toolwire("install", "shop.server:server", "--client", "cursor", "--yes").status == 0
     entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["shop"]
-    assert entry["args"] == ["-m", "toolwire", "run", f"{server}:server"]
+    assert entry["args"] == ["-P", "-m", "toolwire", "run", f"{server}:server"]
 
 
 @pytest.mark.parametrize(("lock", "name"), [("api.lock.json", "shop"), ("pets.lock.json", "pets")])
@@ -239,3 +241,60 @@ def test_lock_files_of_two_apis_are_two_servers(toolwire: Command, home: Path, l
 def test_a_missing_file_is_named(toolwire: Command) -> None:
     done = toolwire("install", "gone.py", "--client", "cursor", "--yes")
     assert (done.status, done.err) == (2, "toolwire: there is no file 'gone.py'\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes there")
+@pytest.mark.parametrize("through", ["directly", "by a link"])
+def test_special_file_as_configuration_is_refused_and_stays(
+    toolwire: Command, home: Path, server: Path, through: str
+) -> None:
+    path = home / ".claude.json"
+    special = path if through == "directly" else home / "special"
+    os.mkfifo(special)
+    if through == "by a link":
+        path.symlink_to(special)
+    done = toolwire("install", str(server), "--client", "claude-code", "--yes")
+    assert done.status == 1
+    assert "not a regular file" in done.err
+    assert stat.S_ISFIFO(special.lstat().st_mode)
+    assert "not a regular file" in toolwire("list", "claude-code:shop").err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes there")
+def test_special_file_that_is_put_there_meanwhile_stays(
+    toolwire: Command, home: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    monkeypatch.setattr(client_files, "read", lambda path: {})
+    monkeypatch.setattr(client_files, "_indent", lambda path: 2)
+    os.mkfifo(path)
+    done = toolwire("install", str(server), "--client", "cursor", "--yes")
+    assert (done.status, stat.S_ISFIFO(path.lstat().st_mode)) == (1, True)
+    assert "cannot be written" in done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_backup_is_never_written_through_a_link(toolwire: Command, home: Path, server: Path) -> None:
+    path = home / ".claude.json"
+    path.write_text("{}")
+    (home / ".claude.json.backup-1").symlink_to(home / "other")
+    assert toolwire("install", str(server), "--client", "claude-code", "--yes").status == 0
+    assert (home / ".claude.json.backup-2").read_text() == "{}"
+    assert not (home / "other").exists()
+
+
+def test_installs_at_the_same_moment_all_write_their_entry(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / ".cursor").mkdir()
+    start = threading.Barrier(6)
+
+    def show(*_: Any) -> None:
+        # Everyone has read the file now, and no one has written it.
+        start.wait(timeout=20)
+
+    monkeypatch.setattr("toolwire.cli.install._show", show)
+    words = ("install", "https://shop.example/mcp", "--client", "cursor", "--yes", "--name")
+    with ThreadPoolExecutor(6) as threads:
+        statuses = list(threads.map(lambda number: main([*words, f"shop-{number}"]), range(6)))
+    written = json.loads((home / ".cursor" / "mcp.json").read_text())["mcpServers"]
+    assert (statuses, sorted(written)) == ([0] * 6, [f"shop-{number}" for number in range(6)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 from tests.cli.command import Command
 from tests.openapi.petstore import petstore
+from tests.openapi.stub_api import json_reply, stub_api
 
+from toolwire import Client
+from toolwire.cli.api_file import make_server
 from toolwire.cli.openapi_check import STATUSES, status_of
 from toolwire.openapi.lock_file.drift import SEVERITIES, Severity
 from toolwire.openapi.lock_file.lock import read_lock
@@ -224,8 +228,107 @@ def test_secrets_are_named_and_never_written(toolwire: Command, folder: Path) ->
     assert toolwire("openapi", "add", "--all", "--credential", "key=$OTHER").status == 0
     assert read_lock("api.lock.json").settings["credentials"] == {"key": "$OTHER"}
     done = toolwire("openapi", "add", "--all", "--credential", "key=hunter2")
-    assert (done.status, "must not be written into a lock file" in done.err) == (1, True)
+    assert (done.status, "names a secret and does not contain it" in done.err) == (2, True)
     assert "hunter2" not in done.err + Path("api.lock.json").read_text()
+    done = toolwire("run", "api.json", "--all", "--credential", "key=hunter2")
+    assert (done.status, "names a secret and does not contain it" in done.err) == (2, True)
+    assert "hunter2" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("choice", "label"),
+    [
+        (["--operation", "listPet"], "--operation listPet matches no operation of the API; did you mean 'listPets'?"),
+        (["--path", "/nothing/**"], "--path /nothing/** matches no operation"),
+        (["--tags", "nothing"], "--tags nothing matches no operation"),
+        (["--all", "--name", "listPet=x"], "--name has 'listPet', which is no operation"),
+        (["--operation", "a b /pets"], "--operation a b /pets is neither an operation id nor a method and a path"),
+    ],
+)
+def test_errors_name_the_option_that_was_typed(toolwire: Command, folder: Path, choice: list[str], label: str) -> None:
+    done = toolwire("openapi", "add", "api.json", *choice)
+    assert (done.status, label in done.err) == (1, True), done.err
+
+
+def test_output_schemas_are_counted_and_can_be_left_out(toolwire: Command, folder: Path) -> None:
+    done = toolwire("openapi", "add", "api.json", "--all")
+    assert "Tokens count what a model reads in every conversation: names, descriptions and arguments." in done.out
+    assert "to every list; --output none leaves them out." in done.out
+    assert any(each.output_schema for each in read_lock("api.lock.json").operations)
+    done = toolwire("openapi", "add", "api.json", "--all", "--output", "none")
+    assert "Output schemas" not in done.out
+    lock = read_lock("api.lock.json")
+    assert lock.settings["output"] == "none"
+    assert not any(each.output_schema for each in lock.operations)
+    assert toolwire("openapi", "check", "api.lock.json").status == 0
+    listed = json.loads(toolwire("list", "api.lock.json", "--json").out)
+    assert "outputSchema" not in json.dumps(listed)
+
+
+def test_a_description_outside_of_the_project_is_named_with_a_remedy(
+    toolwire: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = folder / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    done = toolwire("openapi", "add", "../api.json", "--all")
+    assert "Commit it together" not in done.err
+    assert "api.lock.json reads ../api.json, which is not a part of this project: copy that file here" in done.err
+
+
+async def test_an_oauth_client_is_named_by_variables(
+    toolwire: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stub_api() as stub:
+        flows = {"clientCredentials": {"tokenUrl": f"{stub.url}/token", "scopes": {"read": "Read"}}}
+        described = petstore(security=[{"login": ["read"]}], servers=[{"url": stub.url}])
+        described["components"]["securitySchemes"] = {"login": {"type": "oauth2", "flows": flows}}
+        write(described)
+        Path("secret.txt").write_text("hunter2\n")
+        done = toolwire(
+            "openapi", "add", "api.json", "--operation", "listPets", "--rate", "60/minute",
+            "--credential", "login=$PETS_ID:@secret.txt",
+        )  # fmt: skip
+        assert done.status == 0, done.err
+        assert "export PETS_ID=...    # the id of the security scheme login (oauth2)" in done.err
+        assert "hunter2" not in Path("api.lock.json").read_text()
+        monkeypatch.setenv("PETS_ID", "us")
+        token = {"access_token": "at-1", "token_type": "Bearer", "expires_in": 3600}
+        stub.answers(lambda arrived: json_reply(token if arrived.path == "/token" else []))
+        async with Client(make_server("api.lock.json")) as client:
+            assert not (await client.call_tool("listPets", {})).is_error
+        asked, called = stub.arrived
+        assert asked.path == "/token"
+        sent = asked.body.decode() + base64.b64decode(asked.headers.get("authorization", "").partition(" ")[2]).decode()
+        assert "grant_type=client_credentials" in sent and "us" in sent and "hunter2" in sent and "scope=read" in sent
+        assert called.headers["authorization"] == "Bearer at-1"
+        # Without the variable, tools are listed, and a call says what is missing.
+        monkeypatch.delenv("PETS_ID")
+        async with Client(make_server("api.lock.json")) as client:
+            assert len(await client.list_tools()) == 1
+
+
+async def test_answers_that_an_older_version_locked_are_served_until_the_change_is_accepted(
+    toolwire: Command, folder: Path
+) -> None:
+    assert toolwire("openapi", "add", "api.json", "--operation", "listPets").status == 0
+    lock = json.loads(Path("api.lock.json").read_text())
+    old = {"output_schema": {"type": "array", "items": {"type": "object"}}, "digest": "sha256:" + "0" * 64}
+    lock["operations"][0].update(old)
+    Path("api.lock.json").write_text(json.dumps(lock))
+    done = toolwire("openapi", "check", "api.lock.json")
+    assert (done.status, "listPets: output changed" in done.out) == (STATUSES["review"], True)
+    assert "Until then toolwire run api.lock.json serves what was locked." in done.out
+    async with Client(make_server("api.lock.json")) as client:
+        (tool,) = await client.list_tools()
+        assert tool.output_schema == lock["operations"][0]["output_schema"]
+
+
+async def test_lists_of_an_api_may_be_used_again_for_a_minute(toolwire: Command, folder: Path) -> None:
+    assert toolwire("openapi", "add", "api.json", "--all").status == 0
+    async with Client(make_server("api.lock.json")) as client:
+        page = await client.list_tools_page()
+        assert page.ttl_ms == 60_000
 
 
 @pytest.mark.parametrize(("count", "clients"), [(40, []), (41, ["Cursor"]), (129, ["Cursor", "VS Code"])])
@@ -242,7 +345,7 @@ def test_clients_that_take_fewer_tools_are_named(
 def test_a_description_at_a_url_is_copied(toolwire: Command, tmp_path: Path, url: str) -> None:
     lock = tmp_path / "api.lock.json"
     done = toolwire("openapi", "add", url, "--tags", "pets", "--write", str(lock), "--base-url", url)
-    assert (done.status, "Commit it together with api.lock.documents/. Next:" in done.err) == (0, True)
+    assert (done.status, "Commit it together with api.lock.documents/.\n" in done.err) == (0, True)
     assert json.loads((tmp_path / "api.lock.documents" / "openapi.json").read_text()) == petstore()
     assert read_lock(lock).settings == {"base_url": url}
     Described.content["paths"]["/pets"]["get"]["summary"] = "Other words."
@@ -255,7 +358,7 @@ def test_the_files_that_a_lock_file_needs_are_named(toolwire: Command, folder: P
     action = {"target": "$.paths['/orders']", "remove": True}
     write({"overlay": "1.0.0", "info": {"title": "Fewer", "version": "1"}, "actions": [action]}, "fewer.json")
     done = toolwire("openapi", "add", "api.json", "--all", "--overlay", "fewer.json")
-    assert (done.status, "Commit it together with api.json, fewer.json. Next:" in done.err) == (0, True)
+    assert (done.status, "Commit it together with api.json, fewer.json.\n" in done.err) == (0, True)
 
 
 # --- check ---

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from toolwire import cli
 from toolwire._version import __version__
 from toolwire.client import Client
 from toolwire.client.targets import CommandTarget
@@ -225,12 +226,37 @@ def test_the_version_goes_to_standard_output() -> None:
     assert (done.returncode, done.stdout) == (0, f"toolwire {__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [(), ("dance",), ("run",), ("run", "x.py", "--transport", "pigeon")])
-def test_wrong_use_is_status_two(arguments: tuple[str, ...]) -> None:
-    done = toolwire(*arguments)
-    assert done.returncode == 2
-    assert "usage: toolwire" in done.stderr
-    assert done.stdout == ""
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("lst",), "there is no command 'lst'; did you mean list? (`toolwire --help` lists the commands)"),
+        (("dance",), "there is no command 'dance' (`toolwire --help` lists the commands)"),
+        (("run",), "the following arguments are required: FILE[:OBJECT] (`toolwire run --help` explains the command)"),
+        (("run", "x.py", "--transport", "htp"),
+         "argument --transport: 'htp' is not one of stdio, http, streamable-http, sse; did you mean http? ("),
+        (("run", "x.py", "--prot", "1"), "unknown option --prot; did you mean --port? (`toolwire run"),
+        (("run", "x.py", "y.py"), "unexpected argument 'y.py' (`toolwire run --help`"),
+        (("list", "x.py", "tols"), "'tols' is not one of tools, resources, templates, prompts; did you mean tools? ("),
+        (("list", "x.py", "--jsn=1"), "unknown option --jsn; did you mean --json? (`toolwire list"),
+        (("gateway", "check"), "are required: FILE (`toolwire gateway check --help`"),
+        (("tasks", "lst", "x.db"), "did you mean list?"),
+        (("--verson",), "unknown option --verson; did you mean --version?"),
+    ],
+)  # fmt: skip
+def test_mistake_is_one_line_that_says_what_was_meant(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("toolwire: ") and err.count("\n") == 1
+    assert says in err
+
+
+def test_no_command_shows_the_commands() -> None:
+    done = toolwire()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: toolwire")
 
 
 def test_start_up_loads_little() -> None:
@@ -244,7 +270,7 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     loaded = set(json.loads(toolwire("run", file).stderr))
     assert "toolwire.cli.run" in loaded
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
-    needed = ("run", "errors", "server_file", "server_source", "options", "api_file", "openapi_options")
+    needed = ("run", "errors", "parsing", "server_file", "server_source", "options", "api_file", "openapi_options")
     assert ours == {f"toolwire.cli.{name}" for name in needed}
     assert not {"toolwire.client", "toolwire.openapi", "rich", "httptools"} & loaded
 

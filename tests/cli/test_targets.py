@@ -28,6 +28,7 @@ CONFIGURATION = {
         "there": {"url": "https://there.example/mcp", "headers": {"Authorization": "Bearer t"}},
         "nowhere": {},
         "odd": {"command": "x", "args": 7},
+        "misspelt": {"ur": "https://there.example/mcp"},
     }
 }
 
@@ -35,7 +36,7 @@ CONFIGURATION = {
 def test_a_url_a_file_and_a_command() -> None:
     assert locate("https://weather.example/mcp") == Place("https://weather.example/mcp")
     assert locate(str(HELLO)) == Place(str(HELLO))
-    assert locate(f"{HELLO}:server").target[1:] == ["-m", "toolwire", "run", f"{HELLO}:server"]
+    assert locate(f"{HELLO}:server").target[1:] == ["-P", "-m", "toolwire", "run", f"{HELLO}:server"]
     assert locate("npx -y 'some server'") == Place(["npx", "-y", "some server"])
     assert locate(f"{sys.executable} {HELLO}") == Place([sys.executable, str(HELLO)])
 
@@ -82,12 +83,17 @@ def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
     assert locate(f"{file}:here") == Place(["python", "-m", "here"], {"KEY": "x"}, "/srv")
     assert locate(f"{file}:there") == Place("https://there.example/mcp", headers={"Authorization": "Bearer t"})
     for target, says in (
-        (f"{file}:elsewhere", "no server 'elsewhere'; it has here, there, nowhere, odd"),
+        (f"{file}:elsewhere", "no server 'elsewhere'; it has here, there, nowhere, odd, misspelt"),
         (f"{file}:nowhere", "neither a command nor a url"),
+        (f"{file}:misspelt", "The server 'misspelt' has the key 'ur'; did you mean 'url'"),
         (f"{file}:odd", "the entry 'odd' of .* cannot be used: Expected `array`"),
     ):
         with pytest.raises(UsageError, match=says):
             locate(target)
+    (tmp_path / "server.py").write_text("app = 1")
+    file.write_text(json.dumps({"mcpServers": {"file": {"url": str(tmp_path / "server.py")}}}))
+    with pytest.raises(UsageError, match="does not begin with http:// or https://"):
+        locate(f"{file}:file")
     file.write_text(json.dumps({"servers": {"only": {"command": "it"}}}))
     assert locate(str(file)).target == ["it"]
 

@@ -16,8 +16,10 @@ from msgspec import Raw
 from tests.cli.command import Command
 from tests.redis_server import free_port, running
 
-from toolwire import Limits
+from toolwire import Client, Limits, Server, Tasks
+from toolwire.auth import Principal
 from toolwire.protocol import tasks as rules
+from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.replicas import Description
 from toolwire.server.tasks.task_records import Records, kind_of, short_name
@@ -25,6 +27,7 @@ from toolwire.stores import Stores
 from toolwire.stores.by_address import open_stores
 
 SERVER = short_name("jobs")
+ADA = Principal("ada", provider="tests")
 PROCESS = "machine/7/1/x"
 KINDS = [pytest.param("sqlite"), *([] if sys.platform == "win32" else [pytest.param("redis")])]
 
@@ -177,6 +180,32 @@ def test_a_task_in_another_state(status: str, expected: list[str], store: FleetS
     assert "a secret result" not in done.out and "hunter2" not in done.out
 
 
+def test_a_task_of_a_worker(store: FleetStore, toolwire: Command) -> None:
+    async def create(stores: Stores) -> list[str]:
+        server, tasks = Server("jobs", stores=stores, tasks=True), Tasks(stores, server="jobs")
+        async with Client(server):
+            waits, runs = [await server.tasks.create(principal=ADA, name="form", heartbeat=30) for _ in range(2)]
+            await tasks.beat(runs.id)
+            await tasks.update(runs.id, "page 3")
+        return [waits.id, runs.id]
+
+    waits, runs = store.does(create)
+    rows = [row.split() for row in toolwire("tasks", "list").out.splitlines()[1:]]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [(waits, "waiting", "worker"), (runs, "running", "worker")]
+    shown = {line[: line.index("  ")]: line.split("  ")[-1].strip() for line in lines_of(toolwire, waits)}
+    assert (shown["why"], shown["heartbeat"]) == ("no worker has begun it", "within 30 seconds")
+    assert (shown["name"], shown["owner"]) == ("form", principal_key(ADA))
+    shown = {line[: line.index("  ")]: line.split("  ")[-1].strip() for line in lines_of(toolwire, runs)}
+    assert (shown["held by"], shown["message"], shown["heartbeat"]) == ("worker", "page 3", "within 30 seconds")
+    assert json.loads(toolwire("tasks", "show", runs, "--json").out)["heartbeat"] == 30
+    assert toolwire("tasks", "cancel", runs).status == 0
+    assert store.does(lambda stores: Tasks(stores, server="jobs").beat(runs)) is False
+
+
+def lines_of(toolwire: Command, task: str) -> list[str]:
+    return [line for line in toolwire("tasks", "show", task).out.splitlines() if "  " in line]
+
+
 def test_a_task_is_cancelled_once(store: FleetStore, toolwire: Command) -> None:
     for task in (store.add(), store.add(status="running")):
         done = toolwire("tasks", "cancel", task)
@@ -223,7 +252,7 @@ def test_names_of_a_hostile_server_do_not_reach_the_terminal(store: FleetStore, 
     [
         (["list"], 2, "name the store of the fleet with --stores ADDRESS, or in the variable TOOLWIRE_STORES"),
         (["list", "--stores", "missing.db"], 2, "there is no file 'missing.db'"),
-        (["list", "--stores", "http://host"], 2, "The address of the store is not one of a Redis"),
+        (["list", "--stores", "http://host"], 2, "No store has addresses that begin with http://"),
         (["list", "--stores", "redis://u:hunter2@host:port"], 2, "The address of the store"),
         (["list", "--stores", "text.db"], 3, "text.db"),
         (["list", "--stores", "REFUSED"], 3, "it is not reached"),
@@ -231,7 +260,7 @@ def test_names_of_a_hostile_server_do_not_reach_the_terminal(store: FleetStore, 
         (["show", "x", "--stores", "empty.db"], 1, "There is no task 'x', or it has expired"),
         (["cancel", "x", "--stores", "empty.db"], 1, "There is no task 'x', or it has expired"),
         (["retry", "x", "--stores", "empty.db"], 1, "There is no task 'x', or it has expired"),
-        (["list", "--state", "sleeping", "--stores", "empty.db"], 2, "invalid choice: 'sleeping'"),
+        (["list", "--state", "sleeping", "--stores", "empty.db"], 2, "'sleeping' is not one of"),
         (["list", "--dead", "--state", "failed", "--stores", "empty.db"], 2, "leave out --state"),
         (["list", "--limit", "0", "--stores", "empty.db"], 2, "at least 1"),
     ],
@@ -253,3 +282,23 @@ def test_mistakes(
     done = toolwire("tasks", *(refused if word == "REFUSED" else word for word in words))
     assert (done.status, text in done.err, "hunter2" in done.err) == (status, True, False), done.err
     assert not Path("missing.db").exists()
+
+
+def test_damaged_task_can_be_ended(store: FleetStore, toolwire: Command) -> None:
+    async def create(stores: Stores) -> list[str]:
+        server = Server("jobs", stores=stores, tasks=True)
+        async with Client(server):
+            task = await server.tasks.create(message="waiting")
+            key = Records(short_name("jobs"), stores, 60.0).key(task.owner, task.id)
+            data = await stores.kv.get(key)
+            assert data is not None
+            broken = data.replace(b'"message":"waiting"', b'"message":7')
+            assert await stores.queue.change(key, broken, ttl=600, expect=data, place=None) is None
+        return [task.id]
+
+    (task,) = store.does(create)
+    assert f"The record of the task {task!r} is damaged" in toolwire("tasks", "show", task).err
+    done = toolwire("tasks", "cancel", task)
+    assert (done.status, done.err) == (0, f"toolwire: the task {task} is failed: its record was damaged\n")
+    done = toolwire("tasks", "cancel", task)
+    assert (done.status, done.err) == (1, f"toolwire: The task '{task}' has ended: it is failed\n")

@@ -140,6 +140,7 @@ def test_a_variable_that_is_not_set_is_named_with_the_server_that_needs_it(
         ({"mcpServers": []}, "not a configuration"),
         ({"mcpServers": {"a": {"command": 1}}}, "not a configuration"),
         ({"mcpServers": {"a": {}}}, "either a command or a url"),
+        ({"mcpServers": {"a": {"ur": "http://x/"}}}, "The server 'a' has the key 'ur'; did you mean 'url'\\?$"),
         ({"mcpServers": {"a": {"command": "x", "url": "http://x/"}}}, "either a command or a url"),
         ({"mcpServers": {"a": {"command": "x", "headers": {}}}}, "has no headers"),
         ({"mcpServers": {"a": {"url": "http://x/", "type": "ws"}}}, "has the transport 'ws'"),
@@ -162,6 +163,10 @@ def test_vs_code_calls_it_servers_and_a_broken_file_is_named(tmp_path: Path) -> 
     file = tmp_path / "mcp.json"
     file.write_text('{"inputs": [], "servers": {"one": {"type": "stdio", "command": "npx", "args": ["server"]}}}')
     (found,) = read_config(file).values()
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"servers": {"off": {"urll": "x", "disabled": true}, "one": {"comand": "npx"}}}')
+    with pytest.raises(ValueError, match="The server 'one' has the key 'comand'; did you mean 'command'"):
+        read_config(broken)
     assert isinstance(found, CommandTarget)
     assert found.command == ["npx", "server"]
     file.write_text('{"mcpServers": {},}')

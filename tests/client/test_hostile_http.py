@@ -134,8 +134,29 @@ async def test_a_result_that_does_not_fit_the_tools_own_schema() -> None:
     )
     async with script.client() as client:
         await client.list_tools()
-        with pytest.raises(InvalidResponse, match="does not fit the tool's output schema"):
-            await client.call_tool("x")
+        for _ in range(2):
+            with pytest.raises(InvalidResponse, match="does not fit the tool's output schema"):
+                await client.call_tool("x")
+    assert len(script.of("tools/list")) == 2, "the list is confirmed once"
+
+
+async def test_a_result_that_fits_a_newer_schema_than_the_listed_one() -> None:
+    """The server was replaced while the client was told that it may use the list for a minute."""
+    kinds = iter(("integer", "string"))
+
+    def listed(request: Any) -> Any:
+        schema = {"type": "object", "properties": {"n": {"type": next(kinds)}}, "required": ["n"]}
+        return result(request, **listing({**ONE_TOOL, "outputSchema": schema}, ttlMs=60_000))
+
+    script = Script(
+        on(
+            tools_list=listed,
+            tools_call=lambda request: result(request, content=[], structuredContent={"n": "many"}),
+        )
+    )
+    async with script.client() as client:
+        await client.list_tools()
+        assert (await client.call_tool("x")).structured == {"n": "many"}
 
 
 # --- without end ---

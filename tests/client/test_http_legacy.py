@@ -223,6 +223,103 @@ async def test_questions_on_the_stream_of_a_call_are_answered_by_post(revision: 
     assert script.of("answer")[0].message["result"]["roots"][0]["uri"] == "file:///a"
 
 
+class Asking:
+    """A server that asks in the middle of a call, and does with the posts of the answer what the test says."""
+
+    def __init__(self, *posts: Any) -> None:
+        self._posts = list(posts)
+        self.answered = asyncio.Event()
+        self.script = Script(self._answer, modern=False)
+
+    def _answer(self, request: Request) -> Any:
+        if request.rpc == "tools/call":
+            return Reply(headers=STREAM, body=self._call(request))
+        if request.rpc not in ("answer", "notifications/cancelled"):
+            return None
+        if self._posts:
+            post = self._posts.pop(0)
+            return post(request) if callable(post) else post
+        self.answered.set()
+        return Reply(202, {})
+
+    async def _call(self, request: Request) -> AsyncIterator[bytes]:
+        yield event(rpc(id="q", method="roots/list"))
+        await self.answered.wait()
+        yield event(rpc(id=request.id, result={"content": text("done")}))
+
+
+BUSY = Reply(503, {"retry-after": "7"})
+
+
+@pytest.mark.parametrize(
+    "posts", [[BUSY] * 6, [Reply(429, {"retry-after": "1"})], [Reply(500, {})] * 9, [unanswered] * 2]
+)
+async def test_answer_is_posted_until_the_server_accepts_it(posts: list[Any]) -> None:
+    server = Asking(*posts)
+    async with server.script.client(roots=["file:///a"], timeout=3600) as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        for number in range(len(posts)):
+            await server.script.until("answer", number + 1)
+            await elapse(10.0)
+        await server.answered.wait()
+        assert (await calling).text == "done"
+
+
+async def test_retry_after_of_a_refused_answer_is_respected() -> None:
+    server = Asking(BUSY)
+    async with server.script.client(roots=["file:///a"]) as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        await server.script.until("answer")
+        await elapse(6.5)
+        assert len(server.script.of("answer")) == 1
+        await elapse(1.0)
+        assert (await calling).text == "done"
+
+
+async def test_requests_do_not_wait_for_an_answer_that_is_repeated() -> None:
+    server = Asking(BUSY)
+    async with server.script.client(roots=["file:///a"]) as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        await server.script.until("answer")
+        await client.ping()
+        await elapse(10.0)
+        assert (await calling).text == "done"
+
+
+@pytest.mark.parametrize("status", [400, 403, 404])
+async def test_call_ends_with_the_error_that_keeps_its_answer_from_arriving(status: int) -> None:
+    server = Asking(Reply(status, {}))
+    async with server.script.client(roots=["file:///a"]) as client:
+        with pytest.raises(OutcomeUnknown, match=f"answer to a question of tools/call did not arrive.*{status}"):
+            await client.call_tool("x")
+
+
+async def test_answer_is_repeated_no_longer_than_its_call_lasts() -> None:
+    server = Asking(*[BUSY] * 100)
+    async with server.script.client(roots=["file:///a"]) as client:
+        calling = asyncio.create_task(client.call_tool("x", timeout=20))
+        await server.script.until("answer")
+        await elapse(20.0)
+        with pytest.raises(Timeout):
+            await calling
+        await server.script.until("notifications/cancelled")
+        answers = len(server.script.of("answer"))
+        await elapse(60.0)
+        assert len(server.script.of("answer")) == answers
+
+
+async def test_cancellation_is_posted_until_the_server_accepts_it() -> None:
+    server = Asking(Reply(202, {}), *[BUSY] * 3)
+    async with server.script.client(roots=["file:///a"]) as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        await server.script.until("answer")
+        calling.cancel()
+        for number in range(4):
+            await server.script.until("notifications/cancelled", number + 1)
+            await elapse(10.0)
+        await server.answered.wait()
+
+
 @pytest.mark.covers("1.1.1.5")
 async def test_a_batch_in_an_event() -> None:
     def call(request: Request) -> Reply:
@@ -298,7 +395,7 @@ async def test_a_notification_that_is_never_answered_holds_nobody_up(caplog: pyt
         await elapse(POST_SECONDS)
         await posted.disconnected.wait()
         await script.until("GET")
-    assert "did not say that a notification" in caplog.text
+    assert "did not confirm a notification" in caplog.text
 
 
 async def test_a_notification_has_arrived_when_it_is_accepted() -> None:

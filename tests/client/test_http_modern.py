@@ -14,17 +14,20 @@ from tests.client.scripted_http import (
     Request,
     Script,
     event,
+    initialized,
     on,
     refusal,
     result,
     rpc,
     stream,
     text,
+    unanswered,
 )
 
 from toolwire.client import Change, InvalidResponse, Pins, ToolChanged
 from toolwire.client.http_target import SILENCE_SECONDS
 from toolwire.client.listen import SETTLED_SECONDS
+from toolwire.client.negotiation import LATE_SECONDS
 from toolwire.client.reconnect import ATTEMPTS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
@@ -56,20 +59,55 @@ async def test_every_request_is_a_post_with_its_headers() -> None:
     assert "mcp-name" not in script.requests[0].headers
 
 
-@pytest.mark.parametrize(("timeout", "longest"), [(2, 2), (60, SILENCE_SECONDS), (None, SILENCE_SECONDS)])
-async def test_a_silent_server_is_asked_no_longer_than_the_client_waits(timeout: float | None, longest: float) -> None:
-    async def never(request: Request) -> Reply:
-        await request.disconnected.wait()
-        return Reply(499)
-
-    script = Script(never)
+@pytest.mark.parametrize(("timeout", "longest"), [(2, 2), (60, SILENCE_SECONDS)])
+async def test_request_times_out_when_server_is_silent(timeout: float, longest: float) -> None:
+    script = Script(unanswered)
     connecting = asyncio.create_task(script.client(timeout=timeout, probe_timeout=1).connect())
     await script.until("server/discover")
+    await elapse(longest / 2)
+    await script.until("initialize")
     await elapse(LOOK_EVERY)
-    await elapse(longest)
-    with pytest.raises(Timeout):
+    await elapse(timeout)
+    await elapse(LATE_SECONDS)
+    with pytest.raises(Timeout, match="initialize"):
         async with asyncio.timeout(10):
             await connecting
+
+
+async def test_older_handshake_is_tried_when_server_is_silent_about_its_revision() -> None:
+    script = Script(on(server_discover=unanswered), modern=False)
+    connecting = asyncio.create_task(script.client().connect())
+    probe = await script.until("server/discover")
+    await elapse(SILENCE_SECONDS / 2)
+    async with asyncio.timeout(10):
+        client = await connecting
+    assert client.revision == "2025-11-25"
+    await probe.disconnected.wait()
+    await client.close()
+    assert not script.of("notifications/cancelled")
+
+
+@pytest.mark.parametrize("dual", [False, True])
+async def test_slow_modern_server_is_not_taken_for_an_older_one(dual: bool) -> None:
+    ready = asyncio.Event()
+
+    async def slow(request: Request) -> Reply:
+        await ready.wait()
+        return result(request, **DISCOVERED)
+
+    async def old(request: Request) -> Reply:
+        ready.set()
+        await asyncio.sleep(0)
+        return initialized(request) if dual else Reply(404, {})
+
+    script = Script(on(server_discover=slow, initialize=old))
+    connecting = asyncio.create_task(script.client().connect())
+    await script.until("server/discover")
+    await elapse(SILENCE_SECONDS / 2)
+    async with asyncio.timeout(10):
+        client = await connecting
+    assert client.revision == MODERN
+    await client.close()
 
 
 @pytest.mark.covers("HDR-2")

@@ -23,7 +23,7 @@ from toolwire.protocol.errors import ServerError, Unreachable
 SERVER = """
 from toolwire import Server
 
-server = Server("adder")
+server = Server("adder", tasks=True)
 
 @server.tool
 async def add(a: int, b: int) -> int:

@@ -12,6 +12,7 @@ import pytest
 from toolwire import types as t
 from toolwire.client import Pins, ToolChanged
 from toolwire.client.pins import Change, Report
+from toolwire.wire.file_locks import FileLock
 
 
 def tool(name: str = "read", description: str = "Reads.", **schema: Any) -> t.Tool:
@@ -119,6 +120,43 @@ def test_what_nobody_is_shown_does_not_count() -> None:
     assert not pins.listed("s", [t.Tool(name="a", input_schema={}, meta={"x": 2})])
 
 
+VIEW = {"ui": {"resourceUri": "ui://a/one.html", "visibility": ["app"]}}
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"ui": {"resourceUri": "ui://a/two.html", "visibility": ["app"]}},
+        {"ui": {"resourceUri": "ui://a/one.html", "visibility": ["app", "model"]}},
+        {"ui": {"resourceUri": "ui://a/one.html"}},
+        {**VIEW, "ui/resourceUri": "ui://a/two.html"},
+        {**VIEW, "openai/outputTemplate": "ui://a/two.html"},
+        {**VIEW, "openai/widgetAccessible": True},
+        {},
+    ],
+)
+def test_another_view_or_audience_is_a_change(meta: dict[str, Any]) -> None:
+    pins = Pins()
+    pins.listed("s", [t.Tool(name="a", input_schema={}, meta=VIEW)])
+    assert not pins.listed("s", [t.Tool(name="a", input_schema={}, meta={**VIEW, "build": 7})])
+    changed = t.Tool(name="a", input_schema={}, meta=meta)
+    assert [each.member for each in pins.listed("s", [changed]).changed] == ["_meta"]
+    with pytest.raises(ToolChanged, match="_meta was"):
+        pins.check("s", "a", changed)
+
+
+def test_a_pin_of_an_earlier_version_is_no_change_and_covers_the_view_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    path.write_text('{"s": {"a": {"name": "a", "inputSchema": {}}, "b": {"name": "b", "inputSchema": {}}}}')
+    listed = [t.Tool(name="a", input_schema={}, meta=VIEW), t.Tool(name="b", input_schema={}, title="New")]
+    pins = Pins(path)
+    assert [each.member for each in pins.listed("s", listed).changed] == ["title"]
+    pins.check("s", "a", listed[0])
+    again = Pins(path)
+    report = again.listed("s", [t.Tool(name="a", input_schema={}), listed[1]])
+    assert [(each.tool, each.member) for each in report.changed] == [("a", "_meta"), ("b", "title")]
+
+
 def test_servers_are_kept_apart() -> None:
     pins = Pins()
     pins.listed("one", [tool()])
@@ -135,7 +173,7 @@ def test_a_file_outlives_the_program(tmp_path: Path) -> None:
     assert pins.listed("s", [tool(description="Other.")]).changed
     pins.accept("s")
     assert not Pins(path).listed("s", [tool(description="Other.")])
-    assert [each.name for each in tmp_path.iterdir()] == ["pins.json"]
+    assert {each.name for each in tmp_path.iterdir()} == {"pins.json", ".pins.json.lock"}
     if sys.platform != "win32":
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -158,3 +196,77 @@ def test_what_a_server_writes_is_shown_short_and_on_one_line() -> None:
     shown = str(pins.listed("s", [strange, tool("\u202e" + "x" * 10_000)]))
     assert len(shown) < 1_500
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+# --- several processes with one file ---
+
+
+def test_processes_do_not_undo_the_pins_of_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "pins.json"
+    one, two = Pins(file), Pins(file)
+    one.listed("first", [tool("a")])
+    two.listed("second", [tool("b")])
+    later = Pins(file)
+    assert not later.listed("first", [tool("a")]) and not later.listed("second", [tool("b")])
+    # What a server lists to the second process was pinned by the first.
+    assert two.listed("first", [tool("a", description="Do something else")])
+    with pytest.raises(ToolChanged):
+        two.check("first", "a", tool("a", description="Do something else"))
+
+
+def test_approval_that_another_process_voided_stays_void(tmp_path: Path) -> None:
+    file = tmp_path / "pins.json"
+    one = Pins(file)
+    one.approve_skill("s", "skill://a", {"skill://a": "1"})
+    two = Pins(file)
+    one.skills_seen("s", {"skill://a": {"skill://a": "2"}})
+    two.approve_skill("s", "skill://b", {"skill://b": "1"})
+    for pins in (two, Pins(file)):
+        approved = pins.skill("s", "skill://a")
+        assert approved is not None and approved.void
+
+
+def test_waiting_for_a_file_that_another_process_has_locked_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.client.pins._LOCK_SECONDS", 0.0)
+    with FileLock(tmp_path / ".pins.json.lock") as held:
+        assert held.try_acquire()
+        with pytest.raises(TimeoutError, match="Another process"):
+            Pins(tmp_path / "pins.json").listed("s", [tool("a")])
+    Pins(tmp_path / "pins.json").listed("s", [tool("a")])
+
+
+def test_pins_in_a_folder_without_file_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(descriptor: int) -> bool:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("toolwire.platforms.try_lock", refuse)
+    Pins(tmp_path / "pins.json").listed("s", [tool("a")])
+    assert (tmp_path / "pins.json").exists()
+    assert "has no file locks" in caplog.text
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([0], [False]), ({"a": 1}, {"a": True})])
+@pytest.mark.parametrize("place", ["schema", "view"])
+def test_a_number_that_becomes_a_truth_value_is_a_change(place: str, before: Any, after: Any) -> None:
+    def made(value: Any) -> t.Tool:
+        if place == "view":
+            return t.Tool(name="a", input_schema={}, meta={"ui": {"resourceUri": "ui://a", "x": value}})
+        return t.Tool(name="a", input_schema={"properties": {"n": {"default": value}}})
+
+    pins = Pins()
+    pins.listed("s", [made(before)])
+    assert len(pins.listed("s", [made(after)]).changed) == 1
+    with pytest.raises(ToolChanged):
+        pins.check("s", "a", made(after))
+    pins.listed("s", [made(before), made(after)])
+    with pytest.raises(ToolChanged, match="lists two tools"):
+        pins.check("s", "a", made(before))
+
+
+def test_what_is_listed_after_an_empty_first_list_is_new(tmp_path: Path) -> None:
+    assert not Pins(tmp_path / "pins.json").listed("s", [])
+    assert Pins(tmp_path / "pins.json").listed("s", [tool()]).added == ("read",)

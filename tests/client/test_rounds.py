@@ -226,3 +226,58 @@ async def test_legacy_results_know_no_rounds() -> None:
     server = FakeServer({"tools/call": lambda r, o: {"content": [], "resultType": "input_required"}})
     async with Client(server, revision="2025-11-25") as client:
         assert (await client.call_tool("n")).content == []
+
+
+def refused(**data: Any) -> Any:
+    return ProtocolError(-32603, "The answers cannot be taken now", data or None)
+
+
+def failing_rounds(*results: Any) -> Any:
+    handle = rounds(*results)
+
+    def fail(request: Any, outlet: Any) -> Any:
+        result = handle(request, outlet)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    fail.calls = handle.calls  # type: ignore[attr-defined]
+    return fail
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_answers_are_sent_again_when_the_server_cannot_take_them_now(several: bool) -> None:
+    later = refused(retryAfterMs=30)
+    handle = failing_rounds(required("s", a=question()), later, later, {"content": [], "resultType": "complete"})
+    tools = {"tools": [{"name": "n", "inputSchema": {"type": "object"}}], "ttlMs": 0, "cacheScope": "private"}
+    server = FakeServer({"tools/call": handle, "tools/list": lambda request, outlet: tools})
+    async with Client({"one": server} if several else server, elicit=echo) as client:
+        await client.call_tool("one_n" if several else "n")
+    _, *repeated = handle.calls
+    assert [call["requestState"] for call in repeated] == ["s"] * 3
+    assert all(call["inputResponses"] == repeated[0]["inputResponses"] for call in repeated)
+
+
+@pytest.mark.parametrize("final", [refused(), refused(retryAfterMs="soon"), refused(retryAfterMs=-1)])
+async def test_answers_are_not_sent_again_after_a_final_error(final: ProtocolError) -> None:
+    handle = failing_rounds(required("s", a=question()), final)
+    async with Client(FakeServer({"tools/call": handle}), elicit=echo) as client:
+        with pytest.raises(ProtocolError, match="cannot be taken"):
+            await client.call_tool("n")
+    assert len(handle.calls) == 2
+
+
+async def test_answers_are_sent_again_within_the_time_limit_of_the_call() -> None:
+    handle = failing_rounds(required("s", a=question()), refused(retryAfterMs=30_000))
+    async with Client(FakeServer({"tools/call": handle}), elicit=echo) as client:
+        with pytest.raises(ProtocolError, match="cannot be taken"):
+            await client.call_tool("n", timeout=20)
+    assert len(handle.calls) == 2
+
+
+async def test_first_request_is_not_repeated_by_itself() -> None:
+    handle = failing_rounds(refused(retryAfterMs=10))
+    async with Client(FakeServer({"tools/call": handle}), elicit=echo) as client:
+        with pytest.raises(ProtocolError, match="cannot be taken"):
+            await client.call_tool("n")
+    assert len(handle.calls) == 1

@@ -11,6 +11,7 @@ import pytest
 from tests.client.fake import FakeServer, text
 
 from toolwire.client import Client
+from toolwire.client import sync as blocking
 from toolwire.client.targets import CommandTarget, TargetOptions, resolve
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Unreachable
@@ -71,7 +72,8 @@ def test_a_file_is_run_by_its_interpreter(tmp_path: Path) -> None:
     found = [resolve(python), resolve(script), resolve(Path(python)), resolve(["run", "it"])]
     assert all(isinstance(target, CommandTarget) for target in found)
     commands = [target.command for target in found if isinstance(target, CommandTarget)]
-    assert commands == [[sys.executable, python], ["node", script], [sys.executable, python], ["run", "it"]]
+    run = [sys.executable, "-P", "-m", "toolwire", "run", "--main", python]
+    assert commands == [run, ["node", script], run, ["run", "it"]]
 
 
 def test_the_address_tells_servers_apart_that_look_alike(tmp_path: Path) -> None:
@@ -345,13 +347,13 @@ def test_the_name_card_is_that_of_the_program() -> None:
     )
 
 
-async def test_a_file_that_starts_no_server_is_told_apart(tmp_path: Path) -> None:
+async def test_file_without_a_server_is_explained(tmp_path: Path) -> None:
     file = tmp_path / "idle.py"
-    file.write_text(
-        "import asyncio\nfrom toolwire import Server\nserver = Server('idle')\nasyncio.run(asyncio.sleep(0))\n"
-    )
-    with pytest.raises(Unreachable, match=r"idle\.py exited with code 0: does it start its server"):
+    file.write_text("from toolwire import Server\ndef make_server():\n    return Server('idle')\nprint('no message')\n")
+    with pytest.raises(Unreachable, match=r"idle\.py exited with code 0 .* name the function: idle\.py:make_server$"):
         await Client(file).connect()
+    async with Client(f"{file}:make_server") as client:
+        assert await client.list_tools() == []
 
 
 DEFINES = "from toolwire import Server\nserver = Server('found')\n"
@@ -384,6 +386,36 @@ PROGRAMS: dict[str, tuple[str, dict[str, str], str]] = {
     "through a circle": ("from a import server", {"a.py": f"{DEFINES}import b", "b.py": "import a"}, "main.py"),
     "an attribute": ("import made\nserver = made.server", {"made.py": DEFINES}, "main.py"),
     "by a name": ("from made import server as one, other", {"made.py": f"{DEFINES}other = Server('b')"}, "main.py:one"),
+    "found at run time": (
+        "import importlib\nserver = importlib.import_module('made').server",
+        {"made.py": DEFINES},
+        "main.py",
+    ),
+    "a program that ends": (
+        "import asyncio\nfrom made import server\nasyncio.run(asyncio.sleep(0))",
+        {"made.py": DEFINES},
+        "main.py",
+    ),
+    "over HTTP": ("from made import server\nserver.run('http', port=1)", {"made.py": DEFINES}, "main.py"),
+    "over SSE": ("from made import server\nserver.start('sse', port=1)", {"made.py": DEFINES}, "main.py"),
+    "over HTTP, in its main part": (
+        "import sys\nfrom made import server\n"
+        "def main():\n    print('starting')\n    server.run('streamable-http', host='0.0.0.0', port=int(sys.argv[1]))\n"
+        "if __name__ == '__main__':\n    sys.argv.append('1')\n    main()\n    server.name = 'after'",
+        {"made.py": DEFINES},
+        "main.py",
+    ),
+    "over HTTP, in a package": (
+        "",
+        {"pkg/__init__.py": "", "pkg/made.py": DEFINES, "pkg/main.py": "from .made import server\nserver.run('http')"},
+        "pkg/main.py",
+    ),
+    "over HTTP, by a name": ("from made import server\nserver.run('http')", {"made.py": DEFINES}, "main.py:server"),
+    "over HTTP, in a package, by a name": (
+        "",
+        {"pkg/__init__.py": "", "pkg/made.py": DEFINES, "pkg/main.py": "from .made import server\nserver.run('http')"},
+        "pkg/main.py:server",
+    ),
     "started by the import": ("import made", {"made.py": STARTS}, "main.py"),
     "started by a function": ("from made import main\nmain()", {"made.py": WITH_MAIN}, "main.py"),
     "started by the main program": ("from made import server\nserver.run()", {"made.py": DEFINES}, "main.py"),
@@ -412,15 +444,6 @@ async def test_two_servers_of_one_file_are_two_addresses(tmp_path: Path) -> None
     assert one.address != other.address
     with pytest.raises(ValueError, match=r"There is no server file 'gone\.py'"):
         resolve("gone.py:server")
-
-
-async def test_a_file_that_starts_nothing_is_told_how_to_name_its_server(tmp_path: Path) -> None:
-    (tmp_path / "main.py").write_text("import importlib\nserver = importlib.import_module('made').server\n")
-    (tmp_path / "made.py").write_text(DEFINES)
-    with pytest.raises(Unreachable, match=r"name it: main\.py:server$"):
-        await Client(tmp_path / "main.py").connect()
-    async with Client(f"{tmp_path / 'main.py'}:server") as client:
-        assert await client.list_tools() == []
 
 
 async def test_a_file_that_only_defines_a_server_is_run(tmp_path: Path) -> None:
@@ -466,3 +489,25 @@ async def test_what_node_and_npm_add_is_passed_over(written: str, says: str) -> 
     script = f"import sys; sys.stderr.write({written!r}); sys.exit(1)"
     with pytest.raises(Unreachable, match=f"exited with code 1: {says}"):
         await Client([sys.executable, "-c", script]).connect()
+
+
+# --- a text that the programmer did not write ---
+
+
+@pytest.mark.parametrize("make", [Client.remote, blocking.Client.remote])
+@pytest.mark.parametrize("text", ["server.py", "server.py:app", "mcp.json", "file:///server.py", "https:server.py", ""])
+def test_remote_client_takes_urls_alone(make: Any, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("server.py").write_text("app = 1")
+    Path("mcp.json").write_text('{"mcpServers": {"a": {"command": "true"}}}')
+    with pytest.raises(ValueError, match="begin it with http:// or https://"):
+        make(text)
+
+
+@pytest.mark.parametrize("make", [Client.remote, blocking.Client.remote])
+def test_remote_client_has_the_options_of_a_client(make: Any) -> None:
+    assert "https://example.com/mcp" in repr(make("https://example.com/mcp", auth="token", timeout=3))
+    with pytest.raises(ValueError, match="env= is not for a server that is reached by URL"):
+        make("https://example.com/mcp", env={})
+    with pytest.raises(TypeError, match="begins"):
+        make("https://example.com/mcp", begins=1)

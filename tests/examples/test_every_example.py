@@ -8,9 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.cli.command import Command
 
 from toolwire import Client, testing
 from toolwire.cli.lint import findings
+from toolwire.cli.reloading import Reloader
 
 FOLDER = Path(__file__).parents[2] / "examples"
 # The one that shows every feature to the conformance suite is no model of a server.
@@ -29,6 +31,51 @@ async def test_it_is_short_starts_and_is_clear(name: str, tmp_path: Path) -> Non
         tools = await client.list_tools()
     assert tools
     assert findings(tools) == []
+
+
+KEYS = f"TEAM_KEYS=ada={'0' * 64}"
+# Every command that takes a server meets one that its file serves over HTTP, and every example meets a command.
+TARGETS = [
+    ("everything.py", "list", "--json"),
+    ("everything.py", "call", "about"),
+    ("everything.py", "read", "test://static-text"),
+    ("everything.py", "prompt", "test_simple_prompt"),
+    ("everything.py", "request", "tools/list"),
+    ("everything.py", "lint"),
+    ("everything.py", "doctor"),
+    ("everything.py", "install", "--client", "cursor", "--dry-run"),
+    ("team.py", "list", "--env", KEYS),
+    ("charts.py", "call", "draw_bars", "values=[3, 5]"),
+    ("dashboard.py", "doctor"),
+    ("files.py", "install", "--client", "cursor", "--dry-run"),
+    ("hello.py", "prompt", "welcome", "name=Ada"),
+    ("notes.py", "lint"),
+    ("report.py", "request", "tools/list"),
+    ("weather.py", "list"),
+    ("github/github.py", "list"),
+    ("polls/server.py", "call", "team_seen"),
+    ("skills", "lint"),
+]
+
+
+@pytest.mark.parametrize("words", TARGETS, ids=lambda words: f"{words[1]} {words[0]}")
+def test_example_is_a_target_of_commands(
+    toolwire: Command, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    name, command, *further = words
+    done = toolwire(command, str(FOLDER / name), *further)
+    # The lint finds things in the file for the conformance suite, and the doctor repeats the lint.
+    assert done.status == (command in ("lint", "doctor") and name == "everything.py"), done
+    assert done.out
+
+
+@pytest.mark.parametrize("name", ["everything", "team"])
+def test_example_over_http_is_loaded_by_dev(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEAM_KEYS", KEYS.partition("=")[2])
+    loaded = Reloader(str(FOLDER / f"{name}.py")).load()
+    assert loaded.name == name
 
 
 # Those that need somebody who is signed in, or a service, are attacked in tests of their own.

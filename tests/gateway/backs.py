@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from tests.patience import patience
 
 from toolwire import Context, Server
 from toolwire.client.http_target import HttpTarget
@@ -136,7 +137,7 @@ def everything() -> Server:
 
 async def until(holds: Any) -> None:
     """Let others run until something holds."""
-    async with asyncio.timeout(100):
+    async with patience("a condition"):
         while not holds():
             await asyncio.sleep(0)
 

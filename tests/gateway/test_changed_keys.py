@@ -430,6 +430,7 @@ INSIDE: dict[type[Any], Inside] = {
             "max_tokens": 10,
             "inline_bytes": 10,
             "max_items": 10,
+            "rate": ["10/second"],
             "depth": 3,
             "max_description": 100,
             "watch": 3600.0,
@@ -572,6 +573,7 @@ INSIDE: dict[type[Any], Inside] = {
         },
         whole={
             **{name: ({"jwt": JWT}, {name: table}) for name, table in ALONE.items()},
+            "allow_usernames": (KEYS, {**KEYS, "allow_usernames": ["ci"]}),
             "proxy": ({"jwt": JWT}, {"jwt": JWT, "proxy": UPSTREAM}),
             "redirect_schemes": (
                 {"jwt": JWT, "proxy": UPSTREAM},
@@ -611,6 +613,7 @@ INSIDE: dict[type[Any], Inside] = {
             "client_secret": "t",
             "issuer": ISSUER,
             "other_audiences": ["b"],
+            "subject_claims": ["sub", "client_id"],
             "skew": 5,
             "remember": 5,
         },

@@ -47,7 +47,6 @@ from toolwire.gateway.expiring import SWEEP_SECONDS
 from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.remote_tasks import MAX_KEPT_SECONDS
 from toolwire.protocol.errors import Unreachable
-from toolwire.server.tasks import tasks_elsewhere
 from toolwire.stores import Stores
 from toolwire.testing import elapse
 
@@ -375,10 +374,9 @@ async def test_a_name_opens_on_every_replica_and_for_nobody_else(front: str, bac
 
 @pytest.mark.covers("GW-4.7")
 @backs
-async def test_tasks_are_listed_for_their_owner_only(back: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks_elsewhere, "PAGE", 2)
+async def test_tasks_are_listed_for_their_owner_only(back: str) -> None:
     held, ann, bob = held_tools(), Principal("ann"), Principal("bob")
-    async with before(held.server, back) as gateway:
+    async with before(held.server, back, page_size=2) as gateway:
 
         @gateway.tool(task="optional")
         async def own() -> str:

@@ -9,6 +9,8 @@ import pytest
 from msgspec import Raw
 from tests.client.fake import FakeServer
 from tests.gateway.backs import Recorded, gateway_before
+from tests.http.httpclient import SessionClient
+from tests.http.modernclient import ModernClient
 
 from toolwire import Context, Server, testing
 from toolwire.client import Accept, Elicitation
@@ -16,6 +18,7 @@ from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ResourceNotFound
 from toolwire.protocol.revisions import MODERN
+from toolwire.shape import Shape
 
 LEGACY = "2025-11-25"
 FRONT_AND_BACK = pytest.mark.parametrize(
@@ -223,7 +226,7 @@ class _Noting:
         raise NotImplementedError
 
 
-@pytest.mark.covers("GW-3.18")
+@pytest.mark.covers("GW-3.18", "HDR-6")
 async def test_headers_of_arguments_that_nobody_declared_are_handed_on() -> None:
     server = Server("back")
 
@@ -237,3 +240,21 @@ async def test_headers_of_arguments_that_nobody_declared_are_handed_on() -> None
     ):
         result = await client.call_tool("b_headers", headers={"Mcp-Param-Future": "1", "X-Other": "2"})
         assert result.text == "1"
+
+
+@pytest.mark.covers("HDR-6")
+async def test_gateway_judges_the_body_and_refuses_repeated_headers_that_differ() -> None:
+    server = Server("back")
+    server.tool("open")(lambda: "open")
+    server.tool("closed")(lambda: "closed")
+    gateway = Gateway("front")
+    gateway.add("b", server, shape=Shape(deny=["closed"]))
+    app = gateway.http_app()
+    async with app.lifespan():
+        modern, session = ModernClient(app), SessionClient(app)
+        answer = await modern.call("b_closed", headers={"mcp-name": "b_open"})
+        assert (answer.status, answer.json()["error"]["code"]) == (400, -32020)
+        # A revision that does not repeat them: the header says nothing, and the body is judged.
+        await session.initialize()
+        answer = await session.post(session.request("tools/call", {"name": "b_closed"}), {"mcp-name": "b_open"})
+        assert "Unknown tool" in answer.answer()["error"]["message"]

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.patience import patience
+
 from toolwire.protocol.framing import Event, SSEDecoder
 
 Message = dict[str, Any]
@@ -113,7 +115,8 @@ class Answer:
         while not (found := condition()):
             assert not self.task.done() or self._changed.is_set(), f"it ended: {self.status} {self.body!r}"
             self._changed.clear()
-            await self._changed.wait()
+            async with patience("more of a response"):
+                await self._changed.wait()
         return found
 
     async def started(self) -> Answer:

@@ -85,6 +85,33 @@ async def test_a_store_that_takes_too_long_is_not_ready(
 
 
 @pytest.mark.covers("FLT-26")
+async def test_a_store_that_is_slow_and_answers_stays_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All replicas share the store: if slowness alone were not ready, no replica would be left."""
+    monkeypatch.setattr(readiness, "COUNTS_SECONDS", 0.0)
+    kv = CountingKV()
+    async with served(Stores(kv, MemoryLog(), MemoryBus())) as app:
+        assert await probe(app) == 200
+        monkeypatch.setattr(readiness, "PROBE_SECONDS", 0.01)
+        kv.gate.clear()
+        assert [await probe(app), await probe(app)] == [200, 200], "what the look before has found"
+        assert kv.writes == 2, "one look is under way"
+        monkeypatch.setattr(readiness, "PROBE_SECONDS", 15.0)
+        kv.gate.set()
+        assert await probe(app) == 200
+
+
+async def test_a_slow_store_is_not_ready_before_its_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "PROBE_SECONDS", 0.01)
+    kv = CountingKV()
+    kv.gate.clear()
+    async with served(Stores(kv, MemoryLog(), MemoryBus())) as app:
+        assert await probe(app) == 503
+        monkeypatch.setattr(readiness, "PROBE_SECONDS", 15.0)
+        kv.gate.set()
+        assert await probe(app) == 200
+
+
+@pytest.mark.covers("FLT-26")
 async def test_a_bus_that_carries_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "LOOK_SECONDS", 0.01)
     async with served(Stores(MemoryKV(), MemoryLog(), DeafBus())) as app:

@@ -176,7 +176,9 @@ async def test_a_question_waits_for_the_page(revision: str) -> None:
         wrong = await page.respond(question, action="accept", content={"name": 7})
         assert wrong.status == 422 and "name" in wrong.json()["error"]
         assert (await page.respond(question, action="accept", content={"name": "Ada"})).json()["taken"]
-        assert await page.text(identifier) == "Hello, Ada"
+        ended = await page.ended(identifier)
+        assert (await page.result(ended))["content"][0]["text"] == "Hello, Ada"
+        assert ended["rounds"] == (2 if revision == "2026-07-28" else 1), "the page says that the tool ran again"
         assert not (await page.respond(question, action="cancel")).json()["taken"]
 
 

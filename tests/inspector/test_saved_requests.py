@@ -87,7 +87,7 @@ async def test_there_is_an_end_to_what_is_kept() -> None:
 async def test_a_file_that_somebody_broke_counts_as_none(tmp_path: Path, text: str) -> None:
     saved = SavedRequests("one", FileStorage(tmp_path))
     await saved.add(request("first"))
-    [file] = tmp_path.iterdir()
+    [file] = tmp_path.glob("*.json")
     file.write_text(text)
     assert await saved.all() == []
     await saved.add(request("second"))

@@ -51,7 +51,18 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
       : { accountId: id, claims: async () => ({ sub: id }) },
 });
 
+// How often tokens were refreshed, how often a spent refresh token was used again: `GET /counts`.
+const counts = { refreshes: 0, refusals: 0, revocations: 0 };
+const isRefresh = (context) => context.oidc?.params?.grant_type === 'refresh_token';
+provider.on('grant.success', (context) => isRefresh(context) && counts.refreshes++);
+provider.on('grant.error', (context) => isRefresh(context) && counts.refusals++);
+provider.on('grant.revoked', () => counts.revocations++);
+
 provider.use(async (context, next) => {
+  if (context.path === '/counts') {
+    context.body = counts;
+    return;
+  }
   if (context.path.startsWith('/forget/')) {
     forgotten.add(context.path.slice('/forget/'.length));
     context.body = 'forgotten';

@@ -133,6 +133,38 @@ async def test_a_client_uses_the_tools_of_an_api(client: str, mode: str, revisio
     assert arrived[1].json == {"name": "Tom", "tag": "cat"}
 
 
+@pytest.mark.parametrize(("client", "mode", "revision"), CLIENTS)
+async def test_a_client_that_checks_results_takes_answers_that_contradict_the_description(
+    client: str, mode: str, revision: str
+) -> None:
+    """Clients check structured content against the published schema. Nothing of the answer is missing in it."""
+    odd = {"id": "A-17", "name": None, "tag": 5, "owner": {"name": ["x"]}}
+    calls = [["showPet", {"petId": "a", "X-Tenant": "blue", "theme": "dark"}]]
+    async with stub_api() as stub:
+        stub.answers(json_reply(odd))
+        report = await played(client, mode, [*SERVER, stub.url], calls)
+        stub.answers(json_reply([odd]))
+        other = await played(client, mode, [*SERVER, stub.url], calls)
+    (shown,) = report["calls"]
+    assert not shown["error"]
+    assert shown["structured"] == odd
+    (wrapped,) = other["calls"]
+    assert wrapped["structured"] == {"result": [odd]}
+
+
+@pytest.mark.parametrize(("client", "mode", "revision"), CLIENTS[:1])
+async def test_a_client_gives_optional_headers_and_cookies(client: str, mode: str, revision: str) -> None:
+    given = {"petId": "a", "X-Tenant": "blue", "theme": "dark", "Accept-Language": ["de", "en"], "size": 3}
+    async with stub_api() as stub:
+        stub.answers(json_reply(CAT))
+        report = await played(client, mode, [*SERVER, stub.url], [["showPet", given]])
+        (arrived,) = stub.arrived
+    properties = report["tools"]["showPet"]["inputSchema"]["properties"]
+    assert "X-Session-Token" not in properties
+    assert arrived.headers["accept-language"] == "de,en"
+    assert arrived.headers["cookie"] == "theme=dark; size=3"
+
+
 async def test_pydantic_ai_uses_the_tools_of_an_api() -> None:
     async with stub_api() as stub:
         stub.answers(Pets().answer)

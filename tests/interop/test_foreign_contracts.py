@@ -69,8 +69,9 @@ DOCUMENTS: dict[str, dict[str, str]] = {
 }
 # Complaints about formats, which are hints: `int32` is a range to Prism, and `hostname` a pattern.
 HINTS = re.compile(r"must match format|must be [<>]= |must match pattern \"\^\[\\w\\d\+")
-# Refusals of ours, before a request is sent: paths have no empty segments, no dots and no control characters.
-NOT_SENT = re.compile(r"'[\w.-]+' is a part of the path and must not")
+# Refusals of ours, before a request is sent: paths have no empty segments, no dots and no control characters, and
+# headers are ASCII.
+NOT_SENT = re.compile(r"'[\w.-]+' is (?:a part of the path and must not|sent in a header, which takes ASCII)")
 CALLS_OF_A_TOOL = 5
 
 

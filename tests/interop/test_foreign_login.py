@@ -129,6 +129,6 @@ async def sign_in_and_come_back(url: str, folder: Path, tool: str, expected: str
 
 
 def stored_token(folder: Path) -> dict[str, str]:
-    found = [json.loads(each.read_text()) for each in folder.iterdir()]
+    found = [json.loads(each.read_text()) for each in folder.glob("*.json")]
     (token,) = (each["token"] for each in found if "token" in each)
     return dict(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 from tests.openapi.petstore import petstore
+from tests.openapi.stub_api import stub_api
 
+from toolwire import Client, Server
 from toolwire.errors import ServerError
 from toolwire.openapi import ALL, Api, DescriptionError, OperationRow, OperationSettings, openapi, tag
-from toolwire.openapi.lock_file.lock import make_lock, write_lock
+from toolwire.openapi.lock_file.drift import compare_locks
+from toolwire.openapi.lock_file.lock import make_lock, read_lock, write_lock
+from toolwire.openapi.lock_file.locking import lock_again
 
 DELETE = "DELETE /pets/{petId}"
 
@@ -225,7 +230,7 @@ def test_a_lock_file_is_that_of_one_description(tmp_path: Path) -> None:
 def test_texts_of_a_newer_library_do_not_change_what_was_reviewed(tmp_path: Path) -> None:
     source = write(tmp_path, petstore())
     path = lock(openapi(source, keep="listPets"), tmp_path)
-    text = path.read_text().replace("List all pets.", "All the pets.").replace("sha256:", "sha256:", 1)
+    text = path.read_text().replace("List all pets.", "All the pets.")
     content = msgspec.json.decode(text)
     content["operations"][0]["digest"] = "sha256:0"
     path.write_bytes(msgspec.json.encode(content))
@@ -236,3 +241,95 @@ def test_texts_of_a_newer_library_do_not_change_what_was_reviewed(tmp_path: Path
 def test_rows_are_rows() -> None:
     assert isinstance(openapi(petstore()).operations[0], OperationRow)
     assert repr(openapi(petstore(), keep="listPets")) == "<Api 'Pets': 1 tools>"
+
+
+@pytest.mark.covers("OA-4.6")
+@pytest.mark.parametrize("shape", ["tools", "bridge"])
+async def test_forwarded_headers_are_not_arguments(shape: Any) -> None:
+    """The caller's own request has the value, and a model must not send another one."""
+    parameters = [{"name": name, "in": "header", "schema": {"type": "string"}} for name in ("X-Tenant", "X-Lang")]
+    operation = {"operationId": "show", "parameters": parameters, "responses": {"200": {"description": ""}}}
+    source = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {"/things": {"get": operation}}}
+    async with stub_api() as stub:
+        api = openapi(source, keep="show", base_url=stub.url, forward_headers=["x-tenant"], shape=shape)
+        async with Client(Server("s").include(api)) as client:
+            given = {"X-Tenant": "red", "X-Lang": "de"}
+            if shape == "tools":
+                (tool,) = await client.list_tools()
+                assert set(tool.input_schema["properties"]) == {"X-Lang"}
+            refused = await client.call_tool("show", given)
+            assert refused.is_error and "X-Tenant" in refused.text
+            assert not (await client.call_tool("show", {"X-Lang": "de"})).is_error
+        assert [each.headers.get("x-tenant") for each in stub.arrived] == [None]
+
+
+def _with_servers(place: str, servers: list[Any]) -> dict[str, Any]:
+    """Return a description whose root, path or operation names servers."""
+    described: dict[str, Any] = {
+        "openapi": "3.2.0",
+        "info": {"title": "Pets", "version": "1"},
+        "paths": {"/pets": {"get": {"operationId": "listPets", "responses": {"200": {"description": ""}}}}},
+    }
+    holder: dict[str, Any] = {
+        "root": described,
+        "path": described["paths"]["/pets"],
+        "operation": described["paths"]["/pets"]["get"],
+    }[place]
+    holder["servers"] = servers
+    return described
+
+
+def _variable(**members: Any) -> list[Any]:
+    return [{"url": "https://{host}.example", "variables": {"host": members}}]
+
+
+_NAMED_SERVERS = [{"url": "https://a.example", "name": "prod"}, {"url": "https://b.example", "name": "test"}]
+
+
+@pytest.mark.parametrize("place", ["root", "path", "operation"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (_variable(default="pets"), _variable(default="evil")),
+        (_variable(default="pets", enum=["pets"]), _variable(default="pets", enum=["pets", "evil"])),
+        (_NAMED_SERVERS, [{**_NAMED_SERVERS[0], "name": "test"}, {**_NAMED_SERVERS[1], "name": "prod"}]),
+    ],
+    ids=["default", "enum", "names"],
+)
+def test_a_lock_refuses_a_server_that_leads_to_another_host(
+    place: str, before: list[Any], after: list[Any], tmp_path: Path
+) -> None:
+    path = lock(openapi(write(tmp_path, _with_servers(place, before)), keep="listPets"), tmp_path)
+    openapi(path)
+    source = write(tmp_path, _with_servers(place, after))
+    with pytest.raises(DescriptionError, match="server changed"):
+        openapi(source, lock=path)
+    kept = read_lock(path)
+    assert [each.severity for each in compare_locks(kept, lock_again(path, kept).lock)] == ["alarm"]
+
+
+def test_a_lock_of_an_older_version_serves_servers_with_variables_while_documents_are_unchanged(
+    tmp_path: Path,
+) -> None:
+    source = write(tmp_path, _with_servers("root", _variable(default="pets")))
+    path = lock(openapi(source, keep="listPets"), tmp_path)
+    plain = json.loads(path.read_text())
+    plain["operations"][0].update(servers=["https://{host}.example"], digest="sha256:of-an-older-version")
+    path.write_text(json.dumps(plain))
+    assert tools(openapi(path)) == ["listPets"]
+    assert compare_locks(read_lock(path), lock_again(path, read_lock(path)).lock) == []
+    write(tmp_path, {**_with_servers("root", _variable(default="pets")), "tags": [{"name": "new"}]})
+    with pytest.raises(DescriptionError, match="server changed"):
+        openapi(path)
+
+
+def test_a_lock_refuses_a_security_scheme_that_sends_credentials_another_way(tmp_path: Path) -> None:
+    described = _with_servers("root", [{"url": "https://pets.example"}])
+    flows = {"clientCredentials": {"tokenUrl": "https://pets.example/token", "scopes": {}}}
+    described["components"] = {"securitySchemes": {"who": {"type": "oauth2", "flows": flows}}}
+    described["security"] = [{"who": []}]
+    path = lock(openapi(write(tmp_path, described), keep="listPets"), tmp_path)
+    flows["clientCredentials"]["tokenUrl"] = "https://evil.example/token"
+    write(tmp_path, described)
+    with pytest.raises(DescriptionError, match="security scheme 'who'"):
+        openapi(path)

@@ -17,6 +17,7 @@ from tests.openapi.descriptions import defined
 from tests.openapi.rich_descriptions import OPENAPI_3_0
 
 from toolwire import schemas
+from toolwire.openapi import openapi
 from toolwire.openapi.access.security import read_security_schemes
 from toolwire.openapi.definition.tool_definitions import ToolDefiner
 from toolwire.openapi.description.documents import Limits
@@ -383,3 +384,9 @@ def test_the_folder_is_that_of_the_file_and_not_of_the_process(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     description = read_description(os.path.join("api", "root.json"))
     assert description.referenced("parts/a.json", description.root)[1].value == {"type": "null"}
+
+
+@pytest.mark.parametrize("source", ["a\0b.json", "file:///a%00b.json"])
+def test_a_name_with_a_nul_is_an_error_of_the_description(source: str) -> None:
+    with pytest.raises(DescriptionError, match="is the name of no file"):
+        openapi(source)

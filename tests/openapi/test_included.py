@@ -451,3 +451,49 @@ async def test_an_httpx_client_goes_only_where_the_operator_says() -> None:
         api = openapi(described, client=http, **where)
         Server("shop").include(api)
         assert api.tools._connection.origins == {"https://docs.example"}
+
+
+def _with_body(media_type: str, stub: StubApi) -> dict[str, Any]:
+    members = {"v": {"type": "string"}, "role": {"type": "string"}}
+    schema = {"type": "object", "properties": members, "required": ["role"]}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Users", "version": "1"},
+        "servers": [{"url": stub.url}],
+        "paths": {
+            "/users": {
+                "post": {
+                    "operationId": "addUser",
+                    "requestBody": {"content": {media_type: {"schema": schema}}},
+                    "responses": {"200": {"description": ""}},
+                }
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_fixed_members_of_a_body_are_sent_with_every_call_and_are_no_arguments(
+    media_type: str, stub: StubApi
+) -> None:
+    api = openapi(_with_body(media_type, stub), keep=ALL, operations={"addUser": {"fixed": {"role": "guest"}}})
+    async with Client(Server("users").include(api)) as client:
+        (tool,) = await client.list_tools()
+        assert list(tool.input_schema["properties"]) == ["v"]
+        refused = await client.call_tool("addUser", {"role": "admin"})
+        assert refused.is_error
+        await client.call_tool("addUser", {"v": "x"})
+        await client.call_tool("addUser", {})
+    assert len(stub.arrived) == 2
+    assert all(b"guest" in each.body and b"admin" not in each.body for each in stub.arrived)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"fixed": {"rolle": "guest"}}, {"ask": ["X-Nothing"]}, {"arguments": {"query nothing": "n"}}],
+    ids=["fixed", "ask", "arguments"],
+)
+def test_settings_that_name_nothing_of_the_operation_are_refused(settings: dict[str, Any], stub: StubApi) -> None:
+    described = _with_body("application/json", stub)
+    with pytest.raises(DescriptionError, match=r"addUser.*(fixed|ask|arguments) has"):
+        openapi(described, keep=ALL, operations={"addUser": settings})

@@ -51,7 +51,7 @@ def test_query_is_a_method_with_a_body_and_a_whole_query_string() -> None:
     assert search.annotations.read_only_hint is True
     # `itemSchema`: an answer of JSON lines is a list of items.
     assert search.output_schema is not None
-    assert search.output_schema["type"] == "array"
+    assert "items" in search.output_schema
 
 
 @pytest.mark.covers("OA-2.3")

@@ -118,7 +118,7 @@ def test_a_task_is_run_again_so_often_and_is_dead_then() -> None:
         assert rules.lose_lease(task, 3) == ("dead" if attempt == 3 else "run again")
         assert (task.process, task.begun, task.questions) == ("", False, {})
     assert (task.status, task.call) == ("failed", UNSET)
-    assert task.message == "3 server processes that ran this task ended before the task did"
+    assert task.message == "The server lost contact with 3 processes that ran this task; the task may have run"
 
 
 # What becomes of a task whose process is gone, or stops: by its call, and by whether its handler had begun.

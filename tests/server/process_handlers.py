@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from typing import Any
 
@@ -25,8 +26,17 @@ def hang() -> None:
     threading.Event().wait()
 
 
-def asks(ctx: Context) -> None:
-    ctx.elicit("Sure?", bool)  # type: ignore[unused-coroutine]
+def asks(how: str, ctx: Context) -> None:
+    _call(ctx, how)
+
+
+def _call(ctx: Context, method: str) -> None:
+    getattr(ctx, method)("Sure?")
+
+
+def draw(values: list[int], ctx: Context) -> int:
+    ctx.progress(1)  # type: ignore[unused-coroutine]
+    return random.sample(values, 1)[0]
 
 
 async def asynchronous() -> None: ...

@@ -131,7 +131,7 @@ def needed(answer: Answer) -> set[str]:
 # --- lists ---
 
 
-@pytest.mark.covers("6.1.13")
+@pytest.mark.covers("6.1.13", "R15")
 @pytest.mark.parametrize(
     ("key", "tools"),
     [
@@ -335,6 +335,7 @@ def told(answer: Answer, name: str) -> Any:
     return answer.status, headers, body
 
 
+@pytest.mark.covers("R15")
 @pytest.mark.parametrize(("method", "params", "name"), HIDDEN)
 async def test_the_answer_of_something_that_does_not_exist(
     method: str, params: Callable[[str], dict[str, Any]], name: str

@@ -317,6 +317,38 @@ async def test_the_completion_of_a_hidden_prompt_says_nothing_under_the_name_of_
         assert answer["completion"]["values"] == []
 
 
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+@pytest.mark.parametrize("place", ["outer", "middle"])
+async def test_hidden_component_does_not_lend_its_completions_to_a_namesake(place: str, revision: str) -> None:
+    """The first component of the name is hidden; the caller gets that of a mounted server, which has no suggestions."""
+    behind, middle, outer = Server("behind"), Server("middle"), Server("outer")
+    hiding = {"outer": outer, "middle": middle}[place]
+    for server, options in ((hiding, {"visible_to": ["admin"]}), (behind, {})):
+        server.prompt(name="ask", **options)(lambda city: city)
+        server.resource("note://{city}", **options)(lambda city: city)
+    hiding.completion(prompt="ask", argument="city")(lambda partial: ["secret"])
+    hiding.completion(template="note://{city}", argument="city")(lambda partial: ["secret"])
+    middle.mount(behind)
+    outer.mount(middle)
+    asked = [("ref/prompt", "name", "ask"), ("ref/resource", "uri", "note://{city}")]
+    async with open_to(outer, revision, "http") as join:
+        for principal, values in ((WRONG, []), (RIGHT, ["secret"])):
+            async with join(principal=principal) as client:
+                for reference in asked:
+                    answer = await client.result("completion/complete", completing(*reference, "city"))
+                    assert answer["completion"]["values"] == values
+
+
+async def test_completion_of_an_outer_server_serves_the_mounted_prompt_it_names() -> None:
+    inner = Server("inner")
+    inner.prompt(name="ask")(lambda city: city)
+    outer = Server("outer").mount(inner, "in")
+    outer.completion(prompt="in_ask", argument="city")(lambda partial: ["Oslo"])
+    async with open_to(outer, MODERN, "http") as join, join(principal=WRONG) as client:
+        answer = await client.result("completion/complete", completing("ref/prompt", "name", "in_ask", "city"))
+        assert answer["completion"]["values"] == ["Oslo"]
+
+
 # --- tasks: their owner needs the right to the tool behind them, at the time of each request ---
 
 
@@ -412,7 +444,7 @@ async def test_the_task_of_a_tool_that_is_gone_is_for_nobody_where_anything_is_r
 @pytest.mark.parametrize("revision", [CORE, MODERN])
 async def test_a_task_that_the_host_makes_in_a_call_is_for_those_who_may_make_the_call(revision: str) -> None:
     inner = Server("inner")
-    root = Server("root").mount(inner, "in")
+    root = Server("root", tasks=True).mount(inner, "in")
 
     @inner.tool(tags=["t"])
     async def book(ctx: Context) -> str:

@@ -437,3 +437,37 @@ async def test_what_was_chosen_already_is_sent_to_servers_that_know_it(revision:
     knows = revision not in ("2024-11-05", "2025-03-26")
     assert sent.get("context") == ({"arguments": {"country": "pt"}} if knows else None)
     assert seen == [{"country": "pt"} if knows else {}]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_completions_may_be_an_option_of_the_prompt_or_the_template(revision: str) -> None:
+    prompt = Prompt.text("About {city}", name="about", completions={"city": CITIES})
+    template = ResourceTemplate("map://{city}", completions={"city": lambda partial: [partial + "!"]})
+    inner = Server("inner", prompts=prompt, templates=template)
+    outer = Server("outer")
+    outer.mount(inner, prefix="in")
+    for server, name in ((inner, "about"), (outer, "in_about")):
+        assert (await complete(server, params("os", name=name), revision))["values"] == ["Oslo", "Osaka"]
+        reference = {"type": "ref/resource", "uri": "map://{city}"}
+        request = {"ref": reference, "argument": {"name": "city", "value": "Li"}}
+        assert (await complete(server, request, revision))["values"] == ["Li!"]
+    inner.completion(prompt="about", argument="city")(lambda partial: ["the server's own"])
+    assert (await complete(inner, params("os", name="about"), revision))["values"] == ["the server's own"]
+
+
+def test_completion_option_for_an_unknown_argument_is_refused() -> None:
+    with pytest.raises(ServerError, match="about has no argument 'town' to complete; its arguments are city"):
+        Prompt.text("About {city}", name="about", completions={"town": CITIES})
+
+
+async def test_dependencies_of_completion_options_can_be_replaced() -> None:
+    def cities() -> list[str]:
+        return CITIES
+
+    def suggest(partial: str, known: list[str] = Depends(cities)) -> list[str]:
+        return known
+
+    server = Server("s", prompts=Prompt.text("About {city}", name="about", completions={"city": suggest}))
+    with testing.replaced(server, {cities: lambda: ["Rome"]}):
+        assert (await complete(server, params("", name="about")))["values"] == ["Rome"]
+    assert (await complete(server, params("", name="about")))["values"] == CITIES

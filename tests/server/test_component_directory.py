@@ -111,6 +111,9 @@ def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "other" / "tools").mkdir(parents=True)
     (tmp_path / "other" / "tools" / "linked.py").symlink_to(tmp_path / "real" / "tools" / "plain.py")
     assert names(scan(tmp_path / "other").tools) == ["bye", "greet"]
+    (tmp_path / "third" / "tools").mkdir(parents=True)
+    (tmp_path / "third" / "tools" / "linked").symlink_to(tmp_path / "real" / "tools")
+    assert names(scan(tmp_path / "third").tools) == names(scan(tmp_path / "real").tools)
 
 
 # Ways to reach a server whose file says `directory="components"`, from a folder that has nothing of it.
@@ -256,7 +259,7 @@ def test_components_in_a_list_are_registered(tmp_path: Path, form: str, caplog: 
     assert not caplog.records
 
 
-@pytest.mark.covers("J52")
+@pytest.mark.covers("J49", "J52")
 def test_a_scan_goes_down_into_folders(tmp_path: Path) -> None:
     files = {
         "tools/a.py": "def a() -> int: ...",

@@ -152,9 +152,9 @@ def test_a_handler_on_the_loop_is_refused_the_context_whose_calls_are_plain() ->
     def plain(ctx: SyncContext | None) -> None: ...
 
     for function, options in ((waits, {}), (yields, {}), (plain, {"executor": "loop"})):
-        with pytest.raises(ServerError, match=r"runs on the loop: it takes Context and awaits its calls"):
+        with pytest.raises(ServerError, match=r"runs on a loop: it takes Context and awaits its calls"):
             server.tool(**options)(function)  # type: ignore[arg-type]
-    with pytest.raises(ServerError, match="runs on the loop"):
+    with pytest.raises(ServerError, match="runs on a loop"):
         server.resource("a://b")(waits)
 
 

@@ -124,7 +124,7 @@ async def test_a_protocol_error_of_a_handler_is_sent_as_such(revision: str) -> N
         assert await client.error("tools/call", {"name": "refuse"}) == {"code": -31001, "message": "Out of paper"}
 
 
-@pytest.mark.covers("E16", "E18", "T-18")
+@pytest.mark.covers("E16", "E18", "T-18", "R14")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_bad_arguments_are_explained_to_the_model_before_the_handler_runs(revision: str) -> None:
     async with connect(Server("s", tools=strict), revision) as client:

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Annotated, Any
 
 import pytest
-from tests.server.process_handlers import asks, asynchronous, compute, fail, hang
+from tests.blocks import ROOT
+from tests.server.process_handlers import asks, asynchronous, compute, draw, fail, hang
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Depends, Limits, Resource, Server, SyncContext, Tool, ToolError
@@ -420,13 +421,22 @@ def test_what_cannot_run_in_a_process_is_refused_at_registration() -> None:
 
     for function, reason in (
         (local, "define it with def at the top level of a module"),
-        (asks, "a handler in a process cannot ask, so not ctx.elicit"),
         (asynchronous, "must be a plain def"),
     ):
         with pytest.raises(ServerError, match=reason):
             Tool(function, executor="process")
-    with pytest.raises(ServerError, match="is async: it runs on the loop, not in a thread"):
-        Tool(asynchronous, executor="thread")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_a_handler_in_a_process_is_refused_when_it_asks_or_detaches(revision: str) -> None:
+    server = Server("s", tools=[Tool(asks, executor="process"), Tool(draw, executor="process")])
+    async with connect(server, revision, {"elicitation": {"form": {}}}) as client:
+        for how in ("elicit", "elicit_url", "sample", "list_roots", "detach"):
+            refused = await client.call("asks", {"how": how})
+            assert refused["isError"] is True
+            assert text(refused) == f"ctx.{how}() does not work in a process: use executor='thread'"
+        # Another object may have a method of the same name.
+        assert text(await client.call("draw", {"values": [7, 7]})) == "7"
 
 
 # --- A full house ---
@@ -507,3 +517,10 @@ async def test_blocking_clients_share_the_processes_of_a_server() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.covers("R20")
+def test_default_timeout_of_a_tool_is_five_minutes() -> None:
+    assert Limits().tool == 300
+    text = (ROOT / "docs" / "concepts" / "tools.md").read_text("utf-8")
+    assert "five minutes" in text

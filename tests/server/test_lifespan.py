@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.wireclient import MODERN, connect
 
 from toolwire import Client, Context, Server, Tool
 from toolwire.client import sync
+from toolwire.protocol.errors import ServerError
 from toolwire.server.lifespan import Life
 from toolwire.transports import memory_pair
 
@@ -196,3 +197,36 @@ async def test_a_mounted_lifespan_that_fails_while_the_host_runs_harms_nobody(
         while "the lifespan of 'guest' failed" not in caplog.text:
             await asyncio.sleep(0)
         assert await client.call_tool("fine", returns=str) == "fine"
+
+
+async def test_a_plain_async_generator_is_a_lifespan() -> None:
+    order: list[str] = []
+
+    async def pool(server: Server) -> AsyncIterator[str]:
+        order.append("opened")
+        try:
+            yield server.name
+        finally:
+            order.append("closed")
+
+    server = Server("s", lifespan=pool)
+
+    @server.tool
+    async def value(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    async with connect(server, MODERN) as client:
+        assert (await client.call("value"))["content"][0]["text"] == "s"
+    assert order == ["opened", "closed"]
+
+
+def test_a_lifespan_that_cannot_be_one_is_refused_by_the_server() -> None:
+    async def no_yield(server: Server) -> None: ...
+
+    def not_async(server: Server) -> Iterator[None]:
+        yield
+
+    given: list[Any] = [no_yield, not_async, "pool"]
+    for each in given:
+        with pytest.raises(ServerError, match="lifespan= is an async function that yields once"):
+            Server("s", lifespan=each)

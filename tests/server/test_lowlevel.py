@@ -159,6 +159,12 @@ def test_a_call_handler_with_another_signature_is_refused() -> None:
     with pytest.raises(ServerError, match=r"takes \(name, arguments\) or \(name, arguments, ctx\)"):
         Server("s").on_call_tool(lambda name: None)
 
+    async def context_first(ctx: Context, name: str, arguments: dict[str, Any]) -> str:
+        return name
+
+    with pytest.raises(ServerError, match=r"gets its context last: write \(name, arguments, ctx: Context\)"):
+        Server("s").on_call_tool(context_first)
+
 
 async def test_a_list_handler_alone_says_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
@@ -235,8 +241,7 @@ async def test_a_tool_is_callable_only_for_as_long_as_it_is_listed(revision: str
 
 @dialects
 async def test_the_task_of_a_tool_that_is_no_longer_listed_is_unknown(revision: str) -> None:
-    shop = Shop(limits=Limits(task_window=0.0))
-    shop.server.kernel.offer.add_tasks()
+    shop = Shop(limits=Limits(task_window=0.0), tasks=True)
     async with connect(shop.server, revision, ABLE, principal=Principal("ann", scopes=["admin"])) as admin:
         task = await begin(admin, "refund")
         assert text(await outcome(admin, task)) == "refund"

@@ -322,9 +322,37 @@ async def test_a_store_that_fails_lets_nothing_run(caplog: pytest.LogCaptureFixt
     async with connect(replica(Stores(kv, memory.log, memory.bus), ran), MODERN, EVERYTHING) as client:
         again = call | answered(await client.result("tools/call", call), yes=True)
         error = await client.error("tools/call", again)
-        assert error == {"code": -32603, "message": "The answers cannot be taken now; try again later"}
+        text, later = "The answers cannot be taken now; try again later", {"retryAfterMs": 1000}
+        assert error == {"code": -32603, "message": text, "data": later}
         assert "the secret address" in caplog.text
         assert ran == []
         kv.fails = False
         await client.result("tools/call", again)
+        assert ran == ["pay"]
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["written, but the answer is lost", "not written"])
+async def test_mark_of_a_used_state_is_written_again(arrives: bool) -> None:
+    class Flapping(MemoryKV):
+        failures = 0
+
+        async def put(self, key: str, value: bytes, **options: Any) -> bool:
+            if key.startswith("toolwire:used:") and self.failures:
+                self.failures -= 1
+                if arrives:
+                    await super().put(key, value, **options)
+                failure = StoreFailed("the connection was lost")
+                failure.temporary = True
+                raise failure
+            return await super().put(key, value, **options)
+
+    kv, memory, ran = Flapping(), Stores.memory(), []  # type: ignore[var-annotated]
+    call: Message = {"name": "pay", "arguments": {}}
+    async with connect(replica(Stores(kv, memory.log, memory.bus), ran), MODERN, EVERYTHING) as client:
+        again = call | answered(await client.result("tools/call", call), yes=True)
+        kv.failures = 2
+        await client.result("tools/call", again)
+        assert ran == ["pay"]
+        # A state still works once only.
+        assert (await client.error("tools/call", again))["code"] == -32602
         assert ran == ["pay"]

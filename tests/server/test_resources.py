@@ -155,7 +155,6 @@ async def test_lists_come_in_pages(revision: str, method: str, member: str) -> N
         ("rain", {"text": "rain", "mimeType": "application/json"}),
         ({"a": 1}, {"text": '{"a":1}', "mimeType": "application/json"}),
         ([1, "two"], {"text": '[1,"two"]', "mimeType": "application/json"}),
-        (None, {"text": "null", "mimeType": "application/json"}),
         (b"\x00\x01", {"blob": "AAE=", "mimeType": "application/json"}),
         ((b"\x00", "image/x"), {"blob": "AA==", "mimeType": "image/x"}),
         ({"blob": b"\x00", "mimeType": "image/x"}, {"blob": "AA==", "mimeType": "image/x"}),
@@ -353,6 +352,31 @@ async def test_a_template_provider_may_ask_for_the_uri_and_all_variables() -> No
 
     assert json.loads((await read(server, "a://1/2"))[0]["text"]) == ["a://1/2", {"x": "1", "y": "2"}]
     assert (await read(server, "b://1"))[0]["text"] == "b://1"
+
+
+@pytest.mark.covers("J41")
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_what_a_template_is_given_holds_for_everything_that_it_reads(revision: str) -> None:
+    """One media type for the list and for the contents; title, icons and `_meta` are those of the template."""
+    server = Server("s")
+    icon = types.Icon(src="https://example.com/i.png")
+
+    @server.resource("a://{x}", mime_type="text/x-rows", title="Rows", icons=[icon], meta={"a/b": 1})
+    async def rows(x: str) -> str:
+        return f"row {x}"
+
+    @server.resource("b://{x}", mime_type="image/x-raw")
+    async def raw(x: str) -> bytes:
+        return x.encode()
+
+    async with connect(server, revision) as client:
+        listed = await client.result("resources/templates/list")
+        (shown,) = [each for each in listed["resourceTemplates"] if each["uriTemplate"] == "a://{x}"]
+        assert (shown["mimeType"], shown["title"], shown["_meta"]) == ("text/x-rows", "Rows", {"a/b": 1})
+        assert shown["icons"] == [{"src": "https://example.com/i.png"}]
+        for uri, expected in (("a://1", ("text/x-rows", "text")), ("b://2", ("image/x-raw", "blob"))):
+            (contents,) = (await client.result("resources/read", {"uri": uri}))["contents"]
+            assert (contents["uri"], contents["mimeType"], expected[1] in contents) == (uri, expected[0], True)
 
 
 @pytest.mark.covers("J40", "E26")
@@ -625,3 +649,14 @@ def test_the_type_of_a_view_that_is_a_plain_resource(
         (found,) = [*server.catalog.resources.values(), *server.catalog.templates.values()]
         assert found.mime_type == served
     assert len([each for each in caplog.records if "hosts do not show the view" in each.getMessage()]) == 2 * told
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_resource_function_that_returns_none_is_not_found(revision: str) -> None:
+    server = Server("s")
+    server.resource("note://today")(lambda: None)
+    server.resource("note://{name}")(lambda name: None)
+    async with connect(server, revision) as client:
+        for uri in ("note://today", "note://other"):
+            error = await client.error("resources/read", {"uri": uri})
+            assert error["code"] == (-32602 if revision == MODERN else -32002)

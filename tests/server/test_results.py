@@ -60,9 +60,24 @@ async def test_one_content_object_is_a_list_of_one_block(value: Any, block: dict
     assert await result(returning(value)) == {"content": [block]}
 
 
+@pytest.mark.covers("J18")
+@pytest.mark.parametrize("in_a_list", [False, True])
+async def test_annotations_and_meta_of_returned_content_are_sent(in_a_list: bool) -> None:
+    annotations = types.Annotations(audience=["user"], priority=0.5)
+    text = Text("hello", annotations=annotations, meta={"a/b": 1})
+    block = {**TEXT, "annotations": {"audience": ["user"], "priority": 0.5}, "_meta": {"a/b": 1}}
+    assert await result(returning([text] if in_a_list else text)) == {"content": [block]}
+    image = Image(data=PNG, annotations=annotations, meta={"a/b": 1})
+    assert await result(returning(image)) == {
+        "content": [{**IMAGE, "annotations": block["annotations"], "_meta": {"a/b": 1}}]
+    }
+
+
 @pytest.mark.covers("J19", "S11", "E4", "R8")
 @pytest.mark.parametrize("annotation", [None, list, list[Any]])
 async def test_a_mixed_list_keeps_its_order(annotation: Any) -> None:
+    values = await result(returning([1, "two", {"three": 3}, None], annotation))
+    assert json.loads(values["content"][0]["text"]) == [1, "two", {"three": 3}, None]
     file = File(data=b"# Title", name="a.md")
     value = [Image(data=PNG), "hello", file, Text("bye")]
     resource = {"uri": "file:///a.md", "mimeType": "text/markdown", "text": "# Title"}
@@ -86,6 +101,8 @@ async def test_a_string_is_a_text_block(said: str) -> None:
 async def test_bytes_with_a_type_are_an_image() -> None:
     assert await result(returning((PNG, "image/png"))) == {"content": [IMAGE]}
     assert await result(returning((PNG, "image/png"), tuple[bytes, str])) == {"content": [IMAGE]}
+    jpeg = {**IMAGE, "mimeType": "image/jpeg"}
+    assert await result(returning((PNG, "image/jpeg"))) == {"content": [jpeg]}
 
 
 @pytest.mark.covers("E5")

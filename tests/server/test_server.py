@@ -387,8 +387,19 @@ def test_a_server_that_nobody_needs_any_more_is_freed(revision: str) -> None:
 def test_versions_and_features_can_be_asked_for() -> None:
     assert [each for each in types.REVISIONS if types.is_supported(each)] == list(REVISIONS)
     assert not types.is_supported("2023-01-01")
-    assert types.supports("2025-06-18", "resource_links")
-    assert not types.supports("2025-03-26", "resource_links")
+    first = {
+        "tasks": "2025-11-25",
+        "sse_priming": "2025-11-25",
+        "icons": "2025-11-25",
+        "sampling_tools": "2025-11-25",
+        "oidc_discovery": "2025-11-25",
+        "incremental_scope_consent": "2025-11-25",
+        "url_elicitation": "2025-11-25",
+        "streamable_http": "2025-03-26",
+        "resource_links": "2025-06-18",
+    }
+    for feature, revision in first.items():
+        assert next(each for each in REVISIONS if types.supports(each, feature)) == revision
 
 
 @pytest.mark.covers("J63", "R9")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
-from toolwire import Prompt, Resource, ResourceTemplate, Server, Tool, types
+from toolwire import Client, Prompt, Resource, ResourceTemplate, Server, Tool, types
 from toolwire.protocol.cursors import encode_cursor
 from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.server.components import Argument, Options
@@ -99,6 +101,18 @@ async def test_a_default_is_listed_and_applied() -> None:
         assert (await client.call("repeat", {"word": "a"}))["content"][0]["text"] == "aa"
 
 
+@pytest.mark.covers("J12")
+async def test_defaults_of_a_raw_schema_are_listed_and_applied() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}}
+
+    async def count(arguments: dict[str, Any]) -> str:
+        return str(arguments)
+
+    server = Server("s", tools=Tool(count, input_schema=schema))
+    assert (await listed(server))["count"]["inputSchema"]["properties"]["n"]["default"] == 3
+    assert (await server.call_tool("count", {})).text == "{'n': 3}"
+
+
 @pytest.mark.covers("J11", "J12")
 async def test_parameters_described_by_hand() -> None:
     seen: list[Any] = []
@@ -129,6 +143,15 @@ async def test_parameters_described_by_hand() -> None:
     assert seen == [{"query": "cats", "limit": 10}]
     assert (await server.call_tool("search", {})).is_error
     assert (await server.call_tool("search", {"query": "cats", "limit": "many"})).is_error
+
+
+async def test_a_function_takes_parameters_described_by_hand_by_their_names() -> None:
+    async def search(query: str, limit: int) -> str:
+        return f"{query} {limit}"
+
+    described = [Argument(name="query", required=True), Argument(name="limit", type="integer", default=10)]
+    server = Server("s", tools=Tool(search, parameters=described))
+    assert (await server.call_tool("search", {"query": "cats"})).text == "cats 10"
 
 
 RAW = {
@@ -179,7 +202,12 @@ async def test_annotations_are_listed_exactly_as_given(hint: str, value: bool) -
     @server.tool(annotations={hint: value, "title": "T"})
     async def tool() -> None: ...
 
-    assert (await listed(server))["tool"]["annotations"] == {hint: value, "title": "T"}
+    @server.tool(annotations={hint: value, "title": ""})
+    async def untitled() -> None: ...
+
+    found = await listed(server)
+    assert found["tool"]["annotations"] == {hint: value, "title": "T"}
+    assert found["untitled"]["annotations"] == {hint: value}, "an empty title is left out"
 
 
 @pytest.mark.covers("J15")
@@ -468,9 +496,12 @@ def test_a_decorator_that_takes_a_name_twice_warns(caplog: pytest.LogCaptureFixt
     assert caplog.messages == []
     server.tool(name="one")(lambda: "b")
     server.resource("one://", name="other")(lambda: "b")
+    first = test_a_decorator_that_takes_a_name_twice_warns.__code__.co_firstlineno + 2
     assert caplog.messages == [
-        "there are two of the tool 'one': the second takes the place of the first",
-        "there are two of the resource 'one://': the second takes the place of the first",
+        f"there are two of the tool 'one': the one of {__file__}:{first + 3} takes the place of the one of "
+        f"{__file__}:{first}",
+        f"there are two of the resource 'one://': the one of {__file__}:{first + 4} takes the place of the one of "
+        f"{__file__}:{first + 1}",
     ]
     server.add(server.tools[0])  # Said on purpose.
     assert len(caplog.messages) == 2
@@ -593,8 +624,12 @@ async def test_a_name_outside_the_guidance_is_served_with_a_word_of_advice(
 @pytest.mark.covers("R4", "DIS-1")
 @pytest.mark.parametrize("revision", LEGACY)
 async def test_a_server_with_tools_declares_them_with_list_changed(revision: str) -> None:
-    async with connect(Server("s", tools=named("t"))) as client:
-        assert (await client.initialize(revision))["capabilities"]["tools"] == {"listChanged": True}
+    low_level = Server("s", prompts=Prompt.text("Hello", name="hello"))
+    low_level.on_list_tools(list)
+    low_level.on_call_tool(lambda name, arguments: name)
+    for server in (Server("s", tools=named("t")), low_level):
+        async with connect(server) as client:
+            assert (await client.initialize(revision))["capabilities"]["tools"] == {"listChanged": True}
 
 
 @pytest.mark.covers("J16")
@@ -629,3 +664,53 @@ async def test_meta_keys_are_checked_when_the_tool_is_made() -> None:
 def test_mistakes_are_named_when_a_tool_is_registered(make: Any, text: str) -> None:
     with pytest.raises(ServerError, match=text):
         make()
+
+
+async def test_parameters_may_be_mappings_and_may_name_a_header() -> None:
+    described = [{"name": "region", "required": True, "header": "Region"}, Argument(name="n", type="integer")]
+    tool = Tool(lambda region, n=1: f"{region} {n}", name="t", parameters=described)
+    assert tool.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
+    assert list(tool.headers.values()) == [("region",)]
+    with pytest.raises(ServerError, match=r"is not an Argument: .*'nme'"):
+        Tool(lambda x: x, name="t", parameters=[{"nme": "x"}])
+
+
+async def test_handler_that_returns_a_coroutine_is_advised_to_await(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    async def find() -> str:
+        return "found"
+
+    @server.tool
+    async def tool() -> str:
+        return find()  # type: ignore[return-value]
+
+    @server.resource("one://")
+    async def resource() -> str:
+        return find()  # type: ignore[return-value]
+
+    @server.prompt
+    async def prompt() -> str:
+        return find()  # type: ignore[return-value]
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        async with Client(server) as client:
+            assert (await client.call_tool("tool")).is_error
+            with pytest.raises(ProtocolError):
+                await client.read_resource("one://")
+            with pytest.raises(ProtocolError, match="write await before the call that it returns"):
+                await client.get_prompt("prompt")
+        gc.collect()
+    assert [str(each.message) for each in warned if "never awaited" in str(each.message)] == []
+    assert caplog.text.count("write await before the call that it returns") == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"), [("desc", "description"), ("annot", "annotations"), ("time_out", "timeout")]
+)
+def test_unknown_option_names_the_one_that_was_meant(option: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"^A tool has no option '{option}'; did you mean '{meant}'\\?$"):
+        Server("s").tool(**{option: "x"})  # type: ignore[call-overload]
+    with pytest.raises(ServerError, match="run\\(\\) has no option 'prot' for 'http'; did you mean 'port'\\?"):
+        Server("s").run("http", prot=1)  # type: ignore[call-arg]

@@ -295,6 +295,7 @@ async def test_a_question_that_is_never_answered_is_given_up(revision: str) -> N
         assert params["requestId"] == client.requests[0]["id"]
 
 
+@pytest.mark.covers("E13")
 @pytest.mark.parametrize("revision", OLD)
 @pytest.mark.parametrize("plain", [False, True])
 async def test_each_question_may_have_a_time_of_its_own(revision: str, plain: bool) -> None:

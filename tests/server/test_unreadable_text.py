@@ -29,7 +29,7 @@ def make_server() -> Server:
     async def ask(ctx: Context) -> str:
         return str((await ctx.elicit(f"Delete {NAME}?", bool)).data)
 
-    @server.tool(task="optional")
+    @server.tool(task="optional", detaches=True)
     async def ask_in_a_task(ctx: Context) -> str:
         await ctx.detach()
         return str((await ctx.elicit(f"Delete {NAME}?", bool)).data)

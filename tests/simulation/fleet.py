@@ -384,6 +384,7 @@ def _running(ledger: Ledger, nonce: str, process: Process, state: str, *, once: 
     ledger.enter(state, nonce, process)
     try:
         yield
+        beginning.has_outcome = not process.dead
     finally:
         if not process.dead:
             beginning.ended = ledger.world.now

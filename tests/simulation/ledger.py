@@ -30,6 +30,7 @@ RULES: Final = {
     "end changed": "the end of a task stays what it is",
     "begun twice": "a task that is not idempotent is begun once",
     "healthy": "a task of a replica that lives is neither failed nor run again by others",
+    "finished": "a task whose handler ended in a replica that lives does not fail, whatever the store has lost",
     "two attempts": "an attempt that lost its task is stopped soon",
     "lost lease": "a process that lost its lease takes another name",
     "lost attempt": "an attempt that lost its task writes nothing to its record",
@@ -54,6 +55,8 @@ class Beginning:
         self.at = at
         self.process = process
         self.ended: float | None = None
+        self.has_outcome = False
+        """Whether the handler came to its own end, and was not cancelled."""
 
 
 class Work:
@@ -181,6 +184,12 @@ class Ledger:
         elif status == "failed" and last is not None and self.is_healthy(last.process, last.at) and not excused:
             text = f"{work.nonce} failed ({message}), and {last.process.name} that ran it is healthy"
             self.broken("healthy", text)
+        elif status == "failed" and "the task may have run" in message and self._was_finished(work):
+            self.broken("finished", f"{work.nonce} failed ({message}), and its handler had ended")
+
+    def _was_finished(self, work: Work) -> bool:
+        """Return whether a replica that lives all the time since then has run a task to its end."""
+        return any(each.has_outcome and self.is_healthy(each.process, each.at) for each in work.begun)
 
     def vanished(self, work: Work) -> None:
         """Check that a task may be gone: it is kept longer than a simulation lasts."""

@@ -158,6 +158,17 @@ def _nobody_looks_for_orphans() -> None:
     Watcher._adopt_orphans = adopt  # type: ignore[method-assign]
 
 
+def _nobody_writes_again_what_the_store_lost() -> None:
+    from toolwire.server.tasks.restoring import Restoring
+    from toolwire.server.tasks.task_records import Records
+
+    async def restore(self: Any, run: Any) -> bool:
+        return False
+
+    Restoring.restore_run = restore  # type: ignore[method-assign]
+    Records.recent_ends = lambda self: []  # type: ignore[method-assign]
+
+
 def _a_process_takes_tasks_of_tools_that_it_lacks() -> None:
     from toolwire.server.tasks.taking import Taking
     from toolwire.server.tasks.task_records import kind_of
@@ -208,6 +219,9 @@ MISTAKES: Final = {
         ("no end", "healthy"), _the_end_of_a_task_is_given_up, ("outage of the store",)
     ),
     "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
+    "nobody writes again what the store lost": Mistake(
+        ("finished",), _nobody_writes_again_what_the_store_lost, ("failover of the store",)
+    ),
     "a process takes tasks of tools that it lacks": Mistake(
         ("lacking tool",), _a_process_takes_tasks_of_tools_that_it_lacks, ("upgrade",)
     ),

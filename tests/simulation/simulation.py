@@ -121,7 +121,7 @@ class Simulation:
         for replica in self.fleet.replicas:
             sessions = None if replica.app is None else replica.app.sessions
             if sessions is not None:
-                queued = sum(stream._queued for stream in sessions.streams._posts.values())
+                queued = sum(stream._queue.size for stream in sessions.streams._posts.values())
                 if queued > MOST_QUEUED:
                     self.ledger.broken("memory", f"{replica.process.name} holds {queued >> 20} MiB for clients")
         self.world.after(1.0, self._look)

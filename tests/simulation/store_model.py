@@ -30,7 +30,20 @@ BUS_MESSAGES: Final = 10_000
 FIRST_POSITION: Final = 1_000_000
 #: Operations that change nothing, and so are sent again when their answer is lost.
 READING: Final = frozenset(
-    {"get", "keys", "read_after", "stale", "leases", "orphans", "waiting", "place", "places", "counts", "look"}
+    {
+        "get",
+        "keys",
+        "read_after",
+        "stale",
+        "leases",
+        "orphans",
+        "waiting",
+        "place",
+        "places",
+        "counts",
+        "look",
+        "has_gaps",
+    }
 )
 #: Operations that a Redis without memory refuses, besides those that the store in memory refuses by itself.
 GROWING: Final = frozenset({"append", "publish"})

@@ -321,6 +321,10 @@ class World:
     def inside(self, process: Process | None) -> Iterator[None]:
         """Let the code of the block run as code of a process."""
         before, loop = self._running, asyncio._get_running_loop()
+        # From Python 3.14 on a thread has one current task, not one for each loop: the task outside steps aside.
+        task = asyncio.current_task(loop) if loop is not None and sys.version_info >= (3, 12) else None
+        if task is not None:
+            asyncio.tasks._swap_current_task(loop, None)
         self._running = seams.current = process
         asyncio._set_running_loop(None if process is None else process.loop)
         try:
@@ -328,6 +332,8 @@ class World:
         finally:
             self._running = seams.current = before
             asyncio._set_running_loop(loop)
+            if task is not None:
+                asyncio.tasks._swap_current_task(loop, task)
 
     def run(self, until: float) -> None:
         """Let time pass until then."""

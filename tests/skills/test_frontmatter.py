@@ -135,7 +135,7 @@ def test_a_value_is_read_by_the_core_schema_of_yaml_1_2(written: str, value: Any
         ("just text", (2, 1), "is not a mapping"),
         ("", (2, 1), "write name: and description:"),
         ("# only a comment", (2, 1), "write name: and description:"),
-        ("a: b\n...\nc: d", (4, 1), "expected <document start>"),
+        ("a: b\n...\nc: d", (4, 1), "keep one document"),
         ("a: 'b", (2, 4), "check quotes"),
         ("a: [b", (2, 4), "check quotes"),
         ("a: b\nno colon\nc: d", (3, 1), "write key: value"),
@@ -300,6 +300,7 @@ def test_any_yaml_is_read_or_refused(text: str) -> None:
     assert json.loads(json.dumps(read)) == read
 
 
+@pytest.mark.skipif(not hasattr(yaml, "CSafeLoader"), reason="this PyYAML was built without libyaml")
 @given(st.text(alphabet="ab:-?[]{}'\"#, \n0123.~_exo+", max_size=40))
 def test_the_parser_in_python_agrees_with_libyaml(text: str) -> None:
     def outcome(loader: str) -> Any:

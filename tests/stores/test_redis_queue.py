@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.redis_server import RedisServer, running
+from tests.redis_server import RedisServer, running, until_answered
 
 from toolwire.stores import Held, LeaseLost, Queue, Ready, StoreFailed, StoreFull, Task
 from toolwire.stores.redis import RedisStores
@@ -274,3 +274,122 @@ async def test_counting_the_tasks_takes_as_many_commands_for_many_as_for_few(
         seen.append(await commands())
     assert seen[0] == seen[1]
     assert "cmdstat_zcount" in seen[0]
+
+
+# --- a key that was lost ---------------------------------------------------------------------------------------------
+
+QUEUE_KEYS = (
+    *("places", "ends", "ages", "delays", "lines", "turns", "held", "counts"),
+    *("leases", "renewals", "processes", "gone", "buried"),
+)
+LOST_KEYS = (*(f"queue-{key}" for key in QUEUE_KEYS), "kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
+
+
+@pytest.mark.covers("FLT-8")
+@pytest.mark.parametrize("use_first", [True, False])
+async def test_every_operation_works_when_any_one_key_was_evicted(redis: RedisServer, use_first: bool) -> None:
+    """The index is built again. `use_first`: the queue goes on before that, and new tasks come."""
+    for lost in LOST_KEYS:
+        stores = RedisStores(redis.url, prefix=lost, timeout=60.0)
+        queue = stores.queue
+        wanted: dict[str, Ready | Held] = {
+            **{f"{kind}{owner}{number}": Ready(kind, owner) for kind in "xy" for owner in "op" for number in (1, 2)},
+            "later": Ready("x", "o", 600.0),
+            "mine": Held("living", "x"),
+            "orphan": Held("dead", "y"),
+        }
+        for process in ("living", "dead"):
+            await queue.renew(process, 600)
+        for key, place in wanted.items():
+            assert await queue.change(key, key.encode(), ttl=600, expect=None, place=place) is None
+        assert not await queue.has_gaps(), "nothing is missing yet"
+        assert await queue.bury("dead", 1)
+        assert redis.command("DEL", f"{{{lost}}}:{lost}") == b":1\r\n", lost
+
+        async with asyncio.timeout(60):
+            if use_first:
+                for kind in "xyz":
+                    await queue.change(f"new {kind}", b"new", ttl=600, expect=None, place=Ready(kind, "o"))
+                    wanted[f"new {kind}"] = Ready(kind, "o")
+                for task in await queue.take("living", ["x", "y", "z"], 1):
+                    wanted[task.key] = Held("living")
+            await queue.counts()
+            await queue.orphans(10)
+            await queue.waiting(0, 100)
+            await queue.held("living")
+            await queue.places("")
+            await queue.stale()
+            assert lost in ("queue-ends", "queue-buried", "kv-deadlines", "kv-bytes") or (
+                await queue.has_gaps() or lost in ("queue-leases", "queue-renewals", "queue-processes", "queue-gone")
+            )
+            after = await queue.rebuild(limit=5)
+            while after:
+                after = await queue.rebuild(after, limit=5)
+            for key, place in await queue.places(""):
+                if place is None:  # The part of those who write the records.
+                    value = await stores.kv.get(key)
+                    assert value is not None
+                    if isinstance(wanted[key], Held) and wanted[key].process == "dead":
+                        await queue.change(key, value, ttl=600, expect=value, place=Held("living", "y"))
+                        wanted[key] = Held("living")
+                    else:
+                        await queue.change(key, value, ttl=600, expect=value, place=wanted[key])
+            assert not await queue.has_gaps(), lost
+
+            assert [name for name, _ in await queue.leases()] == ["living"], lost
+            assert await queue.renew("living", 600)
+            orphans = [task.key for task in await queue.orphans(10)]
+            assert orphans == [key for key, place in wanted.items() if place == Held("dead", "y")], lost
+            held = sorted(key for key, place in wanted.items() if isinstance(place, Held) and place.process == "living")
+            assert sorted((await queue.held("living"))[1]) == held, lost
+            ready = sorted(key for key, place in wanted.items() if isinstance(place, Ready) and key != "later")
+            assert sorted(task.key for task in await queue.waiting(0, 100)) == ready, lost
+            assert sorted(task.key for task in await queue.take("living", ["x", "y", "z"], 100)) == ready, lost
+            counts = await queue.counts()
+            assert (sum(counts.ready.values()), sum(counts.held.values())) == (1, len(wanted) - 1), lost
+        stores.close()
+
+
+async def test_a_dead_process_is_found_after_its_renewals_were_evicted(redis: RedisServer, stores: RedisStores) -> None:
+    queue = stores.queue
+    await queue.renew("dead", 0.001)
+    await queue.change("a", b"1", ttl=100, expect=None, place=Held("dead", "x"))
+    assert redis.command("DEL", "{toolwire}:queue-renewals") == b":1\r\n"
+    while (stale := await queue.stale()) != [("dead", 0)]:
+        assert stale == []
+    assert await queue.leases() == [("dead", 0)]
+    assert await queue.bury("dead", 1) is False, "it was not renewed once"
+    assert await queue.bury("dead", 0)
+    assert [task.key for task in await queue.orphans(10)] == ["a"]
+
+
+async def test_a_value_that_was_evicted_leaves_nothing_in_the_index(redis: RedisServer, stores: RedisStores) -> None:
+    queue = stores.queue
+    await queue.renew("p", 100)
+    await queue.change("ready", b"1", ttl=100, expect=None, place=Ready("x", "o"))
+    await queue.change("held", b"1", ttl=100, expect=None, place=Held("p", "x"))
+    for key in ("ready", "held"):
+        assert redis.command("DEL", f"{{toolwire}}:kv:{key}") == b":1\r\n"
+    assert await queue.rebuild() == ""
+    assert await stores.kv.keys("") == []
+    assert (await queue.counts())[:2] == ({}, {})
+    assert redis.command("GET", "{toolwire}:kv-bytes") == b"$1\r\n0\r\n"
+    assert await queue.held("p") == (0, [])
+
+
+async def test_no_task_is_taken_for_a_while_after_another_redis_began_to_answer(redis: RedisServer) -> None:
+    """The process that had taken it, which the new Redis does not know, writes its record first."""
+    stores = RedisStores(redis.url, timeout=60.0)
+    queue = stores.queue
+    await queue.renew("p", 100)
+    await queue.change("a", b"1", ttl=100, expect=None, place=Ready("x", "o"))
+    assert redis.command("SAVE") == b"+OK\r\n"
+    redis.kill()
+    redis.start()
+    await until_answered(stores.check)
+    assert await queue.take("p", ["x"], 1) == []
+    assert await queue.place("a") == Ready("x", "o")
+    while not (tasks := await queue.take("p", ["x"], 1)):
+        await asyncio.sleep(0.05)
+    assert tasks == [Task("a", b"1", "p")]
+    stores.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import subprocess
+import sys
 import traceback
 from contextlib import closing
 from pathlib import Path
@@ -104,7 +105,7 @@ def _template(text: str) -> str:
 
 
 def _folder(text: str) -> str:
-    raise ToolError(f"not in {Path.cwd()}")
+    raise ToolError(f"not in {sys.prefix}")
 
 
 def _object(text: str) -> str:

@@ -39,7 +39,9 @@ async def test_a_rate_is_used_up_and_comes_back(returns: Any) -> None:
                 return client.call_tool("search", {"query": "x"}, returns=returns)
 
             refusal = await testing.exhaust(search)
-            assert refusal.text == "Too many calls: search allows 3 per 1 minute. Try again in 60 seconds."
+            assert (
+                refusal.text == "Too many calls: this server allows 3 calls a minute for you. Try again in 60 seconds."
+            )
             assert refusal == testing.Refusal(3, refusal.text, 60.0)
             await clock.advance(refusal.retry_after)
             refusal = await testing.exhaust(search)

@@ -37,6 +37,9 @@ filterwarnings = error
 addopts = --strict-markers -p no:cacheprovider
 """
 
+# The configuration of a project that has no other plugin for async tests.
+ALONE = "[pytest]\ntoolwire_server = src/server.py\naddopts = -p no:cacheprovider\n"
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -76,6 +79,16 @@ class TestIt:
 """
 
 
+# The fixture says which loop anyio runs the test on.
+ANYIO = """
+import pytest
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+
+
 def check_async_tests(status: int, said: str) -> None:
     assert status == 1, said
     assert "1 failed, 1 passed" in said
@@ -88,7 +101,7 @@ def test_tests_with_its_fixtures_may_be_async_where_the_asyncio_plugin_is_strict
 
 def test_tests_with_its_fixtures_may_be_async_without_another_plugin(project: Path) -> None:
     """In a process of its own, which has imported nothing before."""
-    (project / "pytest.ini").write_text("[pytest]\ntoolwire_server = src/server.py\naddopts = -p no:cacheprovider\n")
+    (project / "pytest.ini").write_text(ALONE)
     (project / "test_it.py").write_text(ASYNC_WITHOUT_MODE)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
@@ -168,7 +181,7 @@ def test_it(toolwire_server):
 @pytest.mark.parametrize(
     ("configuration", "says"),
     [
-        ("[pytest]\n", "name the server"),
+        ("[pytest]\n", 'No server is named for this test: write toolwire_server = "server.py" into'),
         ("[pytest]\ntoolwire_server = gone.py\n", "there is no file"),
         ("[pytest]\ntoolwire_server = src/server.py:nothing\n", "has no 'nothing'"),
     ],
@@ -178,6 +191,56 @@ def test_what_is_wrong_with_the_configuration_is_said(project: Path, run: Run, c
     status, said = run("def test_it(surface): pass")
     assert status == 1
     assert says in said
+
+
+def test_missing_server_is_one_error_for_each_test(project: Path, run: Run) -> None:
+    (project / "pytest.ini").write_text("[pytest]\n")
+    status, said = run("async def test_it(server): pass\n")
+    assert status == 1
+    assert "1 error in" in said
+    assert "Traceback" not in said and "fixtures.py" not in said
+
+
+WITHOUT_FIXTURES = """
+from server import server
+{imports}
+
+{mark}
+async def test_connect():
+    import sys
+    from toolwire import testing as t
+    assert {backend!r} in sys.modules
+    async with t.connect(server) as (client, _):
+        assert await client.call_tool("total", {{"prices": [2]}}, returns=float) == 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "mark", "options", "backend"),
+    [
+        ("", "", ("-p", "no:asyncio", "-p", "no:anyio"), "asyncio"),
+        ("", "", ("-o", "asyncio_mode=strict"), "asyncio"),
+        ("", "", ("-o", "asyncio_mode=auto"), "pytest_asyncio"),
+        ("import pytest", "@pytest.mark.asyncio", ("-o", "asyncio_mode=strict"), "pytest_asyncio"),
+        (ANYIO, "@pytest.mark.anyio", ("-o", "asyncio_mode=strict"), "anyio"),
+    ],
+    ids=["alone", "strict", "auto", "marked for asyncio", "marked for anyio"],
+)
+def test_async_tests_of_a_file_that_has_something_of_toolwire_run(
+    project: Path, run: Run, imports: str, mark: str, options: tuple[str, ...], backend: str
+) -> None:
+    if "no:asyncio" in options:
+        (project / "pytest.ini").write_text(ALONE)
+    test = WITHOUT_FIXTURES.format(imports=imports, mark=mark, backend=backend)
+    status, said = run(f"import sys\nsys.path.insert(0, 'src')\n{test}", *options)
+    assert (status, "1 passed" in said) == (0, True), said
+
+
+def test_async_tests_without_anything_of_toolwire_are_left_alone(project: Path, run: Run) -> None:
+    (project / "pytest.ini").write_text(ALONE)
+    status, said = run("async def test_it():\n    pass\n", "-p", "no:asyncio", "-p", "no:anyio")
+    assert status == 1
+    assert "async def functions are not natively supported" in said
 
 
 @pytest.mark.covers("R32")

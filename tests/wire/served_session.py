@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.patience import patience
 from tests.protocol.pair import Offer, modern
 
 from toolwire.protocol import types as t
@@ -58,7 +59,8 @@ class Script:
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._changed.clear()
-            await self._changed.wait()
+            async with patience("a change of the session"):
+                await self._changed.wait()
 
     def notified(self, notice: Notice, session: Session) -> None:
         self.notices.append(notice)

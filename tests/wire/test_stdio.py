@@ -218,6 +218,22 @@ async def test_streams_in_memory_can_be_injected() -> None:
 
 
 @pytest.mark.covers("J89")
+async def test_buffered_output_is_flushed_with_each_message() -> None:
+    class Buffered(io.BytesIO):
+        flushed = b""
+
+        def flush(self) -> None:
+            self.flushed = self.getvalue()
+
+    output = Buffered()
+    channel = StdioChannel(io.BytesIO(b""), output)  # type: ignore[arg-type]
+    channel.write(b"one")
+    await channel.flush()
+    assert output.flushed == b"one\n"
+    await channel.close()
+
+
+@pytest.mark.covers("J89")
 def test_what_was_given_is_not_closed(run: Run[Any], pipe: tuple[int, int], tmp_path: Path) -> None:
     async def main() -> None:
         with open(tmp_path / "file", "w+b") as file:

@@ -7,9 +7,11 @@ carries everything inside is the one that works in every host.
 from __future__ import annotations
 
 import base64
+import errno
 import mimetypes
 import os
 import re
+import stat
 from collections.abc import Callable
 from html import escape
 from html.parser import HTMLParser
@@ -107,7 +109,7 @@ class Bundle:
         try:
             found = Path(os.path.realpath(base.parent / unquote(parts.path)))
             is_inside = found.is_relative_to(os.path.realpath(self._folder))
-            is_there = is_inside and found.is_file()
+            is_there = is_inside and _is_regular_file(found)
         except (OSError, ValueError):  # A name that is too long, or that has a zero in it.
             raise PageError(str(base), f"{reference[:100]!r} cannot be the name of a file") from None
         if not is_inside:
@@ -366,3 +368,14 @@ def _candidates(text: str, address: Callable[[str], str]) -> str:
 def _tag(name: str, attributes: dict[str, str], *, closes: bool = False) -> str:
     texts = [f' {each}="{escape(value)}"' if value else f" {each}" for each, value in attributes.items()]
     return f"<{name}{''.join(texts)}{' /' if closes else ''}>"
+
+
+def _is_regular_file(path: Path) -> bool:
+    """Say whether a regular file is at the path. Raise OSError for a name that no file can have."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        # `Path.is_file()` returns False for every error from Python 3.14 on.
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise

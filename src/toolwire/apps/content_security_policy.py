@@ -212,6 +212,8 @@ def host_policy(csp: Any, *, refuse: Callable[[Origin], str | None] | None = Non
         "base-uri": granted.get("baseUriDomains") or ["'self'"],
         # A form that is sent is a way out that `connect-src` does not close. A host may restrict further.
         "form-action": ["'none'"],
+        # So is WebRTC. Not every browser has this directive, so our hosts take the interface away as well.
+        "webrtc": ["'block'"],
     }
     header = "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
     return HostPolicy(header, refused, granted)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from toolwire.auth.client.signing import PrivateKey as PrivateKey
     from toolwire.auth.client.storage import FileStorage as FileStorage
     from toolwire.auth.client.storage import MemoryStorage as MemoryStorage
+    from toolwire.auth.client.storage import SharedStorage as SharedStorage
     from toolwire.auth.client.storage import Storage as Storage
+    from toolwire.auth.client.store_storage import StoreStorage as StoreStorage
     from toolwire.auth.contract import Auth as Auth
     from toolwire.auth.contract import Bearer as Bearer
     from toolwire.auth.credential_dependency import credential as credential
@@ -70,7 +72,9 @@ _HOMES = {
     "PrivateKey": "toolwire.auth.client.signing",
     "Refused": "toolwire.auth.errors",
     "SignInFailed": "toolwire.auth.errors",
+    "SharedStorage": "toolwire.auth.client.storage",
     "Storage": "toolwire.auth.client.storage",
+    "StoreStorage": "toolwire.auth.client.store_storage",
     "WorkloadIdentity": "toolwire.auth.client.grants",
     "Anonymous": "toolwire.auth.verify.keys",
     "ApiKeys": "toolwire.auth.verify.keys",

@@ -19,9 +19,12 @@ from toolwire.auth.verify.keys import Anonymous
 from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
 from toolwire.auth.verify.verifier import (
     Asker,
+    Chain,
+    ExpiredToken,
     InvalidToken,
     Unavailable,
     Verifier,
+    Verify,
     each_of,
     recollection,
     verification,
@@ -52,6 +55,8 @@ _PUBLIC: Final[HeaderList] = (
 
 #: Returns the principal of a request; raises `HttpRefusal`.
 Admit: TypeAlias = Callable[[Scope, dict[str, str]], Coroutine[Any, Any, Principal]]
+#: In the scope of a request whose token is tried in another place as well: a wrong one is not counted yet.
+_UNCOUNTED: Final = "toolwire.uncounted"
 
 
 class Gate:
@@ -80,6 +85,10 @@ class Gate:
         self._verify = verification(server.verifier)
         self._recall = recollection(server.verifier)
         verifiers = list(each_of(server.verifier))
+        strangers = [isinstance(each, Anonymous) for each in verifiers]
+        # Verifiers before `Anonymous`. A token that they do not know is let in, and yet it may be a guess.
+        before = verifiers[: strangers.index(True)] if True in strangers else []
+        self._known = verification(Chain(before)) if before else None
         # Verifiers with their own header, by the name of the header.
         self._headers: dict[str, Verifier] = {}
         for verifier in verifiers:
@@ -123,15 +132,17 @@ class Gate:
         self._verifying.take(address)
         try:
             principal = await self._verified(sent, asker, scope, headers)
+        except ExpiredToken as error:
+            # Many clients behind one address may come with a token that was good until a moment ago.
+            raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
         except InvalidToken as error:
-            if asker is not None:
-                asker.count_in_vain()
+            try:
+                _count_in_vain(asker, scope)
+            except Throttled as throttled:
+                raise _unavailable(throttled) from None
             raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
         except Unavailable as error:
-            log.warning("a token could not be verified: %s", error)
-            later = ((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))),)
-            status = 429 if isinstance(error, Throttled) else 503
-            raise HttpRefusal(status, "The token cannot be verified now; try again later", later) from None
+            raise _unavailable(error) from None
         except (StoreFailed, StoreFull):
             raise  # The application answers for its store.
         except Exception:
@@ -159,11 +170,14 @@ class Gate:
         return principal
 
     async def identify(self, token: str, scope: Scope) -> Principal:
-        """Return the principal of a token or a key that a user entered on a page; raise `HttpRefusal`."""
+        """Return the principal of a token or a key that a user entered on a page; raise `HttpRefusal`.
+
+        It may be a key for any of the headers, or a bearer token. Wrong for all of them, it counts as one.
+        """
         asked = {"type": "http", "method": "GET", "path": scope["path"], ADDRESS: scope.get(ADDRESS)}
         for name in self._headers:
             try:
-                return await self.admit(asked, {name: token})
+                return await self.admit({**asked, _UNCOUNTED: True}, {name: token})
             except HttpRefusal as refusal:
                 if refusal.status != 401:
                     raise
@@ -220,7 +234,12 @@ class Gate:
     ) -> Principal:
         # A key in a header of its own is never checked as a bearer token.
         verifier = self._headers.get(sent.header)
-        principal = await (self._verify(sent.token, asker) if verifier is None else verifier.verify(sent.token))
+        if verifier is not None:
+            principal = await verifier.verify(sent.token)
+        elif self._known is not None and self._nobody is not None:
+            principal = await self._known_or_nobody(self._known, self._nobody, sent.token, asker, scope)
+        else:
+            principal = await self._verify(sent.token, asker)
         if principal is None:
             raise InvalidToken("The token is not valid here")
         if sent.scheme == "dpop":
@@ -230,6 +249,23 @@ class Gate:
             # RFC 9449 section 7.2: a bound token must not be accepted without its proof.
             raise InvalidToken("The token is bound to a key, and was sent without the proof")
         return principal
+
+    async def _known_or_nobody(
+        self, known: Verify, nobody: Principal, token: str, asker: Asker | None, scope: Scope
+    ) -> Principal:
+        """Return the principal of a token, or that of `Anonymous`. A token that no other verifier knew counts."""
+        try:
+            principal = await known(token, asker)
+            if principal is not None:
+                return principal
+        except (Throttled, StoreFailed, StoreFull):
+            raise
+        except (ExpiredToken, Unavailable):
+            return nobody  # No guess: it was good, or cannot be judged now.
+        except InvalidToken:
+            pass
+        _count_in_vain(asker, scope)
+        return nobody
 
     # --- turning away ---
 
@@ -310,6 +346,14 @@ class Gate:
         if _HOST.fullmatch(host) is None:
             return ""
         return f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '').rstrip('/')}"
+
+
+def _count_in_vain(asker: Asker | None, scope: Scope) -> None:
+    """Count an unknown token for its address; raise `Throttled` where there were too many before it."""
+    if asker is not None and _UNCOUNTED not in scope:
+        # Verifiers that ask a provider have checked this before. Those that check by themselves have not.
+        asker.check()
+        asker.count_in_vain()
 
 
 class _NoProofs(Proofs):
@@ -397,3 +441,10 @@ def _tail(scope: Scope) -> str:
 def _caller(scope: Scope) -> Any:
     client = scope.get("client")
     return client[0] if client else "a caller"
+
+
+def _unavailable(error: Unavailable) -> HttpRefusal:
+    log.warning("a token could not be verified: %s", error)
+    later = ((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))),)
+    status = 429 if isinstance(error, Throttled) else 503
+    return HttpRefusal(status, "The token cannot be verified now; try again later", later)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from toolwire.auth.jose import ALGORITHMS, claims_of, import_key, is_signed_by, parse, thumbprint
 from toolwire.auth.principal import Principal
+from toolwire.auth.verify.claims import as_time
 from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import encode_base64url
@@ -49,8 +50,8 @@ class Proofs:
         await self._check_unused(claims["jti"])
 
     def _check_claims(self, claims: dict[str, Any], token: str, method: str, url: str) -> None:
-        issued, identifier, hashed = claims.get("iat"), claims.get("jti"), claims.get("ath")
-        if isinstance(issued, bool) or not isinstance(issued, int | float) or not isinstance(identifier, str):
+        issued, identifier, hashed = as_time(claims.get("iat")), claims.get("jti"), claims.get("ath")
+        if issued is None or not isinstance(identifier, str):
             raise InvalidToken("The DPoP proof is malformed")
         if abs(self._clock() - issued) > WINDOW:
             raise InvalidToken("The DPoP proof is not of now")

@@ -5,11 +5,13 @@ The MCP server as an OAuth resource server (2025-06-18 basic/authorization onwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
+from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier, has_unique_usernames
+from toolwire.callbacks import plain_callback
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
@@ -18,13 +20,15 @@ from toolwire.stores import KV
 if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import UserOAuth
 
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 # The key in the scope of a request under which the gate leaves its `Asker` for the pages.
 ASKER: Final = "toolwire.asker"
 # 2026-07-28 basic/authorization, scopes: refresh tokens are between the client and its authorization server.
 _NOT_OURS: Final = frozenset({"offline_access"})
 
-Allow: TypeAlias = Iterable[str] | Callable[[Principal], object]
+Allow: TypeAlias = Iterable[str] | Callable[[Principal], bool]
 
 
 class ResourcePages(Protocol):
@@ -43,8 +47,10 @@ class ResourceServer:
     * `authorization_servers`: where tokens come from, by issuer; they are published, so that clients find them.
     * `scopes`: what every request needs. `scopes_supported`: what the metadata names; `scopes` by default.
     * `resource`: the public address of the endpoint; by default what `public_url` and the path make.
-    * `allow`: only these callers: a list of subjects, or a function of the principal. A subject is unique at its
-      provider. Names and e-mail addresses are not: most providers let users choose them.
+    * `allow`: only these callers: a list of subjects, or a plain function of the principal that returns True for them.
+      A subject is unique at its provider. Names and e-mail addresses are not: most providers let users choose them.
+    * `allow_usernames`: callers with these user names are let in, too, in any case of letters. Only for verifiers whose
+      names are unique (`GitHub`, `ApiKeys`, or one of your own with `unique_usernames = True`).
     * `enabled`: False lets everybody in, as if there were no `auth=`.
     * `sign_in`: the client by which the pages of this server sign users in at an authorization server, as `UserOAuth`.
       By default the server registers itself there.
@@ -65,12 +71,13 @@ class ResourceServer:
         resource_name: str | None = None,
         documentation: str | None = None,
         allow: Allow | None = None,
+        allow_usernames: Iterable[str] | None = None,
         enabled: bool = True,
         sign_in: UserOAuth | None = None,
         advertise: Callable[[str], str] = str,
     ) -> None:
-        if isinstance(scopes, str) or isinstance(scopes_supported, str) or isinstance(allow, str):
-            raise ServerError('scopes=, scopes_supported= and allow= are lists, such as ["read"]')
+        if any(isinstance(each, str) for each in (scopes, scopes_supported, allow, allow_usernames)):
+            raise ServerError('scopes=, scopes_supported=, allow= and allow_usernames= are lists, such as ["read"]')
         self.verifier: Verifier = as_verifier(verifier)
         self.authorization_servers: tuple[str, ...] = tuple(authorization_servers)
         self.scopes: frozenset[str] = frozenset(scopes)
@@ -80,10 +87,20 @@ class ResourceServer:
         self.documentation = documentation
         self.enabled = enabled
         self.sign_in = sign_in
-        self._allow: frozenset[str] | Callable[[Principal], object] | None = (
-            allow if allow is None or callable(allow) else frozenset(allow)
+        self._allow: frozenset[str] | Callable[[Principal], bool] | None = _checked(allow)
+        self._allow_usernames: frozenset[str] | None = (
+            None if allow_usernames is None else frozenset(map(_folded, allow_usernames))
         )
         self._advertise = advertise
+        self.check_usernames()
+
+    def check_usernames(self) -> None:
+        """Raise `ServerError` for `allow_usernames=` with a verifier that lets users choose their names."""
+        if self._allow_usernames is not None and not has_unique_usernames(self.verifier):
+            raise ServerError(
+                "allow_usernames= is for GitHub, ApiKeys and verifiers with unique_usernames = True: other users could"
+                " choose a name that is in the list. Use allow= with subjects, or with a function of the principal"
+            )
 
     def opened(
         self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
@@ -92,10 +109,13 @@ class ResourceServer:
         return self, None
 
     def allows(self, principal: Principal) -> bool:
-        """Return whether `allow=` allows a principal."""
-        if self._allow is None:
+        """Return whether `allow=` or `allow_usernames=` allows a principal. An empty list allows nobody."""
+        names = self._allow_usernames
+        if names is not None and principal.username is not None and _folded(principal.username) in names:
             return True
-        return bool(self._allow(principal)) if callable(self._allow) else principal.subject in self._allow
+        if self._allow is None:
+            return names is None
+        return _picks(self._allow, principal) if callable(self._allow) else principal.subject in self._allow
 
     def scope_text(self, scopes: Iterable[str]) -> str:
         """Return scopes as a text, in the form in which clients ask for them, in the order of names."""
@@ -130,6 +150,33 @@ def as_resource_server(auth: Any) -> ResourceServer | None:
         return None
     server = auth if isinstance(auth, ResourceServer) else ResourceServer(auth)
     return server if server.enabled else None
+
+
+def _checked(allow: Allow | None) -> frozenset[str] | Callable[[Principal], bool] | None:
+    if allow is None:
+        return None
+    return plain_callback(allow, "allow=") if callable(allow) else frozenset(allow)
+
+
+def _picks(allow: Callable[[Principal], bool], principal: Principal) -> bool:
+    """Return whether a function of the user allows a principal. Only True does; an error refuses."""
+    try:
+        verdict: object = allow(principal)
+    except Exception:
+        log.exception("allow= failed, so the caller is refused")
+        return False
+    if verdict is True:
+        return True
+    if verdict:
+        log.error("allow= returned %s in place of True or False, so the caller is refused", type(verdict).__name__)
+    if isinstance(verdict, Coroutine):
+        verdict.close()
+    return False
+
+
+def _folded(name: str) -> str:
+    # Other alphabets have letters that become those of ASCII, so that two names would be one.
+    return name.lower() if name.isascii() else name
 
 
 def _quoted(value: str) -> str:

@@ -17,7 +17,7 @@ from toolwire._version import __version__
 from toolwire.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from toolwire.cli.parsing import CommandParser
 
 # The subcommand, its module in this folder, and its purpose.
 COMMANDS: Final = {
@@ -52,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not words:
             overview.print_help(sys.stderr)
             return 2
-        overview.parse_args(words)
+        if not words[0].startswith("-"):
+            raise _unknown_command(words[0])
+        overview.parse_words(words, intermixed=False)
         return 2
     except UsageError as error:
         # The text may contain names that a server chose. Imported here because errors are rare.
@@ -70,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(command: str, words: Sequence[str]) -> int:
     # Imported here because importing `toolwire.cli` has to be cheap.
-    from argparse import ArgumentParser
+    from toolwire.cli.parsing import CommandParser
 
     home, purpose = COMMANDS[command]
     module = import_module(f"toolwire.cli.{home}")
@@ -79,20 +81,26 @@ def _run(command: str, words: Sequence[str]) -> int:
         home, purpose = further[words[0]]
         module = import_module(f"toolwire.cli.{home}")
         command, words = f"{command} {words[0]}", words[1:]
-    parser = ArgumentParser(prog=f"toolwire {command}", description=f"{purpose[0].upper()}{purpose[1:]}.")
+    parser = CommandParser(prog=f"toolwire {command}", description=f"{purpose[0].upper()}{purpose[1:]}.")
     module.add_arguments(parser)
-    intermixed = getattr(module, "OPTIONS_ANYWHERE", False)
-    status: int = module.main(parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words))
+    arguments = parser.parse_words(words, intermixed=getattr(module, "OPTIONS_ANYWHERE", False))
+    status: int = module.main(arguments)
     return status
 
 
-def _overview() -> ArgumentParser:
-    """Return the parser for `toolwire --help`, `--version` and unknown commands."""
-    import argparse
+def _unknown_command(word: str) -> UsageError:
+    from toolwire.cli.parsing import suggest
 
-    parser = argparse.ArgumentParser(prog="toolwire", description="Model Context Protocol servers and clients.")
+    return UsageError(f"there is no command {word!r}{suggest(word, COMMANDS)} (`toolwire --help` lists the commands)")
+
+
+def _overview() -> CommandParser:
+    """Return the parser for `toolwire --help`, `--version` and unknown commands."""
+    from toolwire.cli.parsing import CommandParser
+
+    parser = CommandParser(prog="toolwire", description="Model Context Protocol servers and clients.")
     parser.add_argument("--version", action="version", version=f"toolwire {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command, (_, purpose) in COMMANDS.items():
         commands.add_parser(command, help=purpose)
     return parser

@@ -15,6 +15,8 @@ from toolwire.cli.errors import UsageError
 if TYPE_CHECKING:
     from toolwire.server.server import Server
 
+#: For how long clients may use a list of tools again. After a restart they see the new one this much later at most.
+LIST_TTL_MS: Final = 60_000
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 _MARK: Final = b'"toolwire-openapi-lock/'
 
@@ -39,15 +41,19 @@ def make_server(
     everything: bool = False,
     bridge: bool = False,
     base_url: str | None = None,
+    rate: list[str] | None = None,
     credentials: Mapping[str, str] | None = None,
 ) -> Server:
     """Make the server of an API. Raise `UsageError` where nothing is chosen, and `ServerError` for a wrong description.
 
     * `everything`: offer all operations of a description. A lock file has its own choice.
     * `bridge`: offer three tools that list, describe and call the operations.
+    * `credentials`: references to secrets, by the name of the security scheme.
     """
     # Imported here because most servers are Python files.
     from toolwire.openapi import ALL, openapi
+    from toolwire.openapi.access.credential_references import referenced
+    from toolwire.server.components.base import Cache
     from toolwire.server.server import Server
 
     is_locked = is_lock_file(path)
@@ -58,5 +64,7 @@ def make_server(
         )
     options: dict[str, Any] = {"keep": ALL} if not is_locked else {}
     shape: Literal["tools", "bridge"] = "bridge" if bridge else "tools"
-    api = openapi(path, base_url=base_url, credentials=credentials, shape=shape, **options)
-    return Server(api.name, version=api.version or "1.0.0").include(api)
+    named = {scheme: referenced(scheme, text) for scheme, text in (credentials or {}).items()}
+    api = openapi(path, base_url=base_url, rate=rate, credentials=named, shape=shape, **options)
+    # The list is large, and stays as it is until the server starts again.
+    return Server(api.name, version=api.version or "1.0.0", cache=Cache(ttl_ms=LIST_TTL_MS)).include(api)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolwire.cli.errors import UsageError
+from toolwire.own_command import TOOLWIRE
+from toolwire.wire.regular_files import follow_link, read_regular, replace_file, write_new
+
+#: Larger than any configuration: some clients keep their history in it.
+MOST_BYTES: Final = 256 * 1024 * 1024
+_LOCK_SECONDS: Final = 10.0
+_LOCK_PAUSE: Final = 0.02
 
 
 class ClientFile(NamedTuple):
@@ -31,7 +40,7 @@ def _by_url(url: str) -> dict[str, Any]:
 
 def _by_bridge(url: str) -> dict[str, Any]:
     """Return an entry for a client whose configuration knows commands only."""
-    return {"command": sys.executable, "args": ["-m", "toolwire", "bridge", url]}
+    return {"command": TOOLWIRE[0], "args": [*TOOLWIRE[1:], "bridge", url]}
 
 
 def _home() -> Path:
@@ -93,12 +102,7 @@ class Unreadable(Exception):
 
 def read(path: Path) -> dict[str, Any]:
     """Read a whole configuration; an absent or empty file is an empty one."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unreadable(f"{path} cannot be read: {error}") from None
+    text = _text_of(path)
     if not text.strip():
         return {}
     try:
@@ -110,6 +114,16 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Unreadable(f"{path} does not hold a JSON object")
     return found
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a configuration; an empty one for an absent file."""
+    try:
+        return read_regular(path, MOST_BYTES).decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unreadable(f"{path} cannot be read: {error}") from None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,10 +151,7 @@ def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tup
 
 def _indent(path: Path) -> int | str:
     """Return the indentation of the file: the white space of its first indented line."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        return 2
+    lines = _text_of(path).splitlines()
     white = next((line[: len(line) - len(line.lstrip())] for line in lines if line[:1] in " \t" and line.strip()), "  ")
     return white if white.startswith("\t") else len(white)
 
@@ -159,33 +170,45 @@ def entries(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write(path: Path, text: str) -> Path | None:
-    """Write `text` to the file, all or nothing; return the backup of the old file, if there was one."""
+    """Write `text` to the file, all or nothing; return the backup of the old file, if any. Raise `OSError`."""
     # A link stays: the file behind it is replaced.
-    path = path.resolve()
+    path = follow_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    backup = None
-    if path.exists():
-        backup = _free(path)
-        _put(backup, path.read_bytes(), path)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    _put(fresh, text.encode(), path)
-    fresh.replace(path)
+    if not path.exists():
+        replace_file(path, text.encode())
+        return None
+    # Such files hold credentials, so the new ones have the permissions of the old one.
+    mode = path.stat().st_mode & 0o777
+    backup = _free(path)
+    write_new(backup, read_regular(path, MOST_BYTES), mode)
+    replace_file(path, text.encode(), mode)
     return backup
 
 
 def _free(path: Path) -> Path:
     """Return an unused name for a backup, so that an earlier one is never overwritten."""
     number = 1
-    while (candidate := path.with_name(f"{path.name}.backup-{number}")).exists():
+    # A link that leads to nothing is in the way as well.
+    while os.path.lexists(candidate := path.with_name(f"{path.name}.backup-{number}")):
         number += 1
     return candidate
 
 
-def _put(target: Path, data: bytes, like: Path) -> None:
-    """Write a new file with the permissions of `like`, because such files hold credentials."""
-    mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+@contextmanager
+def locked() -> Iterator[None]:
+    """Hold the lock of all commands that change a configuration. Raise `OSError`, or `TimeoutError` after a while."""
+    # Imported here because most commands change no configuration.
+    from toolwire.wire.file_locks import FileLock, NoFileLocks
+
+    folder = own_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(folder / "install.lock") as held:
+        last = time.monotonic() + _LOCK_SECONDS
+        try:
+            while not held.try_acquire():
+                if time.monotonic() > last:
+                    raise TimeoutError(f"another install has been running for {_LOCK_SECONDS:g} s")
+                time.sleep(_LOCK_PAUSE)
+        except NoFileLocks:
+            pass  # As before there were locks: the check of the file just before it is written remains.
+        yield

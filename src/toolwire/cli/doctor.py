@@ -14,6 +14,7 @@ from toolwire.cli import catalogue, key_values, lint, lint_views, screen, target
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_rules import LintFinding
+from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import RENDERS_APPS, view_address
 from toolwire.protocol.errors import ToolwireError, Unauthorized, counted
@@ -61,9 +62,9 @@ async def _examine(arguments: Namespace) -> int:
 
 
 def _show(out: screen.Screen, diagnosis: Diagnosis) -> None:
-    out.line(f"{_MARKS[diagnosis.verdict]}  {diagnosis.check}: {diagnosis.found}")
+    out.line(f"{_MARKS[diagnosis.verdict]}  {diagnosis.check}: {printable(diagnosis.found)}")
     if diagnosis.advice:
-        out.line(f"      {diagnosis.advice}")
+        out.line(f"      {printable(diagnosis.advice)}")
 
 
 class _Observed(Struct):
@@ -90,9 +91,12 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
 
         command = targets.command(place)
         env = {**(place.env or {}), **targets.pairs(arguments.env)}
-        inherited = {"inherit_env": arguments.inherit_env}
-        checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, **inherited)
-        leave = partial(doctor_stdio.leave, command, env, place.cwd, arguments.timeout, **inherited)
+        further: dict[str, Any] = {
+            "inherit_env": arguments.inherit_env,
+            "on_stderr": screen.note if arguments.verbose else None,
+        }
+        checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, **further)
+        leave = partial(doctor_stdio.leave, command, env, place.cwd, arguments.timeout, **further)
     lost = False
     async for diagnosis in checks:
         yield diagnosis

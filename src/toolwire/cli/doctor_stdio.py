@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +43,7 @@ async def check(
     patience: float,
     *,
     inherit_env: bool = False,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Diagnosis]:
     """Start the server once and watch it from the first byte to its end.
 
@@ -51,7 +52,9 @@ async def check(
     """
     begun = time.monotonic()
     try:
-        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd, inherit_env=inherit_env, grace=LEAVING_SECONDS)
+        channel = await ProcessChannel.spawn(
+            command, env=env, cwd=cwd, inherit_env=inherit_env, on_stderr=on_stderr, grace=LEAVING_SECONDS
+        )
     except Unreachable as error:
         yield bad("start", str(error), "Check the command and that its program is installed.")
         return
@@ -165,10 +168,13 @@ async def leave(
     arguments: Mapping[str, Any],
     *,
     inherit_env: bool = False,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> Diagnosis:
     """Check what happens when a client leaves during a call."""
     try:
-        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd, inherit_env=inherit_env, grace=LEAVING_SECONDS)
+        channel = await ProcessChannel.spawn(
+            command, env=env, cwd=cwd, inherit_env=inherit_env, on_stderr=on_stderr, grace=LEAVING_SECONDS
+        )
     except Unreachable as error:
         return skipped("leaving", str(error))
     try:

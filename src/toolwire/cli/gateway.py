@@ -38,9 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = f"other uses:\n{words}"
     parser.add_argument("file", metavar="FILE", help="a JSON or TOML file with mcpServers")
-    parser.add_argument(
-        "--transport", choices=["stdio", "http"], default="http", help="how clients reach it (default: http)"
-    )
+    options.add_transport(parser, "http")
     parser.add_argument(
         "--stores",
         metavar="ADDRESS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import msgspec
 from toolwire import logs
 from toolwire.cli import options, screen
 from toolwire.cli.errors import DONE, FAILED
+from toolwire.cli.running import run_command
 from toolwire.gateway.config.checking import SECONDS, Checked, check_file
 from toolwire.gateway.config.reading import Problem
 from toolwire.printable import printable
@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     logs.install(arguments.log_level or "critical")
-    checked = asyncio.run(check_file(arguments.file, offline=arguments.offline, seconds=arguments.timeout))
+    checked = run_command(lambda: check_file(arguments.file, offline=arguments.offline, seconds=arguments.timeout))
     is_good = checked.is_good and not (arguments.strict and checked.problems)
     if arguments.json:
         sys.stdout.write(screen.as_json(_plain(arguments.file, checked, is_good)) + "\n")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from toolwire.auth import FileStorage
 from toolwire.cli import client_files, options, targets
 from toolwire.cli.errors import FAILED, UsageError
+from toolwire.cli.screen import note
 from toolwire.cli.tasks import is_missing_file, open_store
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
@@ -104,6 +105,7 @@ def _inspector(
             revision=arguments.revision,
             saved=saved,
             stores=None if stores is None else lambda: stores,
+            on_stderr=note if arguments.verbose else None,
             **about,
         )
     except (ValueError, TypeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import client_files, keyboard, options, screen, server_source, targets
 from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
+from toolwire.cli.running import run_command
 from toolwire.cli.screen import Screen, note
 from toolwire.protocol.errors import Timeout, ToolwireError
 
@@ -65,10 +65,10 @@ def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
     if words[:-1] == [*targets.RUN]:
         return _that_starts(target, [[*targets.RUN, str(server_source.parse(words[-1]))]], env)
     absolute = [words[0], *map(_from_anywhere, words[1:])]
-    if words == [sys.executable, place.target]:
-        # `toolwire run` comes first: it keeps what the file prints away from the client. A file that starts its own
-        # server may have none that `toolwire run` finds, so the plain command comes second.
-        return _that_starts(target, [[*targets.RUN, absolute[1]], absolute], env)
+    if words == [*targets.RUN, "--main", place.target]:
+        # `toolwire run` comes first: it keeps what the file prints away from the client. A file that makes its server
+        # in its main part, or with another library, needs `--main`.
+        return _that_starts(target, [[*targets.RUN, absolute[-1]], absolute], env)
     return absolute
 
 
@@ -105,7 +105,7 @@ def _problem(command: list[str], label: str, env: dict[str, str], cwd: str | Non
             pass  # It answers, and that is enough.
 
     try:
-        asyncio.run(answers())
+        run_command(answers)
     except ToolwireError as error:
         return error
     return None
@@ -155,10 +155,17 @@ def _install(
     if not arguments.yes and not _agrees(path):
         note("toolwire: nothing was written")
         return FAILED
-    if client_files.with_entry(path, client.member, name, entry)[0] != text:
-        note(f"toolwire: {path} was changed meanwhile, so nothing was written: try again")
+    try:
+        with client_files.locked():
+            now, replaced = client_files.with_entry(path, client.member, name, entry)
+            # With --yes, entries that another install has added stay. A person agreed to the file as it was shown.
+            if replaced != before or (now != text and not arguments.yes):
+                note(f"toolwire: {path} was changed meanwhile, so nothing was written: try again")
+                return FAILED
+            backup = client_files.write(path, now)
+    except (OSError, client_files.Unreadable) as error:
+        note(f"toolwire: {path} cannot be written: {error}; it was left as it is")
         return FAILED
-    backup = client_files.write(path, text)
     out.line(f"Written. {f'The old file is kept as {backup}. ' if backup is not None else ''}{client.after}")
     return DONE
 

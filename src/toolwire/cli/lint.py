@@ -67,7 +67,25 @@ async def _lint(arguments: Namespace) -> int:
         tools = (await catalogue.fetch(client, ("tools",))).tools
         of_views = await lint_views.check(client, tools, endpoint=endpoint, calls=not arguments.no_calls)
     sizes = {tool.name: tool_tokens(tool) for tool in tools if "model" in audiences(tool.meta)}
-    return _report(arguments, _sorted([*findings(tools), *of_views]), sizes, "tool")
+    is_python = _is_python(arguments)
+    found = [*findings(tools, is_python=is_python), *of_views, *(_replayed(arguments) if is_python else ())]
+    return _report(arguments, _sorted(found), sizes, "tool")
+
+
+def _is_python(arguments: Namespace) -> bool:
+    """Return whether the target is a Python server file or module, whose source is here."""
+    target = targets.chosen(arguments).target
+    if isinstance(target, list):
+        return target[: len(targets.RUN)] == [*targets.RUN] and not target[-1].endswith(".json")
+    return isinstance(target, str) and target.endswith(".py")
+
+
+def _replayed(arguments: Namespace) -> Iterable[LintFinding]:
+    """Check the source of a Python server for calls that a question repeats."""
+    # Imported here because only Python servers need it.
+    from toolwire.cli import lint_replay, server_source
+
+    return lint_replay.check(server_source.parse(arguments.target))
 
 
 def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int], noun: str) -> int:
@@ -83,10 +101,10 @@ def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int
     return FAILED if any(finding.level in failing for finding in found) else DONE
 
 
-def findings(tools: list[t.Tool]) -> list[LintFinding]:
+def findings(tools: list[t.Tool], *, is_python: bool = False) -> list[LintFinding]:
     """Return what a model, or its vendor, has trouble with, the worst first. Tools for views alone reach no model."""
     tools = [tool for tool in tools if "model" in audiences(tool.meta)]
-    found = [*lint_rules.check(tools), *lint_vendors.check_all(tools)]
+    found = [*lint_rules.check(tools, is_python=is_python), *lint_vendors.check_all(tools)]
     found += [finding for tool in tools for finding in lint_vendors.check(tool)]
     return _sorted(found)
 

@@ -29,7 +29,8 @@ _MANY_TOKENS_IN_ALL: Final = 10_000
 _MANY_TOOLS: Final = 40
 _EXAMPLE: Final = re.compile(r"\b(example|e\.g\.|such as|for instance)|`[^`]+`", re.IGNORECASE)
 _RETURNS: Final = re.compile(r"\b(return|returns|returned|result|gives|answers|yields)\b", re.IGNORECASE)
-#: `error`: some client loses the tool or all of them. `warning`: a model will have trouble. `hint`: could be better.
+#: `error`: some client loses the tool or all of them, or a text may deceive a model. `warning`: a model will have
+#: trouble. `hint`: could be better.
 Level: TypeAlias = Literal["error", "warning", "hint"]
 
 
@@ -50,25 +51,31 @@ def tool_tokens(tool: t.Tool) -> int:
     return definition_tokens(tool.name, tool.description or "", tool.input_schema)
 
 
-def check(tools: Iterable[t.Tool]) -> Iterator[LintFinding]:
-    """Check every tool by itself, and the tools as a whole."""
+def check(tools: Iterable[t.Tool], *, is_python: bool = False) -> Iterator[LintFinding]:
+    """Check every tool by itself, and the tools as a whole. `is_python`: the source of the server is Python."""
     by_description: defaultdict[str, list[str]] = defaultdict(list)
+    by_letters: defaultdict[str, list[str]] = defaultdict(list)
     total = count = 0
     for tool in tools:
         count += 1
         total += tool_tokens(tool)
-        yield from check_tool(tool)
+        yield from check_tool(tool, is_python=is_python)
+        by_letters["".join(_words(tool.name))].append(tool.name)
         if described := _described(tool):
             by_description[described].append(tool.name)
     for names in by_description.values():
         for name in names[1:]:
             yield LintFinding("warning", "same-description", name, "", f"has the description of {names[0]!r}")
+    for names in by_letters.values():
+        for name in names[1:]:
+            message = f"differs from {names[0]!r} only in case and separators, and a model mixes them up"
+            yield LintFinding("warning", "similar-name", name, "", message)
     if total > _MANY_TOKENS_IN_ALL or count > _MANY_TOOLS:
         message = f"{count:,} tools take about {total:,} tokens of every conversation: offer fewer, or shorter ones"
         yield LintFinding("warning", "large-catalogue", "", "", message)
 
 
-def check_tool(tool: t.Tool) -> Iterator[LintFinding]:
+def check_tool(tool: t.Tool, *, is_python: bool = False) -> Iterator[LintFinding]:
     def found(level: Any, rule: str, message: str, where: str = "") -> LintFinding:
         return LintFinding(level, rule, tool.name, where, message)
 
@@ -77,12 +84,12 @@ def check_tool(tool: t.Tool) -> Iterator[LintFinding]:
         yield found("warning", "unclear-name", "the name does not say what the tool does")
     elif "and" in words[1:-1]:
         yield found("hint", "two-in-one", "the name has an 'and' in it: two tools are easier to choose from")
-    yield from _description(tool)
+    yield from _description(tool, is_python)
     yield from _texts(tool)
     yield from _reading(tool, words)
     members = dict(mapped(tool.input_schema, ("properties",)))
     for name, member in members.items():
-        yield from _argument(tool, name, member)
+        yield from _argument(tool, name, member, is_python)
     if len(members) > _MANY_ARGUMENTS:
         yield found("warning", "many-arguments", f"takes {len(members)} arguments: split it, or group them")
     size = tool_tokens(tool)
@@ -91,12 +98,11 @@ def check_tool(tool: t.Tool) -> Iterator[LintFinding]:
     yield from _returns(tool)
 
 
-def _description(tool: t.Tool) -> Iterator[LintFinding]:
+def _description(tool: t.Tool, is_python: bool) -> Iterator[LintFinding]:
     described = _described(tool)
     if not described:
-        yield LintFinding(
-            "warning", "no-description", tool.name, "", "has no description: give the function a docstring"
-        )
+        remedy = "give the function a docstring" if is_python else "say what it does and what it returns"
+        yield LintFinding("warning", "no-description", tool.name, "", f"has no description: {remedy}")
     elif len(described.split()) < _FEW_WORDS or _words(described) == _words(tool.name):
         yield LintFinding("warning", "short-description", tool.name, "", "the description says no more than the name")
     elif len(described) > _LONG_DESCRIPTION:
@@ -105,10 +111,10 @@ def _description(tool: t.Tool) -> Iterator[LintFinding]:
 
 
 def _texts(tool: t.Tool) -> Iterator[LintFinding]:
-    """Check the texts that a model reads for signs of deceit: those of an API description are written by others."""
+    """Check the texts that a model reads for signs of deceit: the author of a server may not have written them."""
     for where, text in (("", _described(tool)), ("schema", _schema_texts(tool.input_schema))):
         for finding in hostile_text(text):
-            yield LintFinding("warning", "hostile-text", tool.name, where, finding)
+            yield LintFinding("error", "hostile-text", tool.name, where, finding)
 
 
 def _schema_texts(schema: Any) -> str:
@@ -134,7 +140,7 @@ def _reading(tool: t.Tool, words: list[str]) -> Iterator[LintFinding]:
         yield LintFinding("warning", "read-only-change", tool.name, "", message)
 
 
-def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[LintFinding]:
+def _argument(tool: t.Tool, name: str, member: Any, is_python: bool) -> Iterator[LintFinding]:
     if isinstance(member, dict) and member.get("format") == "int64":
         message = "may be beyond 2^53, where many clients lose digits of numbers: take it as a string"
         yield LintFinding("hint", "large-integer", tool.name, name, message)
@@ -148,13 +154,8 @@ def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[LintFinding]:
             "warning", "unclear-argument", tool.name, name, "neither its name nor a description says what it is"
         )
     else:
-        yield LintFinding(
-            "hint",
-            "no-argument-description",
-            tool.name,
-            name,
-            "has no description: Args: in the docstring, or an overlay",
-        )
+        remedy = "Args: in the docstring, or an overlay" if is_python else "say what it means, in the input schema"
+        yield LintFinding("hint", "no-argument-description", tool.name, name, f"has no description: {remedy}")
 
 
 def _is_nested(member: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ _MANY_DESCRIPTION_TOKENS: Final = 200
 _FEW_WORDS: Final = 5
 _WHEN: Final = re.compile(r"\b(?:when|whenever|if|before|after|while|for)\b", re.IGNORECASE)
 _LINK: Final = re.compile(r"!?\[[^\]\n]{0,300}\]\(\s{0,9}<?([^)\s>]{1,1000})>?[^)\n]{0,300}\)")
-_FENCE: Final = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"`{3,}|~{3,}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MORE_THAN_DASHES: Final = (
     "the first line has more than ---, which some readers refuse: "
@@ -168,7 +168,7 @@ def _file(skill: LoadedSkill, file: SkillFile, root: Path) -> Iterator[LintFindi
 
 def _links(skill: LoadedSkill, file: SkillFile, data: bytes, name: str) -> Iterator[LintFinding]:
     """Check the relative links of a Markdown file. They start at its own folder."""
-    text = _FENCE.sub(lambda fence: "\n" * fence.group().count("\n"), data[:_LONGEST_SCAN].decode("utf-8", "replace"))
+    text = _without_fences(data[:_LONGEST_SCAN].decode("utf-8", "replace"))
     top = "/".join(skill.root.removeprefix("skill://").split("/"))
     paths = {unquote(each.uri.removeprefix("skill://")) for each in skill.files}
     folders = {unquote(each.removeprefix("skill://")) for each in skill.directories}
@@ -198,3 +198,17 @@ def _is_without_gitattributes(folder: Path) -> bool:
 
 def _short(file: str, root: Path) -> str:
     return file.removeprefix(f"{root}/")
+
+
+def _without_fences(text: str) -> str:
+    """Return a text with empty lines in the place of blocks of code. A block without an end is text."""
+    lines = text.split("\n")
+    start, fence = 0, ""
+    for at, line in enumerate(lines):
+        found = _FENCE.match(line)
+        if not fence:
+            start, fence = at, "" if found is None else found[0]
+        elif line.startswith(fence):
+            lines[start : at + 1] = [""] * (at + 1 - start)
+            fence = ""
+    return "\n".join(lines)

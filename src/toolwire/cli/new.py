@@ -75,10 +75,10 @@ if __name__ == "__main__":
 _TEST: Final = '''"""Tests of the {name} server, in memory: no process, no network. `pytest` runs them."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from toolwire.client.sync import Client
+from toolwire.testing import FuzzFixture, HostileFixture
 
 from server import Amount, server
 
@@ -100,11 +100,11 @@ def test_an_unknown_currency_is_explained_to_the_model(client: Client) -> None:
     assert "use one of EUR, NOK, USD" in result.text
 
 
-def test_the_tools_hold(fuzz: Any) -> None:
+def test_the_tools_hold(fuzz: FuzzFixture) -> None:
     fuzz.check()  # with arguments made from their schemas
 
 
-def test_nobody_breaks_in(hostile: Any) -> None:
+def test_nobody_breaks_in(hostile: HostileFixture) -> None:
     hostile.check()  # with the texts of callers who mean harm
 '''
 
@@ -314,56 +314,31 @@ _APP_PAGE: Final = """<!doctype html>
 
 _APP_TEST: Final = '''"""Tests of the {name} server and of its view. `pytest` runs them."""
 
-import asyncio
-from typing import Any
-
 import pytest
-
-from toolwire import Client, testing
-from toolwire.apps import RENDERS_APPS
-
-from server import server
+from toolwire.testing import ViewFixture
 
 
-def show(look: Any, **options: Any) -> None:
-    """Show the view in a host for tests, and look at it."""
-
-    async def run() -> None:
-        async with Client(server, extensions=RENDERS_APPS) as client:
-            async with testing.view(client, "show_tasks", **options) as view:
-                await look(view)
-
-    asyncio.run(run())
+async def test_the_page_has_no_faults(view: ViewFixture) -> None:
+    async with view("show_tasks") as shown:
+        shown.check_page()  # what leaves a view blank in some host
+        assert "Write to Ada" in shown.result.text  # complete without the view, too
+        await shown.initialize()
 
 
-def test_the_page_has_no_faults() -> None:
-    async def look(view: Any) -> None:
-        view.check_page()  # what leaves a view blank in some host
-        assert "Write to Ada" in view.result.text  # complete without the view, too
-        await view.initialize()
-
-    show(look)
+async def test_the_view_can_finish_a_task(view: ViewFixture) -> None:
+    async with view("show_tasks") as shown:
+        await shown.initialize()
+        assert (await shown.call_tool("finish_task", {"number": 1})).structured["done"] is True
+        assert (await shown.call_tool("finish_task", {"number": 9})).is_error
 
 
-def test_the_view_can_finish_a_task() -> None:
-    async def look(view: Any) -> None:
-        await view.initialize()
-        assert (await view.call_tool("finish_task", {"number": 1})).structured["done"] is True
-        assert (await view.call_tool("finish_task", {"number": 9})).is_error
-
-    show(look)
-
-
-def test_in_a_browser() -> None:
+async def test_in_a_browser(view: ViewFixture) -> None:
     pytest.importorskip("playwright", reason="pip install playwright, and have Chromium")
-
-    async def look(view: Any) -> None:
-        await view.check()  # it paints, reports its size, logs no error and breaks no policy
-        await view.frame.get_by_label("Done: Buy tea").click()
-        await view.frame.get_by_text("Buy tea: done.").wait_for()
-        assert [call.name for call in view.calls] == ["finish_task"]
-
-    show(look, browser=True, theme="dark", width=420)
+    async with view("show_tasks", browser=True, theme="dark", width=420) as shown:
+        await shown.check()  # it paints, reports its size, logs no error and breaks no policy
+        await shown.frame.get_by_label("Done: Buy tea").click()
+        await shown.frame.get_by_text("Buy tea: done.").wait_for()
+        assert [call.name for call in shown.calls] == ["finish_task"]
 '''
 
 _APP_README: Final = """# {name}

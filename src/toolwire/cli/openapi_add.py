@@ -6,15 +6,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from toolwire import logs
 from toolwire.cli import lint_vendors, screen
 from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.listing import short
-from toolwire.cli.openapi_options import DEFAULT_LOCK, SOURCE, add_locking, credentials_of, reach_of
+from toolwire.cli.openapi_options import DEFAULT_LOCK, SOURCE, TOKENS_NOTE, add_locking, credentials_of, reach_of
 from toolwire.extras import MissingExtra
-from toolwire.openapi.definition.selection import ALL, Choice, tag
+from toolwire.openapi.access.credential_references import variables_in
+from toolwire.openapi.definition.selection import ALL, Choice, tag, written
 from toolwire.openapi.lock_file.lock import Lock, copies_folder, is_lock, read_lock, write_lock
 from toolwire.openapi.lock_file.locking import (
     LockedApi,
@@ -47,7 +49,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def choices(arguments: Namespace, source: str, *, is_new: bool) -> tuple[list[Choice], list[Choice]]:
     """Return what is kept and what is dropped. Raise `UsageError` where nothing is chosen for a new lock file."""
-    keep: list[Choice] = [*arguments.operation, *arguments.path, *map(tag, arguments.tags)]
+    keep: list[Choice] = [
+        *(written(each, f"--operation {each}") for each in arguments.operation),
+        *(written(each, f"--path {each}") for each in arguments.path),
+        *(written(tag(each), f"--tags {each}") for each in arguments.tags),
+    ]
     if arguments.all:
         keep.append(ALL)
     if not keep and is_new:
@@ -55,7 +61,9 @@ def choices(arguments: Namespace, source: str, *, is_new: bool) -> tuple[list[Ch
             "nothing is chosen: say --tags, --operation, --path or --all "
             f"(toolwire openapi list {source} shows what there is)"
         )
-    return keep, [tag(each[4:]) if each.startswith("tag:") else each for each in arguments.drop]
+    return keep, [
+        written(tag(each[4:]) if each.startswith("tag:") else each, f"--drop {each}") for each in arguments.drop
+    ]
 
 
 def main(arguments: Namespace) -> int:
@@ -109,7 +117,12 @@ def lock_of(arguments: Namespace, source: str, path: Path, before: Lock | None =
     if before is not None and not overlays:
         overlays = [each if "://" in each else str(path.parent / each) for each in before.overlays]
     reach = reach_of(arguments.reach) or settings.get("reach")
-    given: dict[str, Any] = {"base_url": arguments.base_url, "reach": reach}
+    given: dict[str, Any] = {
+        "base_url": arguments.base_url,
+        "reach": reach,
+        "output": arguments.output,
+        "rate": arguments.rate or None,
+    }
     settings |= {name: value for name, value in given.items() if value is not None}
     api = read_api(source, overlays=overlays, reach=reach)
     made = lock_api(
@@ -186,6 +199,9 @@ def show_chosen(out: screen.Screen, made: LockedApi, before: Lock | None) -> Non
         f"{counted(len(lock.operations), 'tool')} of about {counted(lock.tokens, 'token')}, "
         f"from {counted(all_of_them, 'operation')} of {lock.title or 'the API'} {lock.version}".rstrip()
     )
+    out.line(TOKENS_NOTE)
+    if size := sum(len(msgspec.json.encode(each.output_schema)) for each in lock.operations if each.output_schema):
+        out.line(f"Output schemas add {counted(size, 'byte')} to every list; --output none leaves them out.")
     for line in lint_vendors.too_many(len(lock.operations)):
         out.line(f"Note: {line}")
     _show_remarks(out, made)
@@ -208,20 +224,33 @@ def secrets_of(lock: Lock) -> list[str]:
     for scheme, value in (lock.settings.get("credentials") or {}).items():
         kind = lock.security_schemes.get(scheme, {}).get("type")
         is_login = lock.security_schemes.get(scheme, {}).get("scheme") == "basic"
-        secret = "USER:PASSWORD" if is_login else "..."
-        found.append(f"export {value[1:]}={secret}    # the secret of the security scheme {scheme} ({kind})")
+        names = variables_in(value)
+        for name, what in zip(names, ("id", "secret") if ":" in value else ("secret",), strict=False):
+            secret = "USER:PASSWORD" if is_login and len(names) == 1 else "..."
+            found.append(f"export {name}={secret}    # the {what} of the security scheme {scheme} ({kind})")
     return found
 
 
-def _needed_with(path: Path, lock: Lock) -> str:
-    """Return what a server reads beside the lock file: the copies of documents from URLs, and files as they are."""
+def _needed_with(path: Path, lock: Lock) -> tuple[list[str], list[str]]:
+    """Return what a server reads beside the lock file, and what it reads outside of that folder.
+
+    Documents from URLs have copies. Files are read where they are.
+    """
     files = [uri for uri, document in lock.documents.items() if document.copy is None]
     folder = [] if len(files) == len(lock.documents) else [f"{copies_folder(path).name}/"]
-    return ", ".join([*files, *folder])
+    outside = [each for each in files if each.startswith("../") or "node_modules/" in each or Path(each).is_absolute()]
+    return [*(each for each in files if each not in outside), *folder], outside
 
 
 def _show_next(path: Path, made: LockedApi) -> None:
-    screen.note(f"toolwire: {path} is written. Commit it together with {_needed_with(path, made.lock)}. Next:")
+    beside, outside = _needed_with(path, made.lock)
+    screen.note(f"toolwire: {path} is written." + (f" Commit it together with {', '.join(beside)}." if beside else ""))
+    for each in outside:
+        screen.note(
+            f"toolwire: {path} reads {each}, which is not a part of this project: copy that file here and add it from "
+            "the copy, so that both can be committed"
+        )
+    screen.note("Next:")
     for line in secrets_of(made.lock):
         screen.note(f"  {line}")
     screen.note(f"  toolwire lint {path}")

@@ -74,7 +74,7 @@ def main(arguments: Namespace) -> int:
     else:
         _show(out, path, changes, before, now.lock)
         if not arguments.update and any(each.severity != "info" for each in changes):
-            _show_remedy(out, path, before)
+            _show_remedy(out, path, before, now.lock)
     if arguments.update:
         screen.note(f"toolwire: {path} is written again, with {counted(len(changes), 'change')}")
         return DONE
@@ -120,10 +120,16 @@ def _show(out: screen.Screen, path: Path, changes: list[ApiChange], before: Lock
         out.line()
 
 
-def _show_remedy(out: screen.Screen, path: Path, before: Lock) -> None:
+def _show_remedy(out: screen.Screen, path: Path, before: Lock, now: Lock) -> None:
     out.line(f"To accept: toolwire openapi check {path} --update, and commit what it wrote.")
-    has_files = any(each.copy is None for each in before.documents.values())
-    meanwhile = "serves nothing, because a file is not as it was locked" if has_files else "serves what was locked"
+    # A description from a URL has a copy, which is served. A file is read where it is.
+    has_changed_file = any(
+        each.copy is None and (name not in now.documents or now.documents[name].digest != each.digest)
+        for name, each in before.documents.items()
+    )
+    meanwhile = (
+        "serves nothing, because a file is not as it was locked" if has_changed_file else "serves what was locked"
+    )
     out.line(f"Until then toolwire run {path} {meanwhile}.")
 
 

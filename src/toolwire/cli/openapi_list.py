@@ -10,7 +10,7 @@ from toolwire import logs
 from toolwire.cli import screen
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.listing import short
-from toolwire.cli.openapi_options import SOURCE, add_reading, reach_of
+from toolwire.cli.openapi_options import SOURCE, TOKENS_NOTE, add_reading, reach_of
 from toolwire.extras import MissingExtra
 from toolwire.openapi.definition.chosen_operations import ApiOperations, OperationRow
 from toolwire.openapi.definition.selection import Selection, path_pattern
@@ -139,6 +139,8 @@ def _show(out: screen.Screen, wanted: list[ListedOperation], total: int, *, ever
         + (f", {len(wanted) - len(tools):,} that cannot be one" if len(wanted) > len(tools) else "")
         + "."
     )
+    if tools:
+        out.line(TOKENS_NOTE)
 
 
 def _cells(each: ListedOperation) -> tuple[str, ...]:

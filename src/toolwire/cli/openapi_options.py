@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from toolwire.openapi.description.fetching import Reach
 
 DEFAULT_LOCK: Final = "api.lock.json"
+TOKENS_NOTE: Final = "Tokens count what a model reads in every conversation: names, descriptions and arguments."
 SOURCE: Final = "an API description, as a file or a URL, or a lock file"
 
 
@@ -26,8 +27,12 @@ def add_locking(parser: ArgumentParser) -> None:
         metavar="OPERATION=TOOL",
         help="the name of a tool, by the id or 'METHOD /path' of the operation; may be repeated",
     )
-    parser.add_argument("--base-url", metavar="URL", help="the address of the API, in place of the one it names")
-    add_credential(parser)
+    parser.add_argument(
+        "--output",
+        choices=("advertise-loose", "strict", "none"),
+        help="which schemas of answers clients get: loosened ones (default), the true ones, or none",
+    )
+    add_calling(parser)
     add_reading(parser)
 
 
@@ -58,19 +63,42 @@ def add_credential(parser: _ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="SCHEME=$NAME",
-        help="the environment variable with the secret of a security scheme; may be repeated",
+        help="where the secret of a security scheme is: $NAME of the environment, @FILE, or $CLIENT_ID:$CLIENT_SECRET "
+        "for a client of OAuth 2.0; may be repeated",
     )
 
 
 def credentials_of(words: list[str]) -> dict[str, str]:
     """Read the values of several `--credential SCHEME=$NAME`."""
+    # Imported here because most commands have no API.
+    from toolwire.openapi.access.credential_references import FORMS, is_reference
+
     found: dict[str, str] = {}
     for word in words:
         scheme, separator, value = word.partition("=")
         if not separator or not scheme:
             raise UsageError(f"--credential {word!r} is not SCHEME=$NAME")
+        if not is_reference(value):
+            # Not repeated here: it may be a secret, and what a command says is often recorded.
+            raise UsageError(
+                f"--credential {scheme}=... names a secret and does not contain it, because other programs see the "
+                f"arguments of a command: {FORMS}"
+            )
         found[scheme] = value
     return found
+
+
+def add_calling(parser: _ActionsContainer) -> None:
+    """Add the options that say how the API is called."""
+    parser.add_argument("--base-url", metavar="URL", help="the address of the API, in place of the one it names")
+    parser.add_argument(
+        "--rate",
+        action="append",
+        default=[],
+        metavar="RATE",
+        help="how many requests the API gets, such as 60/minute; may be repeated",
+    )
+    add_credential(parser)
 
 
 def add_reading(parser: ArgumentParser) -> None:

@@ -5,8 +5,9 @@ A value that makes no sense is refused before anything is done, with exit status
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from typing import Final
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from typing import Any, Final
 
 from toolwire.cli.errors import UsageError
 from toolwire.logs import LEVELS
@@ -21,6 +22,32 @@ def add_log_level(parser: ArgumentParser, default: str = "warning", what: str = 
         choices=tuple(LEVELS),
         metavar="LEVEL",
         help=f"log to standard error from this level on: {', '.join(LEVELS)} (default: {default}){what}",
+    )
+
+
+class _Transport(Action):
+    """Stores a transport under its own name: "streamable-http" is "http", and "sse" is "http" with `--sse`."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        namespace.transport = "stdio" if values == "stdio" else "http"
+        if values == "sse":
+            namespace.sse = True
+
+
+def add_transport(parser: ArgumentParser, default: str) -> None:
+    """Add `--transport`, also with the names that other libraries use for HTTP."""
+    parser.add_argument(
+        "--transport",
+        action=_Transport,
+        choices=["stdio", "http", "streamable-http", "sse"],
+        default=default,
+        help=f"how clients reach it; streamable-http is http, and sse is http with --sse (default: {default})",
     )
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import signal
 import site
 import sys
 import sysconfig
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -21,7 +24,9 @@ from msgspec import Struct
 from toolwire.apps.bundle import PageError
 from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
+from toolwire.printable import printable, printable_lines
 from toolwire.protocol.errors import ServerError
+from toolwire.server.call import Call
 from toolwire.server.component_directory import NotThere, component_directory, component_files
 from toolwire.server.hot_reload import Stage
 from toolwire.server.server import Server
@@ -30,6 +35,8 @@ from toolwire.skills.folder import SkillsError, watched_files
 LOOK_SECONDS: Final = 0.25
 # More changes may follow the first: an editor saves several files, or a checkout replaces many.
 SETTLE_SECONDS: Final = 0.1
+# Addresses of resources are chosen by clients, so their number is bounded.
+_MOST_NOTICES: Final = 1_000
 
 
 class LoadFailed(Struct):
@@ -55,6 +62,7 @@ class StagedFile:
         self.failed: LoadFailed | None = loaded if isinstance(loaded, LoadFailed) else None
         # A file that is broken from the start gets an empty server until it is mended.
         self.stage: Stage = Stage(_in_debug(loaded if self.failed is None else Server("broken")), beside=self._watch)
+        self.stage.kernel.questions.on_replay = ReplayNotice()
         _tell(self.failed, "nothing is served until the file is mended")
 
     async def _watch(self) -> None:
@@ -65,16 +73,42 @@ class StagedFile:
             self._report(failed)
 
     async def _reload(self) -> LoadFailed | None:
-        loaded = self._reloader.load()
+        try:
+            loaded = self._reloader.load()
+        except KeyboardInterrupt:
+            # The handler of the signal has asked the loop to stop, which it does as soon as it runs again.
+            return LoadFailed("the load was interrupted", "the load was interrupted")
         if isinstance(loaded, LoadFailed):
             return loaded
         try:
             changed = await self.stage.replace(_in_debug(loaded))
-        except Exception as error:
+        except BaseException as error:
+            # Whatever the lifespan raises, only the end of this task comes from outside of it.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
             told = f"the lifespan failed: {type(error).__name__}: {error}"
             return LoadFailed(told, told, *where(error))
         sys.stderr.write(f"toolwire: loaded again, {' and '.join(changed) or 'no list'} changed\n")
         return None
+
+
+class ReplayNotice:
+    """Says once for each component that it ran again from the top, which its author may not expect."""
+
+    def __init__(self) -> None:
+        self._reported: set[str] = set()
+
+    def __call__(self, call: Call, round: int) -> None:
+        name = str(getattr(call.params, "name", "") or getattr(call.params, "uri", call.method))
+        if name in self._reported or len(self._reported) >= _MOST_NOTICES:
+            return
+        self._reported.add(name)
+        sys.stderr.write(
+            f"toolwire: {printable(name[:200])} ran again, round {round}: the client of 2026-07-28 repeated the call "
+            "with the answer. What the handler does before its question is done again; ctx.step does it once\n"
+        )
+        sys.stderr.flush()
 
 
 def _in_debug(server: Any) -> Any:
@@ -85,7 +119,9 @@ def _in_debug(server: Any) -> Any:
 
 def _tell(failed: LoadFailed | None, meanwhile: str) -> None:
     if failed is not None:
-        sys.stderr.write(failed.trace if failed.trace.endswith("\n") else f"toolwire: {failed.trace}\n")
+        # The words of an error may come from anywhere, also from a server or a file of another person.
+        trace = printable_lines(failed.trace)
+        sys.stderr.write(trace if trace.endswith("\n") else f"toolwire: {trace}\n")
         sys.stderr.write(f"toolwire: {meanwhile}\n")
     sys.stderr.flush()
 
@@ -107,13 +143,17 @@ class Reloader:
         sys.dont_write_bytecode = True
 
     def load(self) -> Any:
-        """Load the server anew. Return `LoadFailed` if that fails, with all modules as they were before."""
+        """Load the server anew. Return `LoadFailed` if that fails, with all modules as they were before.
+
+        A signal to stop ends the import of the file, and becomes `KeyboardInterrupt`.
+        """
         before, search_path = dict(sys.modules), list(sys.path)
         for name in self._modules:
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         try:
-            loaded: Any = server_file.load(self._spec)
+            with _interruptible() as interrupted:
+                loaded: Any = self._load(interrupted)
         except server_file.FileFailed as error:
             loaded = _explained(str(error), error.__cause__)
             if isinstance(error.__cause__, SkillsError):
@@ -143,6 +183,17 @@ class Reloader:
             self._modules = brought
         return loaded
 
+    def _load(self, interrupted: list[int]) -> Any:
+        try:
+            return server_file.load(self._spec)
+        except (server_file.FileFailed, UsageError):
+            raise
+        except BaseException as error:
+            # `sys.exit()` in the file, or anything else that is not an `Exception`, ends its import and not ours.
+            if interrupted:
+                raise KeyboardInterrupt from None
+            raise server_file.failure_of(error, server_source.parse(self._spec)) from error
+
     def _watch(self, names: set[str], before: dict[str, ModuleType]) -> None:
         modules = [sys.modules.get(name) or before.get(name) for name in names]
         files = {Path(file) for module in modules if (file := getattr(module, "__file__", None))}
@@ -170,6 +221,38 @@ class Reloader:
         except OSError:
             return None  # An editor that replaces a file removes it for a moment.
         return found.st_mtime_ns, found.st_size
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Let the signals that the program handles interrupt the code inside; yield the list of those that came.
+
+    Handlers of the loop run when the loop runs again, which is never if a file is imported for ever.
+    """
+    received: list[int] = []
+    before: dict[int, Callable[[int, Any], Any]] = {}
+
+    def interrupt(number: int, frame: Any) -> None:
+        is_first = not received
+        received.append(number)
+        # The handler of the program notes the first signal, and ends the process at the second.
+        before[number](number, frame)
+        if is_first:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
+            number = getattr(signal, name, None)
+            if number is not None and callable(handler := signal.getsignal(number)):
+                before[number] = handler
+                signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            # The file may have installed a handler of its own, which stays.
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
 
 
 def _installed() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from toolwire import schemas
 from toolwire.cli import answers, key_values, keyboard, questions, screen, targets
 from toolwire.cli.errors import UsageError
+from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, NotSupported, ProtocolError, ToolwireError
 from toolwire.schemas.wording import nearest
@@ -44,14 +46,14 @@ class OpenRequest:
             keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
         )
         self.scripted: answers.ScriptedAnswers = answers.ScriptedAnswers(arguments)
-        #: The last lines that a server started for this request wrote to its standard error.
+        #: The last lines that a server started for this request wrote to its standard error, if they were not shown.
         self.stderr: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
         elicit = self.scripted.elicitation
         if elicit is None and self.person is not None:
             elicit = questions.elicitation(self.person, self.progress.clear)
         self.client: Client = targets.client(
             arguments,
-            self.stderr.append,
+            self._show_output if sys.stderr.isatty() else self.stderr.append,
             elicit=elicit,
             sample=self.scripted.sampling,
             extensions=getattr(arguments, "extensions", None),
@@ -88,6 +90,11 @@ class OpenRequest:
                 raise UsageError("; ".join(schemas.sentence(problem) for problem in problems))
         return given
 
+    def _show_output(self, line: str) -> None:
+        """Show a person what the server prints and logs, apart from the result."""
+        self.progress.clear()
+        screen.dimmed_note(line)
+
     def _show_log(self, level: t.LoggingLevel | None) -> Callable[[t.LoggingMessageNotificationParams], None]:
         least = t.severity(level) if level is not None else None
 
@@ -96,7 +103,7 @@ class OpenRequest:
                 return
             self.progress.clear()
             data = params.data if isinstance(params.data, str) else screen.as_json(params.data)
-            screen.note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
+            screen.note(f"[{params.level}] {printable(data[: screen.SHOWN_ON_TERMINAL])}")
 
         return show
 

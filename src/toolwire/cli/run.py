@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from toolwire import logs
 from toolwire.cli import openapi_options, options, server_file, server_source
 from toolwire.cli.errors import UsageError
+from toolwire.printable import printable, printable_lines
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import STORES_VARIABLE, stores_of_environment
 from toolwire.wire.stdio import claim
@@ -36,8 +38,12 @@ _HTTP_OPTIONS: Final = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("server", metavar=server_source.METAVAR, help=server_source.HELP)
+    options.add_transport(parser, "stdio")
     parser.add_argument(
-        "--transport", choices=["stdio", "http"], default="stdio", help="how clients reach it (default: stdio)"
+        "--main",
+        action="store_true",
+        help="run the file as the main program, as `python FILE` does; its run() serves as this command says, and a "
+        "file of another library serves as it does by itself",
     )
     parser.add_argument(
         "--reload", action="store_true", help="load the file again when it changes; clients stay connected"
@@ -53,8 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     api.add_argument(
         "--bridge", action="store_true", help="offer three tools that list, describe and call the operations"
     )
-    api.add_argument("--base-url", metavar="URL", help="the address of the API, in place of the one it names")
-    openapi_options.add_credential(api)
+    openapi_options.add_calling(api)
     options.add_caller(parser, "the caller over stdio (default: nobody in particular, without restrictions)")
     options.add_log_level(parser)
     add_http_arguments(parser)
@@ -142,23 +147,27 @@ def main(arguments: Namespace) -> int:
     if arguments.subject and not over_stdio:
         raise UsageError("--as is for --transport stdio; over HTTP the auth= of the server decides who the caller is")
     if _is_of_api(arguments) and arguments.reload:
-        raise UsageError("--all, --bridge, --base-url and --credential do not go with --reload: reload a lock file")
+        raise UsageError(
+            "--all, --bridge, --base-url, --rate and --credential do not go with --reload: reload a lock file"
+        )
+    if arguments.main and (arguments.reload or _is_of_api(arguments)):
+        raise UsageError("--main runs a Python file once: leave out --reload and the options of an API")
     if arguments.reload and given.get("workers", 1) > 1:
         raise UsageError("--reload works with one worker: leave out --workers")
     at_a_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if over_stdio:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
-        # Before the user's file runs: text that it prints while it is imported must not reach the client (STD-2).
-        claim()
+        if not arguments.main:
+            # Before the user's file runs: text that it prints while it is imported must not reach the client (STD-2).
+            claim()
     if arguments.stores is not None:
         # Every server that the file makes reads this variable, also when the file is loaded again.
         os.environ[STORES_VARIABLE] = arguments.stores
     # Before the file is loaded, because loading may log.
     handler = logs.install(arguments.log_level or ("info" if given.get("access_log") else "warning"))
-    try:
-        stores_of_environment()  # A wrong address fails here and not in the middle of the file.
-        server = _server(arguments)
+
+    def serve(server: Any, options_of_file: Mapping[str, Any]) -> None:
         if arguments.log_level is None:
             _give_way(handler)
         if arguments.subject:
@@ -166,39 +175,65 @@ def main(arguments: Namespace) -> int:
             from toolwire.auth.principal import Principal
 
             server.local_principal = Principal(arguments.subject, "toolwire run", scopes=arguments.scopes)
-        if over_stdio:
-            if at_a_terminal:
-                _explain(arguments.server, server)
-            server.run("stdio")
+        if not over_stdio:
+            server.run("http", **{**options_of_file, **given}, on_ready=announce)
+            return
+        if at_a_terminal:
+            _explain(arguments.server, server)
+        server.run("stdio")
+
+    try:
+        stores_of_environment()  # A wrong address fails here and not in the middle of the file.
+        if arguments.main:
+            _run_main(arguments, serve, over_stdio=over_stdio)
         else:
-            server.run("http", **given, on_ready=announce)
+            _load_and_serve(arguments, serve)
     except server_file.FileFailed as error:
-        sys.stderr.write(str(error))
+        sys.stderr.write(printable_lines(str(error)))
         return 1
     except ServerError as error:
-        sys.stderr.write(f"toolwire: {error}\n")
+        sys.stderr.write(f"toolwire: {printable(str(error))}\n")
         return 1
     return 0
 
 
+def _run_main(arguments: Namespace, serve: server_file.Serve, *, over_stdio: bool) -> None:
+    # Imported here because most files are loaded without it.
+    from toolwire.cli.hosted_file import run_main
+
+    source = server_source.parse(arguments.server)
+    if source.name is not None or source.path.suffix != ".py":
+        raise UsageError("--main is for a Python file or module: leave out the name of its server")
+    run_main(source, server_file.HostingCommand(serve, over_stdio=over_stdio))
+
+
+def _load_and_serve(arguments: Namespace, serve: server_file.Serve) -> None:
+    if arguments.reload or _is_of_api(arguments):
+        serve(_server(arguments), {})
+        return
+    host = server_file.HostingCommand(serve, over_stdio=arguments.transport == "stdio")
+    server = server_file.load(arguments.server, host=host)
+    if not host.served:
+        serve(server, {})
+
+
 def _is_of_api(arguments: Namespace) -> bool:
-    return bool(arguments.all or arguments.bridge or arguments.base_url or arguments.credential)
+    return bool(arguments.all or arguments.bridge or arguments.base_url or arguments.rate or arguments.credential)
 
 
 def _server(arguments: Namespace) -> Any:
     if arguments.reload:
         return _staged(arguments.server)
-    if not _is_of_api(arguments):
-        return server_file.load(arguments.server)
     if arguments.server.endswith(".py"):
         raise UsageError(
-            "--all, --bridge, --base-url and --credential are for an API description, and not for a Python file"
+            "--all, --bridge, --base-url, --rate and --credential are for an API description, and not for a Python file"
         )
     return server_file.load_api(
         arguments.server,
         everything=arguments.all,
         bridge=arguments.bridge,
         base_url=arguments.base_url,
+        rate=arguments.rate or None,
         credentials=openapi_options.credentials_of(arguments.credential),
     )
 

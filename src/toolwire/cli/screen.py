@@ -6,6 +6,7 @@ Text that comes from a server is made harmless before it is written. A terminal 
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ _GAP: Final = "  "
 _NARROWEST: Final = 8
 _BAR: Final = 24
 _CLEAR: Final = "\r\x1b[2K"
+_DIM: Final = "\x1b[2m"
+_PLAIN: Final = "\x1b[22m"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -53,6 +56,17 @@ def results(color: str = "auto") -> Screen:
 def note(text: str) -> None:
     """Write a line that is no result to standard error."""
     Screen(sys.stderr).line(text)
+
+
+def dimmed_note(text: str) -> None:
+    """Write a line of a server's output to standard error, dimmed on a terminal that has colours."""
+    screen = Screen(sys.stderr)
+    is_dimmed = screen.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if is_dimmed:
+        screen.raw(_DIM)
+    screen.line(text)
+    if is_dimmed:
+        screen.raw(_PLAIN)
 
 
 class Screen:

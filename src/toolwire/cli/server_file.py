@@ -5,44 +5,108 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from toolwire.cli import api_file
 from toolwire.cli.errors import UsageError
 from toolwire.cli.server_source import ServerSource, parse
 from toolwire.extras import MissingExtra
 from toolwire.protocol.errors import ServerError
+from toolwire.server.hosting import hosted
+from toolwire.wire.stdio import claim
 
 #: The folder of this library.
 OURS: Final = str(Path(__file__).resolve().parents[1])
 _USUAL_NAMES: Final = ("server", "mcp", "app")
+
+#: Serves a server; the mapping has the options of HTTP that its file chose.
+Serve: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
 
 
 class FileFailed(Exception):
     """The user's file raised while it was imported. The text is the traceback, or one line that says what to do."""
 
 
-def load(spec: str, *, anew: bool = True) -> Any:
+class HostingCommand:
+    """Serves the server whose `run()` a file calls, over the transport of the command."""
+
+    def __init__(self, serve: Serve, *, over_stdio: bool) -> None:
+        self._serve = serve
+        self._over_stdio = over_stdio
+        self.served: bool = False
+        """Whether the file has run a server."""
+
+    def server_created(self) -> None:
+        # A file of another library writes its messages to standard output, so the output is claimed for ours alone.
+        if self._over_stdio:
+            claim()
+
+    def run(self, server: Any, transport: str, options: Mapping[str, Any]) -> None:
+        """Serve, with the file's own options of HTTP where the command leaves them out."""
+        self.served = True
+        with hosted(None):
+            self._serve(server, options if transport == "http" else {})
+
+
+class _RunReached(BaseException):
+    """The file, while it is imported, runs a server. Not an `Exception`, which the file may handle."""
+
+    def __init__(self, server: Any) -> None:
+        super().__init__("run() was called while the file was loaded")
+        self.server = server
+
+
+class _StopAtRun:
+    """Ends the import of a file at `run()`: the program that loads the file serves it."""
+
+    def server_created(self) -> None:
+        """Do nothing: the program that loads the file has claimed the output."""
+
+    def run(self, server: Any, transport: str, options: Mapping[str, Any]) -> None:
+        raise _RunReached(server)
+
+
+def load(spec: str, *, anew: bool = True, host: HostingCommand | None = None) -> Any:
     """Load the server that `spec` names. Raise `UsageError` if there is none, `FileFailed` if the file is broken.
 
-    With `anew=False`, a module that was imported from the file before is used as it is.
+    With `anew=False`, a module that was imported from the file before is used as it is. A file that calls `run()` while
+    it is imported is served by `host`, and then None is returned; without a host its import ends there.
     """
     source = parse(spec)
     if api_file.is_api_file(source.path):
         return _of_api(source)
     try:
-        module = (None if anew else _imported(source.path)) or _import(source)
-        return _find(vars(module), source)
+        with hosted(_StopAtRun() if host is None or source.name is not None else host):
+            module = (None if anew else _imported(source.path)) or _import(source)
+            return None if host is not None and host.served else find_server(vars(module), source)
     except UsageError:
         raise
-    except MissingExtra as error:
-        # Nothing is wrong with the file, so a traceback would not help.
-        raise FileFailed(f"toolwire: {source.label}: {error}\n") from error
+    except _RunReached as reached:
+        return reached.server if source.name is None else find_server(_members_at(reached, source), source)
     except Exception as error:
-        raise FileFailed(_told(error, source)) from error
+        raise failure_of(error, source) from error
+
+
+def _members_at(reached: _RunReached, source: ServerSource) -> dict[str, Any]:
+    """Return the members of the file's module at the line that runs a server."""
+    trace = reached.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name == "<module>" and code.co_filename == str(source.path):
+            return trace.tb_frame.f_globals
+        trace = trace.tb_next
+    return {}
+
+
+def failure_of(error: BaseException, source: ServerSource) -> FileFailed:
+    """Return the failure to show to the user: their traceback, or one line."""
+    if isinstance(error, MissingExtra):
+        # Nothing is wrong with the file, so a traceback would not help.
+        return FileFailed(f"toolwire: {source.label}: {error}\n")
+    return FileFailed(_format_error(error, source))
 
 
 def _of_api(source: ServerSource, **options: Any) -> Any:
@@ -97,7 +161,8 @@ def _is_server(value: Any) -> bool:
     return callable(getattr(kind, "serve", None)) and callable(getattr(kind, "run", None))
 
 
-def _find(members: dict[str, Any], source: ServerSource) -> Any:
+def find_server(members: dict[str, Any], source: ServerSource) -> Any:
+    """Return the server among the members of a module; raise `UsageError` if there is none, or several."""
     label = repr(source.label)
     if source.name is not None:
         return _named(members, source.name, label)
@@ -154,7 +219,7 @@ def _maker(members: dict[str, Any]) -> str:
     return "" if found is None else f", or name the function that makes it by adding :{found}"
 
 
-def _told(error: Exception, source: ServerSource) -> str:
+def _format_error(error: BaseException, source: ServerSource) -> str:
     """Format the user's traceback from their file on, without the frames that loaded it."""
     # Imported here because only a failure needs it.
     import traceback
@@ -163,12 +228,12 @@ def _told(error: Exception, source: ServerSource) -> str:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != own:
         trace = trace.tb_next
-    told = traceback.TracebackException(type(error), error, trace)
+    shown = traceback.TracebackException(type(error), error, trace)
     if isinstance(error, ServerError | TypeError):
         # A component cannot be registered: the line of the user matters, not our frames that noticed it.
-        while len(told.stack) > 1 and told.stack[-1].filename.startswith(OURS):
-            told.stack.pop()
-    text = "".join(told.format())
+        while len(shown.stack) > 1 and shown.stack[-1].filename.startswith(OURS):
+            shown.stack.pop()
+    text = "".join(shown.format())
     if source.module is None and isinstance(error, ImportError) and "relative import" in str(error):
         text += (
             f"toolwire: {source.label} is not in a package: put an __init__.py beside it, or import without the dot\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -17,7 +16,10 @@ import msgspec
 from toolwire import logs
 from toolwire.cli import api_file, client_files, keyboard, options, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
+from toolwire.cli.running import run_command
 from toolwire.cli.screen import note
+from toolwire.cli.start_watch import StartWatch
+from toolwire.own_command import TOOLWIRE
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
 from toolwire.redaction import repr_without
 
@@ -33,7 +35,7 @@ HELP: Final = (
     "(mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
 )
 # The command that serves a Python file or module.
-RUN: Final = (sys.executable, "-m", "toolwire", "run")
+RUN: Final = (*TOOLWIRE, "run")
 TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+(/|$)|\.[A-Za-z]{2,}/)")
 FILES: Final = (".py", ".js", ".mjs")
@@ -115,18 +117,28 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
 
     place = chosen(arguments)
     target = place.target
-    settings = {"revision": arguments.revision, "timeout": arguments.timeout, **settings}
+    settings = {
+        "revision": arguments.revision,
+        "timeout": arguments.timeout,
+        "on_stderr": note if arguments.verbose else on_stderr,
+        **settings,
+    }
     try:
         if is_url(target):
-            settings |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
-        elif place.env is not None or place.cwd is not None or arguments.env or isinstance(target, str | list):
+            return Client.remote(target, headers=headers(arguments, place), auth=_sign_in(arguments, place), **settings)
+        if place.env is not None or place.cwd is not None or arguments.env or isinstance(target, str | list):
             env = {**(place.env or {}), **pairs(arguments.env)}
             target = resolve(target, TargetOptions(env, place.cwd, inherit_env=arguments.inherit_env or None))
         elif arguments.inherit_env:
             settings["inherit_env"] = True
-        if isinstance(target, CommandTarget):
-            target.on_stderr = note if arguments.verbose else on_stderr
-        return Client(target, **settings)
+        if not isinstance(target, CommandTarget):
+            return Client(target, **settings)
+        watch = StartWatch(target.label, settings["timeout"])
+        target.on_start = watch.started
+        made = Client(target, **settings)
+        watch.until(lambda: made.connected)
+        arguments.start_watch = watch
+        return made
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
 
@@ -155,7 +167,7 @@ def chosen(arguments: Namespace) -> Place:
 def _called_by(place: Place, arguments: Namespace) -> Place:
     """Return a server file as the command that starts it with `--as`."""
     target = place.target
-    words = [*RUN, target] if isinstance(target, str) and target.endswith(".py") else target
+    words = [*RUN, "--main", target] if isinstance(target, str) and target.endswith(".py") else target
     if not isinstance(words, list) or words[: len(RUN)] != [*RUN]:
         raise UsageError(f"--as is for a Python server file or module, not for {arguments.target!r}")
     return place._replace(
@@ -293,7 +305,7 @@ def _configured(target: str, file: str, name: str) -> Place | None:
 def _entry(path: Path, wanted: str | None) -> Place:
     """Return one server of a configuration, or all of them if there are several and none is named."""
     # Imported here because most targets are not in a configuration.
-    from toolwire.client.config import ServerEntry, expanded
+    from toolwire.client.config import ServerEntry, check_keys, expanded
 
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}")
@@ -307,9 +319,12 @@ def _entry(path: Path, wanted: str | None) -> Place:
         raise UsageError(f"{path} has no server {wanted!r}; it has {', '.join(entries)}")
     try:
         entry = expanded(wanted, msgspec.convert(entries[wanted], ServerEntry))
+        check_keys(wanted, entry, entries[wanted])
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"the entry {wanted!r} of {path} cannot be used: {error}") from None
     if entry.url is not None:
+        if not is_url(entry.url):
+            raise UsageError(f"the url of the entry {wanted!r} of {path} does not begin with http:// or https://")
         return Place(entry.url, headers=entry.headers)
     if entry.command is None:
         raise UsageError(f"the entry {wanted!r} of {path} has neither a command nor a url")
@@ -336,13 +351,16 @@ def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> i
     """Run the work of a command that connects to a server. A failure becomes one line and an exit status."""
     install_logs(arguments)
     try:
-        return asyncio.run(work())
+        return run_command(work)
     except Unauthorized as error:
         note(f"toolwire: {error.message}")
         note(f"  Give a token with --token, or in the environment variable {TOKEN_VARIABLE}.")
         return UNREACHED
     except Timeout as error:
-        note(f"toolwire: {error}; --timeout SECONDS gives it more time")
+        watch: StartWatch | None = getattr(arguments, "start_watch", None)
+        # More time does not help with a server that listens on a port; the error says what does.
+        is_listening = watch is not None and watch.advice != ""
+        note(f"toolwire: {error}" + ("" if is_listening else "; --timeout SECONDS gives it more time"))
         return UNREACHED
     except Unreachable as error:
         note(f"toolwire: {error}")

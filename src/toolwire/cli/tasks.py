@@ -221,6 +221,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("why", found.get("why", "")),
         ("dead letter", "yes: `toolwire tasks retry` sends it again" if found["isDeadLetter"] else ""),
         ("tool", found["tool"]),
+        ("name", found.get("name", "")),
         ("owner", found["owner"]),
         ("caller", "" if caller is None else f"{caller['subject']} ({caller['provider']})"),
         ("created", f"{rfc3339(found['created'])} ({_age(found['age'])} ago)" if "created" in found else ""),
@@ -228,6 +229,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("given up", f"{rfc3339(found['died'])} ({_age(found['age'])} ago)" if "died" in found else ""),
         ("attempt", str(found["attempt"])),
         ("held by", found.get("holder", "")),
+        ("heartbeat", f"within {counted(found['heartbeat'], 'second')}" if found.get("heartbeat") else ""),
         ("accepted by", found.get("acceptedBy", "")),
         ("begun", _yes(found.get("begun"))),
         ("message", found.get("message", "")),
@@ -250,7 +252,8 @@ async def _cancel(arguments: Namespace, tasks: FleetTasks) -> int:
     if arguments.json:
         screen.results(arguments.color).json(task.shown(time.time()))
     else:
-        screen.note(f"toolwire: the task {task.id} is cancelled")
+        damage = ": its record was damaged" if task.state == "failed" else ""
+        screen.note(f"toolwire: the task {task.id} is {task.state}{damage}")
     return DONE
 
 

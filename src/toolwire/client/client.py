@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -30,7 +30,15 @@ from toolwire.client.requests import Arguments, CallOptions, encode_arguments, r
 from toolwire.client.skill_approval import ApproveSkill
 from toolwire.client.stub import make_stub
 from toolwire.client.target import Target
-from toolwire.client.targets import TargetLike, TargetOptions, is_config, resolve
+from toolwire.client.targets import (
+    TargetLike,
+    TargetOptions,
+    check_url,
+    is_config,
+    resolve,
+    taking_options_of,
+    watch_stderr,
+)
 from toolwire.client.tasks import Rising, TaskHandle, driven, patience, start_task
 from toolwire.client.tools import (
     RawResult,
@@ -46,7 +54,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.apps import AUDIENCES, Audience, audiences
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
+    INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
     InvalidResponse,
     NotSupported,
     ProtocolError,
@@ -99,6 +109,8 @@ class Client(Extending):
       own; may be `async`, and is then called again once it is done: if a thousand wait, or 16 MiB, the oldest go.
       Progress is only asked for where there is a callback.
     * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
+    * `on_stderr`: called with each line that a server that the client started writes to standard error; of several
+      servers, the line comes after the server's name. By default the last lines are kept for error messages alone.
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
       False, a text that says why not, or other arguments to call it with.
@@ -131,6 +143,7 @@ class Client(Extending):
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
         on_message: Tap | None = None,
+        on_stderr: Callable[[str], None] | None = None,
         timeout: float | None = 60.0,
         approve: Approve | None = None,
         budget: Budget | None = None,
@@ -191,6 +204,8 @@ class Client(Extending):
                 )
 
             targets = config.read_config(target, inherit_env=inherit_env)
+            if on_stderr is not None:
+                watch_stderr(targets, on_stderr)
             if len(targets) == 1:
                 self._target = next(iter(targets.values()))
             else:
@@ -203,6 +218,8 @@ class Client(Extending):
                 revision = MODERN
         else:
             self._target = resolve(target, options)
+            if on_stderr is not None:
+                watch_stderr({"": self._target}, on_stderr)
         self._answers = Answers(elicit, sample, roots, extensions)
         self._handlers = NotificationHandlers()
         self._opener = Opener(
@@ -259,6 +276,16 @@ class Client(Extending):
             # In place of the method, so that a client without spans does not look for them.
             self._ask = traced(self._ask, tracing)  # type: ignore[method-assign]
 
+    @classmethod
+    @taking_options_of(__init__)
+    def remote(cls, url: str, **options: Any) -> Self:
+        """Return a client of the server at an http or https URL, with the options of `Client`.
+
+        `Client("name.py")` starts that file. Use this one for a text that you did not write yourself: it raises
+        `ValueError` for everything but a URL.
+        """
+        return cls(check_url(url), **options)
+
     # --- the connection ---
 
     async def connect(self) -> Self:
@@ -277,6 +304,15 @@ class Client(Extending):
 
     async def __aenter__(self) -> Self:
         return await self.connect()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(
+            "Client is asynchronous: write `async with Client(...)`, or use Client of toolwire.client.sync in code "
+            "without async"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Exist for `with`, which looks for this method before it calls `__enter__`."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -390,6 +426,7 @@ class Client(Extending):
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        **unknown: Never,
     ) -> Coroutine[Any, Any, Any]:
         """Call a tool. The result is a `ToolResult`, also when the tool reports an error (`is_error`).
 
@@ -397,6 +434,8 @@ class Client(Extending):
         client's callbacks answer the questions of the server. When the connection is lost, the call may or may not have
         run: `OutcomeUnknown`.
         """
+        if unknown:
+            raise _unknown_options(name, unknown)
         if self._safety is None:
             return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
 
@@ -436,7 +475,7 @@ class Client(Extending):
                 # 2025-11-25 tasks, tool-level negotiation: a tool that only runs as a task is refused with this code.
                 return await self._drive(params, timeout, on_progress, meta, headers, returns)
             if not self._has_outdated_headers(error):
-                raise
+                raise self._advised(error, name) from None
             await self._list_anew(name, timeout)
             sent = self._with_arguments(params, headers)
             result = await self._ask(
@@ -445,8 +484,14 @@ class Client(Extending):
         if type(result) is TaskAnswer:
             return await driven(self.task(result.task_id, name), patience(timeout, self._timeout), on_progress, returns)
         connection = self._connector.connection
-        if connection is not None and not connection.tools.listed and result.structured_content is not UNSET:
+        is_learned = connection is not None and not connection.tools.listed
+        if is_learned and result.structured_content is not UNSET:
             await self._learn_tools()
+        try:
+            return self._made(name, result, returns)
+        except InvalidResponse as error:
+            if error.result is None or not await self._has_new_schema(name, is_learned):
+                raise
         return self._made(name, result, returns)
 
     async def _called(
@@ -483,6 +528,26 @@ class Client(Extending):
         await self.list_tools(timeout=timeout)
         if self._safety is not None:
             self._safety.check(name, self._connector.current().tools.definition(name))
+
+    async def _has_new_schema(self, name: str, is_learned: bool) -> bool:
+        """List the tools anew after a result that contradicts its output schema. Say whether the schema is another one.
+
+        The list may be older than the result, unless it was learned for that. A schema that was confirmed so is not
+        asked for again.
+        """
+        connection = self._connector.connection
+        before = None if connection is None else connection.tools.definition(name)
+        if connection is None or before is None or connection.tools.confirmed.get(name) == before.output_schema:
+            return False
+        if not is_learned:
+            if self._cache is not None:
+                self._cache.suspect("tools/list")
+            await self._list_quietly(LEARN_SECONDS)
+        after = connection.tools.definition(name)
+        if after is None:
+            return False
+        connection.tools.confirmed[name] = after.output_schema
+        return after.output_schema != before.output_schema
 
     async def _learn_tools(self) -> None:
         """List the tools before the first structured result of a connection is returned, so that it can be checked.
@@ -535,6 +600,21 @@ class Client(Extending):
         connection = await self._usable()
         handle = await start_task(self, connection, params, None, on_progress, meta, timeout=timeout, headers=headers)
         return await driven(handle, patience(timeout, self._timeout), on_progress, returns)
+
+    def _advised(self, error: ProtocolError, name: str) -> ProtocolError:
+        """Return the error of a call with the name that was probably meant, or the missing option of this client."""
+        if error.code == INVALID_PARAMS and error.message.startswith("Unknown tool"):
+            from toolwire.schemas.wording import nearest
+
+            meant = nearest(name, self._connector.current().tools.names)
+            if meant is not None and meant != name and "did you mean" not in error.message:
+                return ProtocolError(error.code, f"{error.message}; did you mean {meant!r}?", error.data)
+        if error.code == MISSING_CLIENT_CAPABILITY:
+            needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+            options = [f"{_OPTIONS[each]}=" for each in needed or () if each in _OPTIONS]
+            if options:
+                return ProtocolError(error.code, f"{error.message}: give Client {' and '.join(options)}", error.data)
+        return error
 
     async def call_tool_as_task(
         self,
@@ -733,3 +813,15 @@ def _runs_tasks(connection: ClientConnection) -> bool:
 
 def _logs(connection: ClientConnection) -> bool:
     return t.has_capability(connection.agreement.capabilities, "logging")
+
+
+def _unknown_options(tool: str, unknown: Mapping[str, Any]) -> TypeError:
+    names = ", ".join(f'"{name}": ...' for name in unknown)
+    return TypeError(
+        f"call_tool() has no option {next(iter(unknown))!r}. The arguments of a tool are one dict: "
+        f'call_tool("{tool}", {{{names}}})'
+    )
+
+
+# The options of a client that declare its capabilities.
+_OPTIONS: Final = {"elicitation": "elicit", "sampling": "sample", "roots": "roots"}

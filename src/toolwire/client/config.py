@@ -20,6 +20,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import CommandTarget, TargetOptions, is_started, resolve
 from toolwire.redaction import repr_without
+from toolwire.schemas.wording import nearest
 
 EntryT = TypeVar("EntryT", bound="ServerEntry")
 
@@ -75,12 +76,31 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_e
 def _written(path: str | os.PathLike[str]) -> Mapping[str, ServerEntry] | None:
     """Return the entries of a file."""
     try:
-        file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
+        content = Path(path).read_bytes()
+        file = msgspec.json.decode(content, type=_File)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ValueError(f"{_named(path)} is not a configuration with mcpServers: {error}") from None
     except OSError as error:
         raise ValueError(f"The configuration {os.fspath(path)!r} cannot be read: {error.strerror}") from None
-    return file.vscode if file.servers is None else file.servers
+    servers = file.vscode if file.servers is None else file.servers
+    if servers is not None and any(_is_empty(entry) for entry in servers.values()):
+        members = msgspec.json.decode(content)["servers" if file.servers is None else "mcpServers"]
+        for name, entry in servers.items():
+            check_keys(name, entry, members[name])
+    return servers
+
+
+def _is_empty(entry: ServerEntry) -> bool:
+    return entry.command is None and entry.url is None and not entry.disabled
+
+
+def check_keys(name: str, entry: ServerEntry, members: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for an entry without a server whose key was probably misspelt."""
+    if not _is_empty(entry):
+        return
+    for key in members:
+        if key not in ServerEntry.__struct_fields__ and (meant := nearest(key, ("command", "url"))) is not None:
+            raise ValueError(f"The server {name!r} has the key {key!r}; did you mean {meant!r}?")
 
 
 def _given(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -93,7 +113,7 @@ def _given(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
         raise ValueError("This is not a configuration with mcpServers: they are a mapping of names to servers")
     if servers is None:
         return None
-    return {_checked(name): _entry(one) if isinstance(one, Mapping) else one for name, one in servers.items()}
+    return {_checked(name): _entry(name, one) if isinstance(one, Mapping) else one for name, one in servers.items()}
 
 
 def _checked(name: Any) -> str:
@@ -102,9 +122,11 @@ def _checked(name: Any) -> str:
     return name
 
 
-def _entry(members: Mapping[str, Any]) -> ServerEntry:
+def _entry(name: str, members: Mapping[str, Any]) -> ServerEntry:
     try:
-        return msgspec.convert(dict(members), ServerEntry)
+        entry = msgspec.convert(dict(members), ServerEntry)
+        check_keys(name, entry, members)
+        return entry
     except msgspec.ValidationError as error:
         raise ValueError(f"This is not a configuration with mcpServers: {error}") from None
 

@@ -16,6 +16,7 @@ from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import agree
 from toolwire.client.notifications import NotificationHandlers, extension_row
+from toolwire.client.repeated_rounds import RoundsClock, send_round
 from toolwire.client.target import Link
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
@@ -253,9 +254,16 @@ class ClientConnection:
     ) -> R:
         """Send a request, go through its rounds if it has any, and return the complete result."""
         round = 0
+        clock: RoundsClock | None = None
+        began = asyncio.get_running_loop().time() if self.modern else 0.0
         while True:
             try:
-                raw = await self._attempt(method, params, timeout, on_progress, meta, headers)
+                if clock is not None:
+                    timeout = clock.start()
+                    attempt = partial(self._attempt, method, params, timeout, on_progress, meta, headers)
+                    raw = await send_round(attempt, timeout)
+                else:
+                    raw = await self._attempt(method, params, timeout, on_progress, meta, headers)
             except TransportError as error:
                 raise await self.lost(error) from None
             except Timeout as error:
@@ -273,6 +281,10 @@ class ClientConnection:
                 if not self.modern or _kind(method, raw) == "complete":
                     raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
             # MRTR-16: state and answers exist in this frame only.
+            if clock is None:
+                ceiling = None if on_progress is None else CEILING_SECONDS
+                clock = RoundsClock(method, timeout, ceiling=ceiling, began=began)
+            clock.stop()
             params = await self._next_round(method, params, raw, round)
             round += 1
 
@@ -498,6 +510,9 @@ class ClientConnection:
             self._changed(None, None)
             for stream in list(self.streams.values()):
                 stream.missed()
+
+    def behind(self, identifier: RequestId) -> Awaitable[None] | None:
+        return None
 
     async def closed_early(self, identifier: RequestId, retry_ms: int | None) -> None:
         return

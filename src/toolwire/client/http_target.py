@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections import OrderedDict
 from collections.abc import Mapping
 from copy import copy
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
-from toolwire.client.target import NO_VERDICT, Link, Target, Verdict, fingerprint, valid_kind
+from toolwire.client.target import (
+    LOOK_SECONDS,
+    NO_VERDICT,
+    START_SECONDS,
+    Link,
+    Target,
+    Verdict,
+    fingerprint,
+    retrieve_outcome,
+    valid_kind,
+)
 from toolwire.http.client.endpoint import Endpoint, OnResponse
 from toolwire.http.client.http_sse_2024 import SseClientChannel
 from toolwire.http.client.session import HttpSession
@@ -25,8 +36,10 @@ from toolwire.wire.tapped_channel import Tap
 # ERA-10: the kind of server at each endpoint, for all clients of this process. Modern servers are not listed.
 _verdicts: OrderedDict[str, Verdict] = OrderedDict()
 _MAX_VERDICTS: Final = 1_000
-# How long a server may take to say what it is: over HTTP, silence says nothing about the revision.
+# How long a server may take to say what it is. After half of that the older handshake is tried beside the question.
 SILENCE_SECONDS: Final = 30.0
+# Statuses of a web server that has no such address, or knows no POST there.
+_NO_SERVER: Final = frozenset({404, 405, 410, 501})
 
 
 class HttpTarget(Target):
@@ -125,6 +138,15 @@ class HttpTarget(Target):
             raise
         return _SseLink(channel, self.label, owned)
 
+    def explain(self, error: TransportError | InvalidResponse) -> None:
+        if error.status is None or (isinstance(error, TransportError) and error.status not in _NO_SERVER):
+            return
+        told = str(error)
+        if not told.startswith("There is no MCP server"):
+            path = urlsplit(self._url).path
+            hint = "" if path.endswith("/mcp") or "/mcp" in told else ". The path of a server is usually /mcp"
+            error.args = (f"There is no MCP server at {self.label}: {told}{hint}", *error.args[1:])
+
 
 class _SseLink(Link):
     carries_headers = False
@@ -170,14 +192,35 @@ class _HttpLink(Link):
     async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
         """2026-07-28 basic/versioning, HTTP: take a status without a modern error for an older server.
 
-        Silence, and failures of the network or the server, are outages. They say nothing about the revision. Neither
-        does a refusal of the caller (401, 403): the server behind it may be modern.
+        Failures of the network or the server are outages. They say nothing about the revision. Neither does a refusal
+        of the caller (401, 403): the server behind it may be modern. Some older servers never answer a method that
+        they do not know. So after a while `initialize` is sent, and the question stays open: its answer still counts.
         """
         longest = max(seconds, SILENCE_SECONDS)
+        longest = longest if timeout is None else min(longest, timeout)
+        self._probe = session.peer.next_id()
+        asking: asyncio.Task[Any] = asyncio.ensure_future(self._ask(session, ask, START_SECONDS + longest))
+        loop = asyncio.get_running_loop()
+        silent_at = loop.time() + longest / 2
         try:
-            return await session.request(
-                ask.method, ask.params, timeout=longest if timeout is None else min(longest, timeout)
-            )
+            while not asking.done() and (left := silent_at - loop.time()) > 0:
+                await asyncio.wait({asking}, timeout=min(left, LOOK_SECONDS))
+                question = session.peer.outgoing.get(self._probe)
+                if question is not None and question.pauses:
+                    silent_at = loop.time() + longest / 2  # A person signs in.
+        except BaseException:
+            await self._stop_asking(session, asking)
+            raise
+        if asking.done():
+            outcome: Outcome = asking.result()
+            return outcome
+        asking.add_done_callback(retrieve_outcome)
+        self._late = asking
+        return None
+
+    async def _ask(self, session: Session, ask: Ask, timeout: float) -> Outcome:
+        try:
+            return await session.request(ask.method, ask.params, timeout, identifier=self._probe)
         except ProtocolError as error:
             return error
         except InvalidResponse:

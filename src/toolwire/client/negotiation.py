@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from toolwire.client.target import Link
 from toolwire.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, ProtocolError, Timeout, ToolwireError, TransportError
@@ -10,6 +11,9 @@ from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Agreement, Ask, Negotiation, Outcome, is_modern_answer
 from toolwire.protocol.revisions import is_modern
 from toolwire.wire.session import Session
+
+#: How long an open question for the revision is waited for after `initialize` has failed.
+LATE_SECONDS: Final = 2.0
 
 
 class DiedOnProbe(ToolwireError):
@@ -32,11 +36,21 @@ async def agree(
     while True:
         try:
             outcome = await _put(link, session, lifecycle, ask, probe, timeout)
-        except TransportError:
+            failure: ToolwireError | None = outcome if isinstance(outcome, ProtocolError) else None
+        except (TransportError, Timeout) as error:
+            outcome, failure = None, error
+        if silent and failure is not None and not link.duplex:
+            late = await link.heard_late(session, LATE_SECONDS)
+            if is_modern_answer(late):
+                # The server was only slow to start: it knows nothing but the question, and has answered it now.
+                silent, failure, lifecycle.revision = False, None, None
+                steps = begin()
+                ask, outcome = next(steps), late
+        if failure is not None and not isinstance(failure, ProtocolError):
             # Some servers need a while to die, so a failure of the handshake after the probe counts as well.
-            if link.duplex and (probed or ask.method == "server/discover"):
+            if link.duplex and not isinstance(failure, Timeout) and (probed or ask.method == "server/discover"):
                 raise DiedOnProbe(ask.method) from None
-            raise
+            raise failure
         if silent and isinstance(outcome, ProtocolError) and outcome.code == UNSUPPORTED_PROTOCOL_VERSION:
             # ERA-10: the server was only slow to start, and has taken the probe for a modern opening. Ask again.
             silent, lifecycle.revision = False, None
@@ -65,4 +79,5 @@ async def _put(
     except ProtocolError as error:
         return error
     except Timeout:
-        raise Timeout(f"The server did not answer {ask.method} in time") from None
+        advice = link.advise_silence()
+        raise Timeout(f"The server did not answer {ask.method} in time{f'; {advice}' if advice else ''}") from None

@@ -7,8 +7,11 @@ with the digests of its files, and is void as soon as the server shows others.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +21,16 @@ from msgspec import Struct
 from toolwire.client.errors import ToolChanged
 from toolwire.protocol import types as t
 from toolwire.protocol.tool_changes import Change as Change
-from toolwire.protocol.tool_changes import Definition, changes, definition_of, shown
+from toolwire.protocol.tool_changes import Definition, changes, complete_definition, definition_of, shown
+from toolwire.wire.regular_files import NotRegularFile, check_regular
 
 Definitions = dict[str, Definition]
+
+log: logging.Logger = logging.getLogger("toolwire.client")
+
+#: How long to wait for another process that writes the file, which takes a moment, and how often to try.
+_LOCK_SECONDS: Final = 5.0
+_LOCK_PAUSE: Final = 0.01
 
 # The section of the file that holds approved skills. No server has this address.
 _SKILLS: Final = "#skills"
@@ -51,7 +61,8 @@ class SkillPin(Struct, frozen=True):
 
 
 class Pins:
-    """The pinned tools of servers. `Pins("pins.json")` keeps them in a file. One object may serve several clients.
+    """The pinned tools of servers. `Pins("pins.json")` keeps them in a file. One object may serve several clients, and
+    one file several processes.
 
     The first list of a server is pinned. From then on `on_change` is told of every difference, and tools that are new
     or changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always refused.
@@ -83,8 +94,12 @@ class Pins:
         now, ambiguous = _by_name(tools)
         self._listed[server], self._ambiguous[server] = now, ambiguous
         if server not in self._pinned:
-            self._pinned[server] = {name: definition for name, definition in now.items() if name not in ambiguous}
-            self._save()
+            with self._changing():
+                fresh = {name: definition for name, definition in now.items() if name not in ambiguous}
+                self._pinned.setdefault(server, fresh)
+        elif self._completed(server):
+            with self._changing():
+                self._pinned[server].update(self._completed(server))
         report = self._difference(server)
         if report and report != self._reports.get(server) and self._on_change is not None:
             self._on_change(report)
@@ -109,17 +124,17 @@ class Pins:
 
         A name that stands for two tools cannot be accepted.
         """
-        listed, pinned = self._listed.get(server, {}), self._pinned.setdefault(server, {})
-        ambiguous = self._ambiguous.get(server, {})
-        for name in names or {*listed, *pinned}:
-            if name in ambiguous:
-                continue
-            if name in listed:
-                pinned[name] = listed[name]
-            else:
-                pinned.pop(name, None)
+        listed, ambiguous = self._listed.get(server, {}), self._ambiguous.get(server, {})
+        with self._changing():
+            pinned = self._pinned.setdefault(server, {})
+            for name in names or {*listed, *pinned}:
+                if name in ambiguous:
+                    continue
+                if name in listed:
+                    pinned[name] = listed[name]
+                else:
+                    pinned.pop(name, None)
         self._reports[server] = self._difference(server)
-        self._save()
 
     # --- skills ---
 
@@ -129,27 +144,40 @@ class Pins:
 
     def approve_skill(self, server: str, uri: str, digests: Mapping[str, str]) -> None:
         """Keep the approval of a skill with these files."""
-        self._skills.setdefault(server, {})[uri] = SkillPin(dict(digests))
-        self._save()
+        with self._changing():
+            self._skills.setdefault(server, {})[uri] = SkillPin(dict(digests))
 
     def skills_seen(self, server: str, digests: Mapping[str, Mapping[str, str]]) -> None:
         """Make the approval of each skill void whose files differ from these, also if they should become as before.
 
         SEP-2640, content-bound approval: a different set of files, from any later entry, revokes the approval.
         """
-        pinned = self._skills.get(server, {})
-        changed = [
-            uri for uri, pin in pinned.items() if uri in digests and not pin.void and pin.digests != digests[uri]
-        ]
-        for uri in changed:
-            pinned[uri] = SkillPin(pinned[uri].digests, void=True)
-        if changed:
-            self._save()
+
+        def changed() -> list[str]:
+            pinned = self._skills.get(server, {})
+            return [
+                uri for uri, pin in pinned.items() if uri in digests and not pin.void and pin.digests != digests[uri]
+            ]
+
+        if changed():
+            with self._changing():
+                for uri in changed():
+                    self._skills[server][uri] = SkillPin(self._skills[server][uri].digests, void=True)
 
     def revoke_skill(self, server: str, uri: str) -> None:
         """Forget the approval of a skill."""
-        if self._skills.get(server, {}).pop(uri, None) is not None:
-            self._save()
+        if uri in self._skills.get(server, {}):
+            with self._changing():
+                self._skills.get(server, {}).pop(uri, None)
+
+    def _completed(self, server: str) -> Definitions:
+        """Return the pins of an earlier version that are otherwise unchanged, with what they did not cover."""
+        pinned, listed = self._pinned[server], self._listed[server]
+        return {
+            name: complete_definition(pinned[name], listed[name])
+            for name in pinned.keys() & listed.keys()
+            if "_meta" not in pinned[name] and not changes(name, pinned[name], listed[name])
+        }
 
     def _difference(self, server: str) -> Report:
         """Compare what is pinned with what was listed last."""
@@ -159,9 +187,39 @@ class Pins:
 
     # --- the file ---
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Apply a change to what the file holds now, and write it, while no other process can."""
+        if self._path is None:
+            yield
+            return
+        # Imported here because most clients write no pins.
+        from toolwire.wire.file_locks import FileLock, NoFileLocks
+
+        with FileLock(self._path.with_name(f".{self._path.name}.lock")) as held:
+            last = time.monotonic() + _LOCK_SECONDS
+            try:
+                while not held.try_acquire():
+                    if time.monotonic() > last:
+                        raise TimeoutError(f"Another process has locked {self._path} for {_LOCK_SECONDS:g} s")
+                    time.sleep(_LOCK_PAUSE)
+            except NoFileLocks:
+                log.warning("%s has no file locks: processes that share it may lose changes", self._path.parent)
+            if self._path.exists():
+                # What another process has written since. A file that was deleted is written again.
+                self._pinned = self._load()
+                self._skills = self._take_skills()
+            yield
+            self._save()
+
     def _load(self) -> dict[str, Definitions]:
         if self._path is None or not self._path.exists():
             return {}
+        # A device or a pipe would be read without end, and replaced by the file of pins.
+        try:
+            check_regular(self._path)
+        except NotRegularFile:
+            raise ValueError(f"{self._path} is not a file of pins") from None
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Definitions])
         except msgspec.DecodeError:
@@ -176,8 +234,7 @@ class Pins:
 
     def _save(self) -> None:
         """Write the whole file or nothing, for the owner alone."""
-        if self._path is None:
-            return
+        assert self._path is not None
         # Imported here because most clients write no pins.
         import tempfile
 
@@ -188,6 +245,7 @@ class Pins:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
+            check_regular(self._path)
             Path(name).replace(self._path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -201,9 +259,8 @@ def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, Change]]:
     for tool in tools:
         definition = definition_of(tool)
         first = found.setdefault(tool.name, definition)
-        if definition != first and tool.name not in ambiguous:
-            member = min(key for key in first.keys() | definition.keys() if first.get(key) != definition.get(key))
-            ambiguous[tool.name] = Change(tool.name, member, first.get(member), definition.get(member))
+        if tool.name not in ambiguous and (found_changes := changes(tool.name, first, definition)):
+            ambiguous[tool.name] = found_changes[0]
     return found, ambiguous
 
 

@@ -25,6 +25,7 @@ from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.target import NO_VERDICT, START_SECONDS, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
+    InvalidResponse,
     NotStreamable,
     OutcomeUnknown,
     ProtocolError,
@@ -238,7 +239,11 @@ class Opener(Struct, eq=False):
 
     async def open(self) -> ClientConnection:
         """Open a connection and agree on a revision."""
-        connection = await self._negotiated()
+        try:
+            connection = await self._negotiated()
+        except (TransportError, InvalidResponse) as error:
+            self.target.explain(error)
+            raise
         if self.pinned is None and connection.modern:
             self.target.verdict = None
         elif self.pinned is None and self.target.verdict is None:

@@ -85,14 +85,21 @@ class RelayedCall:
         on_close: OnClose | None = None,
         on_extension: OnNotice | None = None,
         task: str | None = None,
+        outlet: Outlet | None = None,
     ) -> None:
-        """`on_extension` gets the notifications of extensions, which nobody here knows."""
+        """`on_extension` gets the notifications of extensions, which this library does not know."""
         self.on_request = on_request
         self.on_progress = on_progress
         self._on_notice = on_notice
         self._on_close = on_close
         self._on_extension = on_extension
         self.task = task
+        self._outlet = outlet
+
+    @property
+    def outlet(self) -> Outlet | None:
+        """The connection to the client that gets the notifications; None where none is known."""
+        return self._outlet
 
     @property
     def on_notice(self) -> OnNotice | None:
@@ -351,8 +358,26 @@ class RelayConnection(ClientConnection):
         """Hand on a notification that an extension of the server has."""
         call = self.concerned(notice.about, lambda call: call.on_extension)
         told = self.on_notice if call is None else call.on_extension
-        if told is not None:
-            told(notice)
+        if told is None:
+            return
+        told(notice)
+        if call is not None and call.outlet is not None and call.outlet.full:
+            self._end_unread(call)
+
+    def behind(self, identifier: RequestId) -> Awaitable[None] | None:
+        call = self.calls.get(identifier)
+        if call is None or call.outlet is None or not call.outlet.congested:
+            return None
+        return call.outlet.drain()
+
+    def _end_unread(self, call: RelayedCall) -> None:
+        """End a call whose client leaves so much unread that further notifications would fill the memory."""
+        error = ProtocolError(INTERNAL_ERROR, "The call was ended: its client has left too many notifications unread")
+        for identifier, each in self.calls.items():
+            request = self.session.peer.outgoing.get(identifier)
+            if each is call and request is not None:
+                self.session.give_up(request, error, "Its notifications are not read")
+                return
 
 
 def _is_of_subscription(notice: Notice) -> bool:

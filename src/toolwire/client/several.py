@@ -8,8 +8,9 @@ that connection. The program itself is connected to the gateway, in memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -21,6 +22,7 @@ from toolwire.client.listen import Change, Subscription
 from toolwire.client.middleware import Around, AroundConnection, ClientContext, ClientMiddleware, around
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.client.repeated_rounds import send_round
 from toolwire.client.requests import encode_arguments
 from toolwire.client.target import START_SECONDS, Link, Target
 from toolwire.client.targets import InProcessServer
@@ -243,11 +245,21 @@ class MemberConnection(RelayConnection):
         while _kind(method, raw) == "input_required":
             # MRTR-13, MRTR-14: the same request with the answers and the state.
             asked = await self._next_round(method, t.RoundRequestParams(), raw, round)
-            identifier = self.next_id()
-            again = _again(params, asked, identifier)
-            raw = await super().relay(identifier, method, again, call, timeout, headers)
+            raw = await send_round(partial(self._send_round, method, params, asked, call, timeout, headers), timeout)
             round += 1
         return raw
+
+    def _send_round(
+        self,
+        method: str,
+        params: Raw | Mapping[str, Any],
+        asked: t.RequestParams,
+        call: RelayedCall,
+        timeout: float | None,
+        headers: Mapping[str, str] | None,
+    ) -> Coroutine[Any, Any, Raw]:
+        identifier = self.next_id()
+        return super().relay(identifier, method, _again(params, asked, identifier), call, timeout, headers)
 
     async def answer(self, method: str, params: Any, revision: str) -> t.Wire:
         with self._several.paused():

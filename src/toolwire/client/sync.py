@@ -25,7 +25,7 @@ from toolwire.client.listen import Change
 from toolwire.client.notifications import OnNotification
 from toolwire.client.requests import Arguments, CallOptions
 from toolwire.client.stub import make_stub
-from toolwire.client.targets import TargetLike
+from toolwire.client.targets import TargetLike, check_url, taking_options_of
 from toolwire.client.tasks import TaskHandle, TaskState, WaitOptions
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -73,6 +73,12 @@ class Client:
         self._listeners: list[tuple[str, OnNotification, Any]] = []
         self._home: _Home | None = None
         self._lock = threading.Lock()
+
+    @classmethod
+    @taking_options_of(AsyncClient.__init__)
+    def remote(cls, url: str, **options: Any) -> Self:
+        """Return a client of the server at an http or https URL, as `remote` of the other client does."""
+        return cls(check_url(url), **options)
 
     def connect(self) -> Self:
         with self._lock:

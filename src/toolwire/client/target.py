@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
+from toolwire.protocol.errors import InvalidResponse, NotSupported, ProtocolError, Timeout, TransportError
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
@@ -21,7 +21,7 @@ from toolwire.wire.tapped_channel import Tap, TappedChannel
 #: How long a server may take to start where requests have no timeout.
 START_SECONDS: Final = 120.0
 # How often to check whether a starting server has read the question.
-_LOOK_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.2
 
 
 class Link:
@@ -44,6 +44,10 @@ class Link:
     def tap(self, tap: Tap) -> None:
         """Show every message that passes from now on."""
         self.channel = TappedChannel(self.channel, tap)
+
+    def advise_silence(self) -> str:
+        """Return what to do about a server that does not answer; an empty text where that is not known."""
+        return ""
 
     def require_headers(self) -> None:
         """Raise `NotSupported` where requests have no headers of their own."""
@@ -70,7 +74,7 @@ class Link:
         )
         try:
             while not asking.done() and (left := min(silent_at, last) - loop.time()) > 0:
-                await asyncio.wait({asking}, timeout=min(left, _LOOK_SECONDS))
+                await asyncio.wait({asking}, timeout=min(left, LOOK_SECONDS))
                 if not asking.done() and self.channel.unread:
                     silent_at = loop.time() + seconds
         except BaseException:
@@ -82,15 +86,17 @@ class Link:
         if self.channel.unread:
             await self._stop_asking(session, asking)
             raise Timeout("The server did not read what it was asked")
-        asking.add_done_callback(_heard)
+        asking.add_done_callback(retrieve_outcome)
         self._late = asking
         return None
 
-    async def heard_late(self, session: Session) -> Outcome:
-        """Return the answer to a question that came too late, if it came at all. Stop waiting for it."""
+    async def heard_late(self, session: Session, seconds: float = 0.0) -> Outcome:
+        """Return the answer to a question that came too late, or comes within some seconds. Stop waiting for it."""
         asking, self._late = self._late, None
         if asking is None:
             return None
+        if seconds:
+            await asyncio.wait({asking}, timeout=seconds)
         if not asking.done():
             await self._stop_asking(session, asking)
             return None
@@ -112,7 +118,7 @@ class Link:
         return f"The connection to {self.label} ended"
 
 
-def _heard(asking: asyncio.Task[Any]) -> None:
+def retrieve_outcome(asking: asyncio.Task[Any]) -> None:
     """Retrieve the outcome of a question that nobody waits for."""
     if not asking.cancelled():
         asking.exception()
@@ -157,6 +163,10 @@ class Target(ABC):
     restartable = False
     comes_back = False
     _verdict: Verdict | None = None
+
+    def explain(self, error: TransportError | InvalidResponse) -> None:
+        """Add to the text of an error of connecting what a person should look at."""
+        return
 
     @property
     def verdict(self) -> str | None:

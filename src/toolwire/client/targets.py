@@ -8,19 +8,41 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 from msgspec import Struct
 
 from toolwire.client.python_file import python_command
 from toolwire.client.target import Link, Target, fingerprint
+from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.redaction import repr_without
 from toolwire.wire.channel import Channel, memory_pair
+from toolwire.wire.session import ClientHandler, Session
+
+if TYPE_CHECKING:
+    from toolwire.wire.subprocess import ProcessChannel
+
+ClientT = TypeVar("ClientT")
+Options = ParamSpec("Options")
 
 # How long a server may take to close an in-process connection.
 GRACE_SECONDS: Final = 2.0
 _STDERR_SHOWN: Final = 500
+_STDOUT_SHOWN: Final = 300
 
 
 @runtime_checkable
@@ -84,7 +106,25 @@ class ServerTarget(Target):
 # --- A server as a child process -------------------------------------------------------------------------------------
 
 
+def advise_port(channel: ProcessChannel, label: str) -> str:
+    """Return what to do about a started server that listens on a port; an empty text for any other."""
+    ports = channel.listening_ports()
+    if not ports:
+        return ""
+    advice = f"it listens on port {ports[0]}, so give its address, such as http://127.0.0.1:{ports[0]}/mcp"
+    return f"{advice}, or name the server object in the file, as {label}:server" if label.endswith(".py") else advice
+
+
 class _ProcessLink(Link):
+    _session: Session | None = None
+
+    def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
+        self._session = super().session(lifecycle, handler, ceiling)
+        return self._session
+
+    def advise_silence(self) -> str:
+        return advise_port(cast("ProcessChannel", self.channel), self.label)
+
     async def last_words(self) -> str:
         # A child has an exit status only after it was waited for.
         await self.channel.close()
@@ -98,9 +138,12 @@ class _ProcessLink(Link):
             said = f"{said[: _STDERR_SHOWN - 100]} ({self.label}, line {at})"
         if not said and status == 0 and self.label.endswith(".py"):
             said = (
-                "does it start its server, with server.run() at the end? If it only defines or imports one, "
-                f"name it: {self.label}:server"
+                "it neither starts nor defines a server at its top level. If a function of it makes the server, "
+                f"name the function: {self.label}:make_server"
             )
+        ignored = "" if self._session is None else self._session.ignored
+        if ignored:
+            how += f" after it wrote to standard output what is not an MCP message ({ignored[:_STDOUT_SHOWN]})"
         return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
 
     def _line(self, tail: str) -> str | None:
@@ -125,7 +168,9 @@ class CommandTarget(Target):
         self.command: list[str] = list(command)
         self.label = label
         self.on_stderr: Callable[[str], None] | None = None
-        """Is told each line that the server writes to its standard error."""
+        """Gets each line that the server writes to its standard error."""
+        self.on_start: Callable[[ProcessChannel], None] | None = None
+        """Gets the channel to each process that is started, before the first message."""
         self._env = env
         self._cwd = cwd
         self._file = file
@@ -162,7 +207,20 @@ class CommandTarget(Target):
         channel = await ProcessChannel.spawn(
             self.command, env=env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=self.on_stderr
         )
+        if self.on_start is not None:
+            self.on_start(channel)
         return _ProcessLink(channel, self.label)
+
+
+def watch_stderr(targets: Mapping[str, Target], on_stderr: Callable[[str], None]) -> None:
+    """Call `on_stderr` with the lines that started servers write; several servers have their names before the lines."""
+    for name, target in targets.items():
+        if isinstance(target, CommandTarget):
+            target.on_stderr = on_stderr if len(targets) == 1 else partial(_pass_stderr, on_stderr, name)
+
+
+def _pass_stderr(on_stderr: Callable[[str], None], name: str, line: str) -> None:
+    on_stderr(f"{name}: {line}")
 
 
 # --- A channel of the user's own -------------------------------------------------------------------------------------
@@ -241,6 +299,20 @@ def resolve(target: TargetLike, options: TargetOptions = _NO_OPTIONS) -> Target:
     raise TypeError(f"{SUPPORTED}, not {target!r:.100}")
 
 
+def taking_options_of(
+    init: Callable[Concatenate[Any, Any, Options], None],
+) -> Callable[[Callable[..., ClientT]], Callable[Concatenate[type[ClientT], str, Options], ClientT]]:
+    """Give a class method that takes a URL the options of a constructor, for editors and type checkers."""
+    return lambda method: method
+
+
+def check_url(url: str) -> str:
+    """Return the URL of a server. Raise `ValueError` for any other text: it may be a file, which would be started."""
+    if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
+        raise ValueError(f"{url!r:.200} is not the URL of a server: begin it with http:// or https://")
+    return url
+
+
 def _url(url: str, options: TargetOptions) -> Target:
     options.only("headers", "auth", "tls", "proxy", kind="a server that is reached by URL")
     # Imported here because most servers are not reached by URL.
@@ -259,6 +331,6 @@ def _script(path: str, options: TargetOptions) -> Target:
     file = Path(options.cwd or ".", script)
     if not file.is_file():
         raise ValueError(f"There is no server file {script[:200]!r}")
-    command = python_command(path, options.cwd) if kind == ".py" else ["node", path]
+    command = python_command(path) if kind == ".py" else ["node", path]
     server = file if script == path else Path(f"{file.resolve()}:{name}")
     return CommandTarget(command, file.name, options.env, options.cwd, server, bool(options.inherit_env))

@@ -29,6 +29,8 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 
 # The name under which servers of 2025-06-18 and 2025-11-25 wrap a value that is not an object.
 _WRAPPED: Final = "result"
+# How much of a value an error message shows.
+_SHOWN: Final = 100
 
 #: About how many bytes the compiled output schemas of a server may take. The ones used last are kept.
 MAX_KEPT: Final = 32 * 1024 * 1024
@@ -189,6 +191,8 @@ class KnownTools:
         # The tool whose result was checked last, and its check: most results come from the same tool.
         self._latest: str | None = None
         self._fits: Callable[[Any], bool] = bool
+        self.confirmed: dict[str, Any] = {}
+        """Output schemas that the server still had after a result that did not fit them, by the name of the tool."""
         self.listed: bool = False
         self.current: bool = False
         """Whether what is known is what the server said last, as far as it told."""
@@ -207,6 +211,7 @@ class KnownTools:
             tool.name: _Known(tool, header_paths(tool.input_schema) if with_headers else _NO_PATHS) for tool in tools
         }
         self._forget_validators()
+        self.confirmed = {name: schema for name, schema in self.confirmed.items() if name in self._known}
         self.listed = self.current = True
 
     def headers(self, name: str, arguments: Raw | UnsetType) -> dict[str, str]:
@@ -215,6 +220,11 @@ class KnownTools:
         if known is None or not known.paths or arguments is UNSET:
             return {}
         return parameter_headers(known.paths, msgspec.json.decode(arguments))
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of the tools that are known now."""
+        return self._known
 
     def definition(self, name: str) -> t.Tool | None:
         known = self._known.get(name)
@@ -357,17 +367,31 @@ def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any)
     texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
     if returns is str:
         return "\n".join(texts)
-    return _first_fit(name, reader, [(reader.decode_output, reading) for reading in _readings(texts)])
+    attempts: list[tuple[Callable[..., Any], Raw | bytes]]
+    attempts = [(reader.decode_output, reading) for reading in _readings(texts)]
+    return _first_fit(name, reader, attempts, "\n".join(texts))
 
 
-def _first_fit(name: str, reader: Adapter, attempts: list[tuple[Callable[..., Any], Raw | bytes]]) -> Any:
+def _first_fit(
+    name: str, reader: Adapter, attempts: list[tuple[Callable[..., Any], Raw | bytes]], text: str | None = None
+) -> Any:
+    """Return the first reading that fits the type; `text` is what the tool returned in place of a structured value."""
     refusals: list[ToolwireError] = []
     for read, reading in attempts:
         try:
             return read(reading)
         except ToolwireError as error:
             refusals.append(error)
-    raise InvalidResponse(f"The result of {name!r} is no {type_name(reader.type)}: {refusals[0]}")
+    wanted = type_name(reader.type)
+    if text is not None:
+        raise InvalidResponse(f"{name!r} returned the text {_excerpt(text)!r}, which cannot be read as {wanted}")
+    value = _excerpt(bytes(attempts[-1][1]).decode("utf-8", "replace"))
+    raise InvalidResponse(f"{name!r} returned {value}, which cannot be read as {wanted}: {refusals[0]}")
+
+
+def _excerpt(text: str) -> str:
+    """Return the beginning of a value, for an error message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _readings(texts: list[str]) -> list[bytes]:

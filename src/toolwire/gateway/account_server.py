@@ -301,6 +301,9 @@ class AccountServer(RemoteServer):
                 raise Unreachable("its lists lead back to this server: the gateways form a circle")
             self._last_connection = connection
             self._assign(known, self._group_of(lists))
+            if not (self.catalog.is_read or lists.is_partial):
+                self.catalog.is_read = True
+                self.catalog.changed("tools", for_sure=False)
             self._drop_groups()
             self._is_there()
         except NotConnected:

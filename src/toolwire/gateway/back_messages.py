@@ -24,6 +24,7 @@ from toolwire.protocol.errors import (
     NotSupported,
     ProtocolError,
 )
+from toolwire.protocol.free_members import find_notification_type
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.lifecycle.terms import decode_params
@@ -35,6 +36,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
 from toolwire.server.subscriptions import LegacyClient
+from toolwire.wire.outlet import Outlet
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -126,7 +128,7 @@ def extending(call: Call) -> Callable[[Notice], None] | None:
 def _masked(call: Call, notice: Notice) -> Any:
     """Return the params of a notification for the client, without what the policies of the call mask."""
     params = of_all_connections(notice.raw)
-    return params if call.mask is None else call.mask(params)
+    return params if call.mask is None else call.mask(params, find_notification_type(notice.method))
 
 
 class PlainCall(RelayedCall):
@@ -137,6 +139,10 @@ class PlainCall(RelayedCall):
 
     def __init__(self, call: Call) -> None:
         self._call = call
+
+    @property
+    def outlet(self) -> Outlet:
+        return self._call.outlet
 
     @property
     def on_notice(self) -> OnNotice | None:
@@ -168,6 +174,10 @@ class WaitingHere:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+
+    @property
+    def outlet(self) -> Outlet:
+        return self._call.outlet
 
     def report(self, params: t.ProgressNotificationParams) -> None:
         reporting(self._call)(params)

@@ -6,11 +6,12 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
 from msgspec import Struct, structs
 
-from toolwire.client.targets import TargetLike, TargetOptions, resolve
+from toolwire.client.targets import CommandTarget, TargetLike, TargetOptions, resolve
 from toolwire.gateway.back_connections import ConnectionBounds
 from toolwire.gateway.back_health import (
     QUEUE,
@@ -166,6 +167,8 @@ class Gateway(Server):
         self._signed: set[str] = set()
         """The servers that have credentials in the vault."""
         self.watchers: list[Callable[[], None]] = []
+        self.on_stderr: Callable[[str], None] | None = None
+        """Gets each line, after its server's name, that a command behind the gateway writes to standard error."""
         """Called when a server behind this one came, went, or changed."""
         self.keeps_stale_lists: bool = stale
         self.answers_pings: bool = ping
@@ -255,6 +258,8 @@ class Gateway(Server):
             place = _several(target, urls, options) if urls else resolve(cast("TargetLike", target), options)
         except (TypeError, ValueError) as error:
             raise ServerError(f"The server {name!r} cannot be added: {error}") from None
+        if isinstance(place, CommandTarget):
+            place.on_stderr = partial(self._pass_stderr, name)
         shown = f"{name}_" if prefix is None else prefix
         if len(shown) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
@@ -609,6 +614,11 @@ class Gateway(Server):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.tell_watchers()
+
+    def _pass_stderr(self, name: str, line: str) -> None:
+        log.debug("%s: %s", name, line)
+        if self.on_stderr is not None:
+            self.on_stderr(f"{name}: {line}")
 
     def tell_watchers(self) -> None:
         """Tell those who watch the servers behind this one, or its configuration, that something changed."""

@@ -19,6 +19,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.rounds import Keys, checked_answer, digest
 from toolwire.protocol.shaping import shape
+from toolwire.wire.outlet import Outlet
 
 # Questions that a server asks together arrive within this many seconds.
 _SETTLE_SECONDS: Final = 0.01
@@ -32,6 +33,10 @@ _RESULTS: Final[dict[str, type[t.Wire]]] = {
 
 class Listener(Protocol):
     """The request of a client that waits for a held call, in this process or in another."""
+
+    @property
+    def outlet(self) -> Outlet | None:
+        """The connection to that client; None in another process."""
 
     def report(self, params: t.ProgressNotificationParams) -> None: ...
 

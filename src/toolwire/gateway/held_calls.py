@@ -17,14 +17,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from toolwire.client.relay import RelayConnection, RelayedCall, Resumption
+from toolwire.client.connection import OnProgress
+from toolwire.client.relay import OnNotice, RelayConnection, RelayedCall, Resumption
 from toolwire.gateway.held_call import HeldCall, Listener, Outcome
 from toolwire.gateway.replicas import Answers, HolderGone, Replica, new_exchange
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError, TransportError
+from toolwire.protocol.errors import ProtocolError, ToolError, ToolwireError, TransportError
 from toolwire.protocol.jsonrpc import RequestId
-from toolwire.protocol.rounds import invalid_state, used_state
+from toolwire.protocol.rounds import answers_refused, invalid_state, used_state
 from toolwire.server.call import Host
+from toolwire.wire.outlet import Outlet
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -286,6 +288,18 @@ def check_room(held: Collection[Hashable], caller: Hashable) -> None:
         raise ToolError("Too many calls wait for answers; answer these first, or try again later")
 
 
+class _HeldRelay(RelayedCall):
+    """A relayed call whose client may change from one round to the next."""
+
+    def __init__(self, held: HeldCall, on_progress: OnProgress | None, on_notice: OnNotice) -> None:
+        super().__init__(held.ask, on_progress, on_notice, on_extension=on_notice)
+        self._held = held
+
+    @property
+    def outlet(self) -> Outlet | None:
+        return None if self._held.listener is None else self._held.listener.outlet
+
+
 def relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:
     """Return what hands on messages to the request of the client that waits for a held call, if there is one."""
 
@@ -297,7 +311,7 @@ def relayed_for(held: HeldCall, wants_progress: bool) -> RelayedCall:
         if held.listener is not None:
             held.listener.hear(notice)
 
-    return RelayedCall(held.ask, report if wants_progress else None, hear, on_extension=hear)
+    return _HeldRelay(held, report if wants_progress else None, hear)
 
 
 class _WithId(Struct):
@@ -314,4 +328,4 @@ def _id_of(message: Raw) -> RequestId:
 def not_now(error: ToolwireError) -> ProtocolError:
     """Return the answer to a client whose answers cannot be passed on, because the store failed."""
     log.error("a call could not go on with its answers: the store failed: %s", error)
-    return ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later")
+    return answers_refused()

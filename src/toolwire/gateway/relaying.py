@@ -20,10 +20,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.auth.errors import NotConnected
+from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING, Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.client.repeated_rounds import RoundsClock, send_round
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.back_health import CallerUnready, Send
@@ -440,10 +442,15 @@ class Relay:
         if raw is None and passes and call.request.row.rounds:
             members = await self._taken_up(call, members)
         round = 0
+        began = asyncio.get_running_loop().time()
+        ceiling = None if call.progress_token is None else CEILING_SECONDS
+        clock = RoundsClock(method, self.timeout, ceiling=ceiling, began=began)
         while True:
             if raw is None:
+                limit = clock.start()
+                attempt = partial(self._once, call, connection, method, members, sent, headers, limit=limit)
                 try:
-                    raw = await self._once(call, connection, method, members, sent, headers)
+                    raw = await (send_round(attempt, limit) if round else attempt())
                 except ProtocolError as error:
                     raise self._of_round(error, members) from None
             result = members_of(raw)
@@ -462,6 +469,7 @@ class Relay:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
             if self._uris.active:
                 raw = self._uris.in_result(raw)
+            clock.stop()
             members = await answered_round(call, sent, _questions(raw), round)
             raw = None
             round += 1
@@ -475,6 +483,7 @@ class Relay:
         sent: Sent,
         headers: Headers,
         held: HeldCall | None = None,
+        limit: float | None = None,
     ) -> Raw:
         about = sent.about_task
         identifier = connection.next_id()
@@ -491,7 +500,7 @@ class Relay:
             await set_level(call, connection)
             connection.on_notice = telling_client(call)
             connection.on_request = answering(call)
-        timeout = self.timeout
+        timeout = self.timeout if limit is None else limit
         if about is not None and about.waiting is not None:
             relayed, timeout = about.waiting, None
         elif held is not None:
@@ -500,7 +509,9 @@ class Relay:
         else:
             report = reporting(call) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
-            relayed = RelayedCall(answering(call), report, telling(call), call.close_stream, extending(call))
+            relayed = RelayedCall(
+                answering(call), report, telling(call), call.close_stream, extending(call), outlet=call.outlet
+            )
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = with_public_addresses(relayed.on_request, self._uris)
         meta = meta_for(call, connection, sent, token, self.withheld)

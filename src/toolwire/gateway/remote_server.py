@@ -223,6 +223,7 @@ class RemoteServer(Server):
         """Waits for the end of what began here before the server was taken away."""
         self.catalog.notes = {MISSING_KEY: [name]}
         self.catalog.follower = self
+        self.catalog.is_read = False
 
     @property
     def known_connection(self) -> ClientConnection | None:
@@ -667,6 +668,9 @@ class RemoteServer(Server):
         self._cancel_unlisting()
         self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills, lists.tools))
         changed = self._fill(self.catalog, lists)
+        if not (self.catalog.is_read or self.is_circular or lists.is_partial):
+            self.catalog.is_read = True
+            changed = list(dict.fromkeys((*changed, "tools")))  # Pins approve the first list, also an empty one.
         own = [self.name] if lists.is_partial else []
         self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
         if changed or self.last_change is None:

@@ -363,6 +363,8 @@ class Replica:
 class _ListenerElsewhere:
     """A client that waits in another process."""
 
+    outlet = None
+
     def __init__(self, link: BusLink, answers: Answers) -> None:
         self._link = link
         self._answers = answers

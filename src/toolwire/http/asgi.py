@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
-from msgspec.structs import force_setattr
-
 from toolwire.http.authentication import ADDRESS, HttpGate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
@@ -29,6 +27,7 @@ from toolwire.http.origin_check import Guard
 from toolwire.http.readiness import Readiness
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
 from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HttpRefusal, Page, respond
+from toolwire.http.unsent_answers import PacedSend, UnsentAnswers
 from toolwire.http.uvicorn_end import Uvicorn, UvicornWatch, find_uvicorn
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import DIRECT, Direct, HeaderList, Receive, Scope, SendMessage
@@ -113,6 +112,8 @@ class HttpApp:
         self._use_gate(gate)
         self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
         self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
+        self.unsent: UnsentAnswers = UnsentAnswers(limits.share)
+        """The bytes of large answers that their clients have not read."""
         # A session may have several streams, but most sessions have one or none.
         self._gets = Shares(limits.sessions, limits.share, "streams open", seconds=5)
         self._listening: set[ExchangeOutlet] = set()
@@ -128,7 +129,7 @@ class HttpApp:
         self._waiting: WaitingExchanges | None = None
         self._waiting_streams: WaitingExchanges | None = None
         self._draining = False
-        self._readiness = Readiness(endpoint.stores)
+        self._readiness = Readiness(lambda: endpoint.stores)
         self.uvicorn: Uvicorn | None = None
         """The `uvicorn.Server` that runs the application, so that its streams end when the server ends.
 
@@ -180,9 +181,12 @@ class HttpApp:
 
     def use_limits(self, limits: HttpLimits) -> None:
         """Use other limits from now on, where they are looked at for each request or session."""
-        for name in limits.__struct_fields__:
-            # Change the object itself, because sessions and streams hold it.
-            force_setattr(self._limits, name, getattr(limits, name))
+        self._limits = limits
+        if self.sessions is not None:
+            self.sessions.use_limits(limits)
+        for part in (self.sse, self._stateless):
+            if part is not None:
+                part.limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
@@ -253,10 +257,10 @@ class HttpApp:
             if self.sessions is not None:
                 self.sessions.forget_loop()  # These belong to an event loop that is gone.
             if self._stateless is None:
-                self.sessions = Sessions(self._endpoint, self._limits, self._exchanges)
+                self.sessions = Sessions(self._endpoint, self._limits, self._exchanges, self.unsent)
                 await self.sessions.open()
             if self._offers_sse:
-                self.sse = SseTransport(self._endpoint, self._limits, self._exchanges)
+                self.sse = SseTransport(self._endpoint, self._limits, self._exchanges, self.unsent)
                 await self.sse.open()
         except BaseException:
             await self._endpoint.stop()
@@ -349,7 +353,7 @@ class HttpApp:
             caller = self._caller(scope, headers)
             del headers
             try:
-                await stream.serve(receive, send, extra)
+                await stream.serve(receive, PacedSend(send, self.unsent, caller), extra)
             finally:
                 self._gets.give_back(caller)
 
@@ -507,7 +511,8 @@ class HttpApp:
         if path == STREAM_PATH:
             self._check_open()
             self._check_gate(gate)
-            await self.sse.stream(scope, scope.get(_PRINCIPAL), caller, headers, receive, send, extra)
+            paced = PacedSend(send, self.unsent, caller)
+            await self.sse.stream(scope, scope.get(_PRINCIPAL), caller, headers, receive, paced, extra)
         else:
             check_media(headers)
             upload = Upload(receive, self._uploads, caller)
@@ -561,7 +566,8 @@ class HttpApp:
                 upload = Upload(receive, self._uploads, caller)
                 body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
             if not self._is_modern(headers, body):
-                await self._post_legacy(principal, caller, headers, body, receive, send, extra)
+                paced = PacedSend(send, self.unsent, caller)
+                await self._post_legacy(principal, caller, headers, body, receive, paced, extra)
                 return
             paths = self._endpoint.header_paths_for(principal)
             verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
@@ -572,8 +578,11 @@ class HttpApp:
                     self._check_gate(gate)
                 else:
                     self._exchanges.check(caller)
+                    self.unsent.check(caller)
                 waiting = self._waiting_streams if listens else self._waiting
-                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream, waiting, caller)
+                outlet = ExchangeOutlet(
+                    receive, send, verdict.revision, extra, direct, only_stream, waiting, caller, self.unsent
+                )
                 await (self._listen if listens else self._exchange)(verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
@@ -601,6 +610,7 @@ class HttpApp:
             assert self.sessions is not None
             await self.sessions.post(principal, caller, headers, body, receive, send, extra)
             return
+        self.unsent.check(caller)
         self._exchanges.take(caller)
         try:
             await self._stateless.post(principal, caller, headers, body, receive, send, extra)
@@ -627,6 +637,8 @@ class HttpApp:
             handled = self._endpoint.handler.handle(incoming, outlet)
             result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
             body = encode_answer(incoming.id, result, self._limits.result)
+            if self.unsent.drops(incoming.caller, len(body)):
+                body = encode_error(incoming.id, INTERNAL_ERROR, _DROPPED)
         except BaseException as raised:
             if isinstance(raised, InsufficientScope | Taken) and not outlet.begun:
                 await outlet.abandon()
@@ -660,6 +672,7 @@ class HttpApp:
 
 # Listen streams are open for hours and have a limit of their own.
 _LISTEN: Final = "subscriptions/listen"
+_DROPPED: Final = "The answer was dropped, because too many earlier answers are unread"
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
 # The key of the principal in the scope of a request.
 _PRINCIPAL: Final = "toolwire.principal"

@@ -8,19 +8,21 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from toolwire.http.unsent_answers import PIECE_BYTES, PacedSend, UnsentAnswers
 from toolwire.http1.asgi_types import Direct, Receive, SendMessage
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.shaping import shape
+from toolwire.util.out_queue import OutQueue
 from toolwire.wire.deadlines import Timeouts, in_time, timeouts
 from toolwire.wire.shares import Caller, Shares
 
 KEEP_ALIVE: Final = 15.0
 #: How many seconds an exchange waits before it is looked at. Nearly all of them end before that.
 LOOK_SECONDS: Final = 0.25
-CONGESTED: Final = 1024 * 1024
 _JSON: Final = (b"content-type", b"application/json")
 STREAM_HEADERS: Final = (
     (b"content-type", b"text/event-stream"),
@@ -87,12 +89,10 @@ class ExchangeOutlet:
 
     # Defaults of the class, because most exchanges are one answer and touch none of them.
     disconnected: bool = False
-    _queue: list[bytes] | None = None
-    _queued: int = 0
+    _queue: OutQueue | None = None
     _open: bool = True
     _streaming: bool = False
     _wake: asyncio.Event | None = None
-    _room: asyncio.Event | None = None
     _pump: asyncio.Task[None] | None = None
     _watch: asyncio.Task[None] | None = None
     _task: asyncio.Task[Any] | None = None
@@ -113,15 +113,18 @@ class ExchangeOutlet:
         only_stream: bool = False,
         waiting: WaitingExchanges | None = None,
         caller: Caller = None,
+        unsent: UnsentAnswers | None = None,
     ) -> None:
         """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `waiting` counts the
         exchange for its caller when its handler waits for the first time. A handler that never waits is not counted,
-        because nothing else runs on the loop meanwhile."""
+        because nothing else runs on the loop meanwhile. `unsent` counts a large answer until it is sent; without it,
+        `send` counts."""
         self._receive = receive
         self._send = send
         self._only_stream = only_stream
         self._waiting = waiting
         self._caller = caller
+        self._unsent = unsent
         self._direct = direct
         self._revision = revision
         self._headers = headers
@@ -137,7 +140,11 @@ class ExchangeOutlet:
 
     @property
     def congested(self) -> bool:
-        return self._queued > CONGESTED
+        return self._queue is not None and self._queue.congested
+
+    @property
+    def full(self) -> bool:
+        return self._queue is not None and self._queue.full
 
     @property
     def begun(self) -> bool:
@@ -145,14 +152,21 @@ class ExchangeOutlet:
         return self._pump is not None
 
     async def drain(self) -> None:
-        while self.congested and self._open:
-            self._room = self._room or asyncio.Event()
-            await self._room.wait()
+        if self._queue is not None and self._open:
+            await self._queue.drain()
 
     def notify(self, method: str, params: t.Wire) -> bool:
         if not self._open or self.disconnected:
             return False
-        self._put(encode_event(encode_notification(method, shape(params, self._revision))))
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = OutQueue()
+        elif not queue.admits(method in OPTIONAL_NOTIFICATIONS):
+            return False
+        queue.put(encode_event(encode_notification(method, shape(params, self._revision))))
+        self._start_pump()
+        assert self._wake is not None
+        self._wake.set()
         return True
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
@@ -227,15 +241,6 @@ class ExchangeOutlet:
             self._is_broken_off = True
             self._lost()
 
-    def _put(self, event: bytes) -> None:
-        if self._queue is None:
-            self._queue = []
-        self._queue.append(event)
-        self._queued += len(event)
-        self._start_pump()
-        assert self._wake is not None
-        self._wake.set()
-
     def _start_pump(self) -> None:
         if self._pump is None:
             self._wake = asyncio.Event()
@@ -243,16 +248,22 @@ class ExchangeOutlet:
 
     async def _run(self) -> None:
         assert self._wake is not None
-        await self._start_stream()
-        while True:
-            # Before the looks, so that nothing that comes after them is missed: an event may come with the end.
-            self._wake.clear()
-            if self._queue:
-                await self._flush()
-            elif not self._open:
-                return
-            elif not await in_time(KEEP_ALIVE, self._wake.wait()):
-                await self._body(encode_comment("keep-alive"))
+        try:
+            await self._start_stream()
+            while True:
+                # Before the looks, so that nothing that comes after them is missed: an event may come with the end.
+                self._wake.clear()
+                if self._queue:
+                    data = self._queue.take_all()
+                    await self._body(data)
+                    self._queue.remove(len(data))
+                elif not self._open:
+                    return
+                elif not await in_time(KEEP_ALIVE, self._wake.wait()):
+                    await self._body(encode_comment("keep-alive"))
+        finally:
+            if self._queue is not None:
+                self._queue.close()
 
     async def _start_stream(self) -> None:
         if not self._streaming:
@@ -260,19 +271,15 @@ class ExchangeOutlet:
             headers = [*STREAM_HEADERS, *self._headers, version_header(self._revision)]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
-    async def _flush(self) -> None:
-        data, self._queue, self._queued = b"".join(self._queue or ()), None, 0
-        if self._room is not None:
-            self._room.set()
-            self._room = None
-        await self._body(data)
-
     async def _body(self, data: bytes, more: bool = True) -> None:
+        if len(data) > PIECE_BYTES and self._unsent is not None:
+            task = self._task if self._direct is None else self._direct.task
+            self._send, self._unsent = PacedSend(self._send, self._unsent, self._caller, task), None
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     def answer(self, status: int, body: bytes) -> bool:
         """Answer with one JSON object at once; return False where `finish` has to be awaited."""
-        if self._direct is None or self._pump is not None or self._only_stream:
+        if self._direct is None or self._pump is not None or self._only_stream or len(body) > PIECE_BYTES:
             return False
         self._open = False
         if self._silence is not None:

@@ -1,9 +1,19 @@
-"""`/readyz`: whether the stores of a server can be used, at the cost of one look for any number of probes."""
+"""`/readyz`: whether the stores of a server can be used, at the cost of one look for any number of probes.
+
+A store that is slow for one replica is slow for all of them, and 503 would take all of them out at once. So the store's
+own time limits decide, and not that of a probe:
+
+    the look                          a probe gets
+    ends within `PROBE_SECONDS`       its result
+    takes longer                      the result of the look before; 503 where there is none
+    fails, or exceeds `LOOK_SECONDS`  503
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
@@ -12,18 +22,22 @@ from toolwire.stores import Stores
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-#: How long one look may take, and for how long its result counts. Probes need no token, so they must not load a store.
-LOOK_SECONDS: Final = 2.0
+#: How long a probe waits for a look that is under way: balancers give up after a few seconds.
+PROBE_SECONDS: Final = 2.0
+#: How long one look may take. A store answers within its own limits, or says that it cannot be used.
+LOOK_SECONDS: Final = 30.0
+#: For how long the result of a look counts. Probes need no token, so they must not load a store.
 COUNTS_SECONDS: Final = 1.0
 
 
 class Readiness:
     """The result of the last look at the stores."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Callable[[], Stores]) -> None:
         self._stores = stores
         self._look: asyncio.Task[bool] | None = None
         self._counts_until = -inf
+        self._was_ready = False
         self._is_said = False
 
     async def is_ready(self) -> bool:
@@ -31,14 +45,15 @@ class Readiness:
         look = self._look
         if look is None or look.get_loop() is not loop or (look.done() and loop.time() >= self._counts_until):
             look = self._look = loop.create_task(self._check())
-        # A probe that gives up does not end the look of the others.
-        return await asyncio.shield(look)
+        # A probe that gives up does not end the look that the others wait for.
+        await asyncio.wait({look}, timeout=PROBE_SECONDS)
+        return look.result() if look.done() else self._was_ready
 
     async def _check(self) -> bool:
         trouble: object = None
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                await self._stores.check()
+                await self._stores().check()
         except TimeoutError:
             trouble = "the store took too long to answer"
         except ToolwireError as error:
@@ -46,5 +61,6 @@ class Readiness:
         if trouble is not None and not self._is_said:
             log.warning("this process is not ready: %s", trouble)
         self._is_said = trouble is not None
+        self._was_ready = trouble is None
         self._counts_until = asyncio.get_running_loop().time() + COUNTS_SECONDS
         return trouble is None

@@ -81,8 +81,9 @@ class Worker:
 class _Child:
     """A worker, as the parent sees it."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, slot: int) -> None:
         self.pid = pid
+        self.slot = slot
         self.born = time.monotonic()
         self.ready = False
 
@@ -114,8 +115,9 @@ class Supervisor:
         self._on_stop = on_stop
         self._hears_hangup = hear_hangup
         self._children: dict[int, _Child] = {}
-        self._starts: list[float] = []
-        self._delay = FIRST_DELAY
+        # Each worker has a slot, and each slot a delay of its own: one that dies again and again slows no other down.
+        self._starts: dict[int, float] = {}
+        self._delays = [FIRST_DELAY] * count
         self._received: list[int] = []
         self._stopping = False
         self._kill_at: float | None = None
@@ -142,7 +144,7 @@ class Supervisor:
         self._selector.register(self._bell, selectors.EVENT_READ)
         try:
             with self._signals():
-                self._starts = [time.monotonic()] * self._count
+                self._starts = dict.fromkeys(range(self._count), time.monotonic())
                 while self._children or not self._stopping:
                     self._start_due()
                     self._wait()
@@ -158,12 +160,11 @@ class Supervisor:
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        due = [each for each in self._starts if each <= now]
-        self._starts = [each for each in self._starts if each > now]
-        for _ in due:
-            self._start()
+        for slot in [slot for slot, at in self._starts.items() if at <= now]:
+            del self._starts[slot]
+            self._start(slot)
 
-    def _start(self) -> None:
+    def _start(self, slot: int) -> None:
         reports, report = os.pipe()
         _flush()  # Otherwise the child would write the buffers a second time.
         # The handlers that the child inherits must not take a signal for the child.
@@ -174,7 +175,7 @@ class Supervisor:
             self._be_worker(Worker(report, self._lifeline), before)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(report)
-        self._children[pid] = child = _Child(pid)
+        self._children[pid] = child = _Child(pid, slot)
         self._selector.register(reports, selectors.EVENT_READ, child)
 
     def _be_worker(self, worker: Worker, mask: set[Any]) -> NoReturn:
@@ -203,7 +204,7 @@ class Supervisor:
     # --- waiting ---
 
     def _wait(self) -> None:
-        events = [*self._starts, *([] if self._kill_at is None else [self._kill_at])]
+        events = [*self._starts.values(), *([] if self._kill_at is None else [self._kill_at])]
         timeout = max(0.0, min(events) - time.monotonic()) if events else None
         for key, _ in self._selector.select(timeout):
             if key.data is None:
@@ -241,9 +242,10 @@ class Supervisor:
             self._stop_all()
             return
         lived = time.monotonic() - child.born
-        self._delay = FIRST_DELAY if lived > GOOD_LIFE else min(self._delay * 2, LAST_DELAY)
-        log.error("worker %d ended with status %d; another one starts in %.1f s", child.pid, status, self._delay)
-        self._starts.append(time.monotonic() + self._delay)
+        before = self._delays[child.slot]
+        delay = self._delays[child.slot] = FIRST_DELAY if lived > GOOD_LIFE else min(before * 2, LAST_DELAY)
+        log.error("worker %d ended with status %d; another one starts in %.1f s", child.pid, status, delay)
+        self._starts[child.slot] = time.monotonic() + delay
 
     # --- ending ---
 
@@ -284,7 +286,7 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         self._stopping = True
-        self._starts = []
+        self._starts = {}
         self._kill_at = time.monotonic() + self._grace
         if self._on_stop is not None:
             self._on_stop()

@@ -72,6 +72,8 @@ class PageCall:
         self.failed = False
         #: The task that the call became, if it did.
         self.as_task: dict[str, Any] | None = None
+        #: How often the request was sent: more than once where the server asked, on 2026-07-28.
+        self.rounds = 1
         self.problems: list[str] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -94,6 +96,7 @@ class PageCall:
             "error": self.error,
             "failed": self.failed,
             "task": self.as_task,
+            "rounds": self.rounds,
             "problems": self.problems,
             "size": None if self.result is None else len(self.result),
         }
@@ -204,6 +207,17 @@ class PageCalls:
             self._tell(call)
 
         return report
+
+    def sent(self, message: bytes) -> None:
+        """Note a message that the client sends: a call that is sent with its state runs again from the top."""
+        if b'"requestState"' not in message:
+            return
+        # The client sends the requests of a call in the asyncio task of the call.
+        task = asyncio.current_task()
+        call = next((each for each in self._calls.values() if each.task is task), None)
+        if call is not None:
+            call.rounds += 1
+            self._tell(call)
 
     def _task_is(self, call: PageCall, state: TaskState) -> None:
         call.as_task = shown(state)

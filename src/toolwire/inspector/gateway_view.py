@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from toolwire.gateway import Back, Gateway
 from toolwire.inspector.events import Events
+from toolwire.inspector.server_output import ServerOutput
 from toolwire.inspector.wire_log import WireLog
 from toolwire.server.call import Call
 from toolwire.server.hops import Hop
@@ -42,13 +43,16 @@ class _Traffic:
 class GatewayView:
     """A gateway in this process, as the page shows it. `gateway` returns it, or None while there is none."""
 
-    def __init__(self, gateway: Callable[[], object], events: Events, log: WireLog) -> None:
+    def __init__(self, gateway: Callable[[], object], events: Events, log: WireLog, output: ServerOutput) -> None:
         self._gateway = gateway
         self._events = events
         self._log = log
+        self._output = output
         self._watched: Gateway | None = None
         self._traffic: dict[str, _Traffic] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # Before a page asks: what a server writes while it starts is shown as well.
+        self._watch()
 
     def shown(self) -> list[dict[str, Any]] | None:
         """Return the servers behind the gateway; None for a server that is no gateway."""
@@ -79,10 +83,12 @@ class GatewayView:
             if self._watched is not None:
                 self._watched.watchers.remove(self._tell_soon)
                 self._watched.kernel.hop_observers.remove(self._hop)
+                self._watched.on_stderr = None
             self._watched = gateway if isinstance(gateway, Gateway) else None
             if self._watched is not None:
                 self._watched.watchers.append(self._tell_soon)
                 self._watched.kernel.hop_observers.append(self._hop)
+                self._watched.on_stderr = self._output.add
         return self._watched
 
     def _back(self, back: Back) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from toolwire.inspector.fleet_view import FleetView
 from toolwire.inspector.input_requests import InputRequests
 from toolwire.inspector.reproduce import as_entry
 from toolwire.inspector.saved_requests import SavedRequests
+from toolwire.inspector.server_output import ServerOutput
 from toolwire.inspector.session_export import export_session
 from toolwire.inspector.sign_in_steps import SignInSteps
 from toolwire.inspector.skills import PageSkills
@@ -34,6 +35,7 @@ from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.stores import Stores
+from toolwire.wire.tapped_channel import Direction
 
 if TYPE_CHECKING:
     from toolwire.inspector.gateway_view import GatewayView
@@ -60,7 +62,8 @@ class Inspector:
     for servers that want that. `saved` keeps the requests that somebody saves; by default they end with the inspector.
     `stores` returns the stores of the server, where they are known: the page then shows the tasks of its fleet.
     `gateway` returns the server object, where it is in this process: the page then shows the servers behind a gateway.
-    `options` go to `Client`.
+    `options` go to `Client`. `on_stderr` gets each line that a started server writes to standard error; the page shows
+    the lines in any case.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Inspector:
         stores: Callable[[], Stores] | None = None,
         gateway: Callable[[], object] | None = None,
         options: Mapping[str, Any] | None = None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> None:
         self.label = label
         self.url = url
@@ -90,7 +94,8 @@ class Inspector:
         self.views: PageViews = PageViews(self)
         self.catalogue: ServerCatalogue = ServerCatalogue()
         self._fleet = None if stores is None else FleetView(stores, self._server_name)
-        self._backs = None if gateway is None else _gateway_view(gateway, self.events, self.log)
+        self.output: ServerOutput = ServerOutput(self.events, on_stderr)
+        self._backs = None if gateway is None else _gateway_view(gateway, self.events, self.log, self.output)
         self.skills: PageSkills = PageSkills()
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
@@ -134,12 +139,18 @@ class Inspector:
             sample=self.input_requests.sampling,
             roots=lambda: self.roots,
             on_log=self._logged,
-            on_message=self.log.record,
+            on_message=self._passed,
+            on_stderr=self.output.add,
             revision=self.revision,
             name="toolwire-inspector",
             title="Toolwire inspector",
             **{**self._options, "extensions": {**_SHOWN, **self._options.get("extensions", {})}},
         )
+
+    def _passed(self, direction: Direction, data: bytes) -> None:
+        self.log.record(direction, data)
+        if direction == "→":
+            self.calls.sent(data)
 
     def configure(self, asked: Mapping[str, Any]) -> None:
         """Take what the page wants to connect with: `timeout`, and what `ConnectionCredentials.change` takes."""
@@ -273,6 +284,7 @@ class Inspector:
             "calls": self.calls.shown(),
             "questions": self.input_requests.shown(),
             "notes": list(self.notes),
+            "output": self.output.shown() if self.command is not None or self.backs() is not None else None,
             "reload": self.reload,
             "signIn": self.steps.shown(),
             "backs": self.backs(),
@@ -405,11 +417,11 @@ class Inspector:
         return task
 
 
-def _gateway_view(gateway: Callable[[], object], events: Events, log: WireLog) -> GatewayView:
+def _gateway_view(gateway: Callable[[], object], events: Events, log: WireLog, output: ServerOutput) -> GatewayView:
     # Imported here because few servers that are inspected are gateways.
     from toolwire.inspector.gateway_view import GatewayView
 
-    return GatewayView(gateway, events, log)
+    return GatewayView(gateway, events, log, output)
 
 
 def _seconds(value: Any) -> float:

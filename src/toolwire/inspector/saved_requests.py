@@ -7,12 +7,14 @@ another one each time; and whatever listens on the same port later could read th
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from toolwire.auth.client.storage import MemoryStorage, Storage, load, save
+from toolwire.auth.client.storage import MemoryStorage, Storage, load, lock, save
 from toolwire.inspector.catalogue import KINDS
 
 MAX_SAVED: Final = 100
@@ -63,14 +65,26 @@ class SavedRequests:
         request = SavedRequest(name, asked["kind"], str(asked["key"]), dict(asked["params"]), time.time())
         if len(msgspec.json.encode(request)) > MAX_PARAMS:
             raise ValueError(f"The request is over {MAX_PARAMS} bytes, too large to be saved")
-        kept = [each for each in await self.all() if not _is_same(each, request)]
-        if len(kept) >= MAX_SAVED:
-            raise ValueError(f"{MAX_SAVED} requests are saved already: remove one first")
-        await self._write([*kept, request])
+        async with self._locked():
+            kept = [each for each in await self.all() if not _is_same(each, request)]
+            if len(kept) >= MAX_SAVED:
+                raise ValueError(f"{MAX_SAVED} requests are saved already: remove one first")
+            await self._write([*kept, request])
 
     async def remove(self, asked: dict[str, Any]) -> None:
         gone = (str(asked["name"]), str(asked["kind"]), str(asked["key"]))
-        await self._write([each for each in await self.all() if (each.name, each.kind, each.key) != gone])
+        async with self._locked():
+            await self._write([each for each in await self.all() if (each.name, each.kind, each.key) != gone])
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """Let no other inspector change the saved requests between reading and writing."""
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(lock(self._storage, self._key))
+            except OSError as error:
+                raise _not_saved(error) from None
+            yield
 
     async def _write(self, requests: list[SavedRequest]) -> None:
         text = msgspec.json.encode(requests)
@@ -79,7 +93,11 @@ class SavedRequests:
         try:
             await save(self._storage, self._key, text.decode())
         except OSError as error:
-            raise ValueError(f"The request could not be saved: {error.strerror or error}") from None
+            raise _not_saved(error) from None
+
+
+def _not_saved(error: OSError) -> ValueError:
+    return ValueError(f"The request could not be saved: {error.strerror or error}")
 
 
 def _is_same(one: SavedRequest, other: SavedRequest) -> bool:

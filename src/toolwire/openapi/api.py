@@ -30,7 +30,7 @@ from toolwire.openapi.description.documents import Limits
 from toolwire.openapi.description.fetching import Reach
 from toolwire.openapi.description.reading import read_description
 from toolwire.openapi.description.references import Description
-from toolwire.openapi.lock_file.lock import Lock, is_lock
+from toolwire.openapi.lock_file.lock import Lock, is_lock, used_schemes
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.model import DescriptionError, OperationSettings, Output, ToolDefinition
 from toolwire.openapi.operation_calls import Arguments, Operation
@@ -75,6 +75,7 @@ def openapi(
     inline_bytes: int | None = None,
     max_items: int | None = None,
     timeout: float | None = None,
+    rate: str | Iterable[str] | None = None,
     forward_headers: Iterable[str] = (),
     passthrough: bool = False,
     require_scopes: bool | None = None,
@@ -111,6 +112,9 @@ def openapi(
     * `credentials`: a source of credentials for each security scheme, by the name of the scheme.
     * `output`: `"advertise-loose"` publishes loosened schemas of answers, `"strict"` the true ones, and `"none"` none.
     * `max_bytes`, `max_tokens`, `inline_bytes`, `max_items`, `timeout`: see `OperationSettings`.
+    * `rate`: how many requests the API gets, such as `"60/minute"` or several of them, counted over all callers of this
+      process. A request waits for its turn, up to 10 seconds. A call that would wait longer fails, and its result says
+      when to try again.
     * `forward_headers`: the headers of a caller's request that go on to the API; none otherwise. `passthrough=True`
       permits `Authorization` among them, which MCP forbids unless both are the same service.
     * `require_scopes`: whether the OAuth scopes of an operation are scopes that a caller of its tool needs. None: where
@@ -144,6 +148,7 @@ def openapi(
         server_variables=server_variables,
         credentials=credentials,
         timeout=timeout,
+        rate=rate if rate is None or isinstance(rate, str) else tuple(rate),
         forward_headers=tuple([forward_headers] if isinstance(forward_headers, str) else forward_headers),
         passthrough=passthrough,
         require_scopes=require_scopes,
@@ -179,6 +184,8 @@ def openapi(
             decisions=own,
             locked=locked,
         )
+    if locked is not None:
+        locked.check_schemes(used_schemes(description, found.chosen))
     api = Api(description, found, call_options, locked, carrier)
     if resources is not None:
         api.resources = tuple(found.selected(Selection(resources, drop, "resources")))
@@ -255,7 +262,9 @@ class Api(DescribedApi):
     def server(self) -> Server:
         """The server that has the tools. `server.include(api)` mounts it."""
         if self._server is None:
-            definitions = [each for each in self.definitions if _place(each) not in self._overriding]
+            definitions = [
+                self.tools.offered(each) for each in self.definitions if _place(each) not in self._overriding
+            ]
             generated: list[ToolBase] = [self.tools.tool(each) for each in definitions]
             if self.options.shape == "bridge":
                 for each in generated:
@@ -376,7 +385,7 @@ def _read(
         copies=None if locked is None else locked.copies,
     )
     if locked is not None:
-        locked.check_documents(description.digests)
+        locked.check_documents(description.digests, description.root.retrieved_from)
     for warning in description.warnings:
         log.warning("%s", warning)
     return description

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Self
@@ -11,18 +9,16 @@ from typing import Any, Final, Literal, Self
 import msgspec
 from msgspec import Struct
 
-from toolwire.auth.vault.kinds import StaticSecret
 from toolwire.base_errors import ServerError
+from toolwire.openapi.access.credential_references import FORMS, is_reference, referenced
 from toolwire.openapi.access.credentials import CredentialLike
 from toolwire.openapi.model import OperationSettings
 from toolwire.redaction import repr_without
 
-log: logging.Logger = logging.getLogger("toolwire.openapi")
-
 #: Options of a component that `operations=` takes beside those of `OperationSettings`. A file cannot say them.
 TOOL_OPTIONS: Final = frozenset({"policy", "scopes", "visible_to", "tags", "icons", "meta"})
 # Options that a lock file may have in its `settings`.
-_LOCKED: Final = ("base_url", "server", "server_variables", "timeout", "require_scopes")
+_LOCKED: Final = ("base_url", "server", "server_variables", "timeout", "rate", "require_scopes")
 
 
 class ApiOptions(Struct, frozen=True, kw_only=True):
@@ -33,6 +29,7 @@ class ApiOptions(Struct, frozen=True, kw_only=True):
     server_variables: Mapping[str, str] = {}
     credentials: Mapping[str, CredentialLike] = {}
     timeout: float | None = None
+    rate: str | tuple[str, ...] | None = None
     forward_headers: tuple[str, ...] = ()
     passthrough: bool = False
     require_scopes: bool | None = None
@@ -82,24 +79,14 @@ def split_settings(
 
 
 def locked_credentials(settings: Mapping[str, Any]) -> dict[str, CredentialLike]:
-    """Return the credentials that the settings of a lock file name: variables of the environment.
+    """Return the credentials that the settings of a lock file name: variables of the environment, and files.
 
     They are read by calls. Who only lists or checks the tools does not have them.
     """
-    return {scheme: _later(scheme, value) for scheme, value in (settings.get("credentials") or {}).items()}
+    return {scheme: _named(scheme, value) for scheme, value in (settings.get("credentials") or {}).items()}
 
 
-def _later(scheme: str, value: Any) -> CredentialLike:
-    variable = value[1:] if isinstance(value, str) and value.startswith("$") else None
-    if not variable:
-        raise ServerError(f"The credential of {scheme!r} in a lock file is a variable of the environment, such as $KEY")
-    if not os.environ.get(variable):
-        log.warning("the environment variable %s, which has the credential of %r, is not set", variable, scheme)
-    return StaticSecret(lambda: _secret(scheme, variable))
-
-
-def _secret(scheme: str, variable: str) -> str:
-    found = os.environ.get(variable)
-    if not found:
-        raise ServerError(f"The credential of {scheme!r} is in the environment variable {variable}, which is not set")
-    return found
+def _named(scheme: str, value: Any) -> CredentialLike:
+    if not isinstance(value, str) or not is_reference(value):
+        raise ServerError(f"The credential of {scheme!r} in a lock file is named and not written: {FORMS}")
+    return referenced(scheme, value)

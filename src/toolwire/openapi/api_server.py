@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
 
+import msgspec
+
 from toolwire.auth.flow.urls import Zone
 from toolwire.base_errors import ServerError
 from toolwire.http1.pool import Pool
@@ -29,6 +31,7 @@ from toolwire.openapi.httpx_pool import HttpxPool, check_client
 from toolwire.openapi.model import DescriptionError, OperationObject, ToolDefinition
 from toolwire.openapi.operation_calls import Operation, for_code, with_bytes
 from toolwire.openapi.operation_tools import ApiConnection, operation_base, operation_tool
+from toolwire.openapi.request.api_rate import ApiRate
 from toolwire.server.components import Resource, ResourceTemplate
 from toolwire.server.components.options import Options
 from toolwire.server.kept_results import KeptResult, KeptResults
@@ -66,8 +69,9 @@ class ApiTools:
             options.credentials,
             base=root.retrieved_from,
             is_named=is_typed,
-            forward_headers=allowed(options.forward_headers, passthrough=options.passthrough),
+            forward_headers=(forwarded := allowed(options.forward_headers, passthrough=options.passthrough)),
         )
+        self._forwarded = frozenset(forwarded)
         if options.tls is not None and self.security.tls is not None:
             raise ServerError("An API has one TLS context: give tls=, or the one of a mutualTLS scheme")
         self._client = None if options.client is None else check_client(options.client)
@@ -85,6 +89,7 @@ class ApiTools:
             server_variables=options.server_variables,
             max_bytes=MAX_BYTES,
             timeout=options.timeout,
+            rate=None if not options.rate else ApiRate(options.rate),
             drift=self.drift,
             ended=record_exchange,
             hold=self._hold,
@@ -161,12 +166,16 @@ class ApiTools:
     def tool(self, definition: ToolDefinition) -> GeneratedTool:
         """Make the tool of a definition."""
         return operation_tool(
-            definition,
+            self.offered(definition),
             self._connection,
             signer=self.security.signer(definition.operation),
             parts=self._parts(definition),
             **self.component_options(definition),
         )
+
+    def offered(self, definition: ToolDefinition) -> ToolDefinition:
+        """Return a definition as callers see it: without arguments for headers that they send themselves."""
+        return without_headers(definition, self._forwarded)
 
     def component_options(self, definition: ToolDefinition) -> Options:
         """Return the options that the tool of an operation has as a component."""
@@ -231,6 +240,37 @@ async def _running(watch: Watch | None) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def without_headers(definition: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
+    """Return a definition without arguments for headers that come from the caller's own request.
+
+    Otherwise a model could send another value than the caller did. The settings of an operation may `ask` for one.
+    """
+    asked = definition.settings.ask or ()
+    hidden = {
+        each.name
+        for each in definition.arguments
+        if each.parameter is not None
+        and each.parameter.location == "header"
+        and each.parameter.name.lower() in names
+        and each.parameter.name not in asked
+    }
+    if not hidden:
+        return definition
+    return msgspec.structs.replace(
+        definition,
+        arguments=tuple(each for each in definition.arguments if each.name not in hidden),
+        input_schema=_without_members(definition.input_schema, hidden),
+        whole_input_schema=lambda: _without_members(definition.argument_schema(), hidden),
+    )
+
+
+def _without_members(schema: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    left = {name: each for name, each in schema.get("properties", {}).items() if name not in names}
+    needed = [name for name in schema.get("required", ()) if name not in names]
+    result = {key: value for key, value in schema.items() if key != "required"} | {"properties": left}
+    return {**result, "required": needed} if needed else result
 
 
 def _tag(tag: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from toolwire.base_errors import ServerError
 from toolwire.protocol import types as t
+from toolwire.redaction import repr_without
 
 Version: TypeAlias = Literal["3.0", "3.1", "3.2"]
 Location: TypeAlias = Literal["path", "query", "querystring", "header", "cookie"]
@@ -270,9 +271,11 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arguments: Mapping[str, str] | None = None
     """The names of arguments, by location and name in the description: `{"path id": "pet_id", "body name": "name"}`."""
     ask: tuple[str, ...] | None = None
-    """Optional header and cookie parameters, and deprecated ones, that are arguments all the same."""
+    """Parameters that are arguments although they would not be: deprecated ones, headers that the network sets, and
+    optional headers and cookies whose names are those of a credential or of a part of the exchange."""
     fixed: Mapping[str, Any] | None = None
-    """Values of parameters that are sent with every call, by the name of the parameter. They are no arguments."""
+    """Values that are sent with every call, by the name of a parameter or of a member of the body. They are not
+    arguments."""
     output: Output | None = None
     max_bytes: int | None = None
     """How many bytes of an answer are read."""
@@ -321,6 +324,8 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     arguments: tuple[ToolArgument, ...] = ()
     fixed: tuple[tuple[ParameterObject, Any], ...] = ()
     """Parameters that are sent with every call, and their values."""
+    fixed_body: tuple[tuple[ToolArgument, Any], ...] = ()
+    """Members of the body, or the whole of it, that are sent with every call."""
     media: MediaTypeObject | None = None
     """The chosen form of the request body."""
     scopes: frozenset[str] = frozenset()
@@ -330,6 +335,9 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     settings: OperationSettings
     warnings: tuple[str, ...] = ()
     """Parts of the description that could not be kept or look wrong, in plain words with their places."""
+
+    def __repr__(self) -> str:
+        return repr_without(self, "fixed", "fixed_body")
 
     def argument_schema(self) -> dict[str, Any]:
         """Make the schema against which arguments are checked. A tool asks for it before its first call."""

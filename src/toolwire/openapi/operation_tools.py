@@ -16,6 +16,7 @@ from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
 from toolwire.openapi.answer.long_running import is_long_running
 from toolwire.openapi.calling import CalledOperation, Caller, Ended, GeneratedTool
 from toolwire.openapi.model import OperationObject, Output, ToolDefinition
+from toolwire.openapi.request.api_rate import ApiRate
 from toolwire.openapi.request.request_builder import RequestBuilder
 from toolwire.openapi.request.request_urls import server_url
 from toolwire.openapi.request.retries import Sender
@@ -39,6 +40,8 @@ class ApiConnection(Struct, kw_only=True):
     output: Output = "advertise-loose"
     max_bytes: int = MAX_BYTES
     timeout: float | None = None
+    rate: ApiRate | None = None
+    """How many requests the API gets, over all its operations."""
     drift: AnswerDrift
     ended: Ended | None = None
     hold: Callable[[], Callable[[], None]] | None = None
@@ -94,6 +97,7 @@ def _caller(
         connection.origins,
         signer=signer,
         idempotency_header=key_header(definition),
+        rate=connection.rate,
     )
     return Caller(
         called,

@@ -14,6 +14,8 @@ if sys.platform == "win32":
         resolve,
         shared_end,
         spawn_options,
+        try_lock,
+        unlock,
         wait_ready,
         watch_exit,
     )
@@ -24,6 +26,8 @@ else:
         peek_status,
         resolve,
         spawn_options,
+        try_lock,
+        unlock,
         wait_ready,
     )
 
@@ -44,6 +48,8 @@ __all__ = [
     "resolve",
     "shared_end",
     "spawn_options",
+    "try_lock",
+    "unlock",
     "wait_ready",
     "watch_exit",
 ]

@@ -23,6 +23,7 @@ TERMINAL_MULTIPLEXER = (5, 2)
 # The number of processes that are searched for members of a tree, and of members that are held.
 MAX_PROCESSES = 10_000
 MAX_STRAYS = 1_000
+MAX_FILES = 1_000
 
 
 class PipeEnd(posix.PipeEnd):
@@ -188,6 +189,13 @@ class ProcessTree(posix.ProcessTree):
                 if process.group != self._group and process not in self._strays and len(self._strays) < MAX_STRAYS:
                     self._hold(process)
 
+    def listening_ports(self) -> list[int]:
+        """Return the TCP ports that processes of the tree listen on."""
+        self.look()
+        pids = [process.pid for process in _processes() if process.group == self._group]
+        sockets = {name for pid in [*pids, *(each.pid for each in self._strays)] for name in _sockets(pid)}
+        return sorted({port for port, inode in _listening() if f"socket:[{inode}]" in sockets})
+
     def _hold(self, process: _Process) -> None:
         try:
             descriptor = os.pidfd_open(process.pid)
@@ -213,6 +221,31 @@ class ProcessTree(posix.ProcessTree):
         strays, self._strays = self._strays, {}
         for descriptor in strays.values():
             os.close(descriptor)
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    """Return the names of a process's open files; those of another user's process cannot be read."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder)[:MAX_FILES]:  # noqa: PTH208 - the names are all that is needed
+            yield os.readlink(f"{folder}/{name}")  # noqa: PTH115 - no file that could be opened
+    except OSError:
+        return
+
+
+def _listening() -> Iterator[tuple[int, str]]:
+    """Return the ports of TCP sockets that listen, with the inodes of the sockets."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:  # noqa: PTH123 - pathlib is not imported for it
+                lines = file.readlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            # proc_net(5): the local address, the remote one, the state (0A is LISTEN); the inode is the tenth field.
+            fields = line.split()
+            if len(fields) > 9 and fields[3] == "0A":
+                yield int(fields[1].rpartition(":")[2], 16), fields[9]
 
 
 def _processes() -> Iterator[_Process]:

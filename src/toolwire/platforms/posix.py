@@ -160,6 +160,10 @@ class ProcessTree:
     def look(self) -> None:
         """Find members that left the group, while the child lives. Only some systems can find them."""
 
+    def listening_ports(self) -> list[int]:
+        """Return the TCP ports that processes of the tree listen on, where the system tells them."""
+        return []
+
     def let_go(self) -> None:
         """Release the descriptors of the members."""
 
@@ -177,3 +181,24 @@ class ProcessTree:
         except (ProcessLookupError, PermissionError):
             # No process is left, or only a zombie (which macOS reports as not permitted).
             pass
+
+
+def try_lock(fd: int) -> bool:
+    """Lock a file for this description alone; return False where another description has it locked.
+
+    The system unlocks it when the last descriptor is closed, also when the process is killed.
+    """
+    import fcntl  # Some systems, such as Emscripten, have none.
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(fd: int) -> None:
+    """Unlock a file, also for a forked process that has inherited the descriptor."""
+    import fcntl
+
+    fcntl.flock(fd, fcntl.LOCK_UN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import msvcrt
 import os
 import shutil
@@ -116,6 +117,10 @@ class ProcessTree:
     def look(self) -> None:
         """Do nothing: no process leaves a job."""
 
+    def listening_ports(self) -> list[int]:
+        """Return nothing: the system does not tell without another program."""
+        return []
+
     def let_go(self) -> None:
         """Do nothing: killing the job has released it."""
 
@@ -211,3 +216,24 @@ def _new_job() -> int:
     limits.BasicLimitInformation.LimitFlags = KILL_ON_JOB_CLOSE
     kernel.SetInformationJobObject(job, EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), ctypes.sizeof(limits))
     return int(job or 0)
+
+
+def try_lock(fd: int) -> bool:
+    """Lock the first byte of a file for this handle alone; return False where another handle has it locked.
+
+    The system unlocks it when the handle is closed, also when the process is killed.
+    """
+    os.lseek(fd, 0, os.SEEK_SET)
+    try:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EDEADLK):
+            return False
+        raise
+    return True
+
+
+def unlock(fd: int) -> None:
+    """Unlock the first byte of a file."""
+    os.lseek(fd, 0, os.SEEK_SET)
+    msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)

@@ -46,6 +46,16 @@ def counted(number: float, noun: str) -> str:
     return f"{figure} {noun}{'' if number == 1 else 's'}"
 
 
+class UnknownTask(ServerError):
+    """The stores have no task of this server with this id."""
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__(
+            f"The stores have no task {identifier[:200]!r} of this server, or it has expired: "
+            "give the stores and the name of the server that created it"
+        )
+
+
 class ProtocolError(ToolwireError):
     """A JSON-RPC error: raise it in a handler to send it, catch it in a client that received it."""
 

@@ -312,6 +312,11 @@ SERVED_EXTENSIONS: Final = frozenset({"skills/list", "skills/get", "resources/di
 _SPELLED: Final = {name.casefold(): name for name in (*SERVED_EXTENSIONS, *(row.name for row in METHODS))}
 
 
+#: The notifications that a sender may leave out when its reader is behind. Every revision, basic/utilities/progress: a
+#: receiver of a token may send none at all; server/utilities/logging: servers limit the rate of messages.
+OPTIONAL_NOTIFICATIONS: Final = frozenset({"notifications/progress", "notifications/message"})
+
+
 def is_method_name(text: str) -> bool:
     """Say whether a text can be the name of a method: visible ASCII characters, without spaces."""
     return _NAME.fullmatch(text) is not None

@@ -13,6 +13,7 @@ that are left are asked again, in a state with the same id and the same deadline
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.protocol.open_codec import replace_members
 
 Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
@@ -95,6 +96,22 @@ def request_digest(method: str, params: t.RoundRequestParams) -> str:
 def invalid_state() -> ProtocolError:
     """One text for every reason, so that nobody learns which check failed."""
     return ProtocolError(INVALID_PARAMS, "The requestState is not valid for this request; start again without it")
+
+
+def answers_refused() -> ProtocolError:
+    """Return the error for answers that cannot be used now. Nothing was done with them."""
+    return ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later", {"retryAfterMs": 1000})
+
+
+def repeat_pause(error: ProtocolError) -> float | None:
+    """Return after how many seconds the answers of a round may be sent again; None for an error that is final.
+
+    MRTR-7: a state works once. So a server that names a time has not used it, and a second copy cannot run twice.
+    """
+    pause = error.data.get("retryAfterMs") if isinstance(error.data, dict) else None
+    if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause < math.inf:
+        return None
+    return pause / 1000
 
 
 def used_state() -> ProtocolError:

@@ -36,10 +36,15 @@ def readable(value: Any, enc_hook: Hook | None = None) -> Any:
     return _mended(msgspec.to_builtins(value, str_keys=True, enc_hook=plain))
 
 
+def readable_text(value: str) -> str:
+    """The same text, as UTF-8 can carry it."""
+    # Two halves that belong together become the one character that they stand for.
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def _mended(value: Any) -> Any:
     if isinstance(value, str):
-        # Two halves that belong together become the one character that they stand for.
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return readable_text(value)
     if isinstance(value, dict):
         return {_mended(name): _mended(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

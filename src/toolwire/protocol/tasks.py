@@ -8,7 +8,8 @@ looks in either dialect, is decided here. Keeping it, and the clock, are the cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -23,13 +24,18 @@ from toolwire.protocol.errors import (
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     ProtocolError,
+    ServerError,
+    counted,
 )
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind, checked_answer
+from toolwire.protocol.surrogates import readable_text
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 #: Questions that one task may ask.
 MAX_QUESTIONS: Final = 100
+#: The longest time that a program may ask for, in seconds: a year.
+LONGEST_TIME: Final = 366 * 24 * 3600.0
 #: Characters of a status message that are kept.
 MAX_MESSAGE: Final = 1000
 #: The status message of a task that waits to be started.
@@ -214,6 +220,10 @@ class Record(Struct, omit_defaults=True):
     """What the host wants to know of such a task later on."""
     watchers: list[str] = []
     """The processes that are told of each change, beside the one that holds it and the one that accepted the call."""
+    heartbeat: float = 0.0
+    """How many seconds may pass between two reports of the worker of a task that the host drives; 0: any number."""
+    longest: float = 0.0
+    """How many seconds may pass between two changes of such a task; 0: as many as the limits of the server say."""
     room: str = ""
 
     @property
@@ -245,6 +255,70 @@ def decode(data: bytes) -> Record:
         return msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, RecursionError):
         raise Unreadable from None
+
+
+def unreadable_task(identifier: str) -> ServerError:
+    """The error for a program that reports on a task whose record is damaged."""
+    return ServerError(f"The record of the task {identifier!r} is damaged, so nothing can be reported on it any more")
+
+
+def damaged_record(identifier: str, now: float, ttl_ms: int) -> Record:
+    """Make the record that ends a task whose own record cannot be read. The id has the time of its making."""
+    try:
+        created = min(int(identifier.partition("-")[0], 16) / 1000, now)
+    except ValueError:
+        created = now
+    record = Record(identifier, created, now, ttl_ms, 1000)
+    fail(record, ProtocolError(INTERNAL_ERROR, "The record of this task was damaged; the task may have run"))
+    return record
+
+
+# --- What a program writes into it: encoding checks no types, and reading does ----------------------------------------
+
+
+def checked_text(name: str, value: Any) -> str:
+    """Return a text of the program as a record can keep it; raise `ServerError` for any other value."""
+    if not isinstance(value, str):
+        raise ServerError(f"{name}= is text, not {type(value).__name__}")
+    return readable_text(value)
+
+
+def checked_number(name: str, value: Any, *, is_time: bool = False) -> float:
+    """Return a number of the program as a record can keep it; raise `ServerError` for any other value."""
+    try:
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if is_time and not 0 < number <= LONGEST_TIME:
+        shown = f"{number:g}" if math.isfinite(number) else _named(value)
+        raise ServerError(f"{name}= is a number of seconds above zero, at most a year, not {shown}")
+    if not math.isfinite(number):
+        raise ServerError(f"{name}= is a number that a float can have, not {_named(value)}")
+    return number
+
+
+def _named(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, str | bool | float) and len(repr(value)) < 50 else type(value).__name__
+
+
+def checked(edit: Callable[[Record], bool]) -> Callable[[Record], bool]:
+    """Return an edit of the program that raises `ServerError` for what could not be read again."""
+
+    def edit_readable(record: Record) -> bool:
+        is_changed = edit(record)
+        if is_changed:
+            check_record(record)
+        return is_changed
+
+    return edit_readable
+
+
+def check_record(record: Record) -> None:
+    """Raise `ServerError` for a record that could not be read again."""
+    try:
+        decode(encode(record))
+    except (Unreadable, TypeError, ValueError, RecursionError):
+        raise ServerError("A task keeps text, finite numbers and JSON values only") from None
 
 
 def new_record(identifier: str, now: float, ttl_ms: int, poll_ms: int, **details: Any) -> Record:
@@ -312,30 +386,66 @@ def hand_back(record: Record) -> bool:
 Loss: TypeAlias = Literal["over", "put back", "run again", "dead", "failed"]
 
 
-def lose_lease(record: Record, most_attempts: int) -> Loss:
-    """The process that held a task is gone. Say what becomes of the task.
+def lose_lease(record: Record, most_attempts: int, *, counts: bool = True) -> Loss:
+    """Take a task from a process that cannot be reached, and return what becomes of it.
 
-    A task that had not begun may go to anybody. One that had begun is run again if its call is idempotent. After
-    `most_attempts` it is dead: perhaps it takes its process down every time.
+    A task that had not begun goes to any process. One that had begun is run again if its call is idempotent. After
+    `most_attempts` it is dead: perhaps it takes its process down every time. An attempt that does not count leaves the
+    number as it is.
+
+    A process that is cut off from the store may have run the task to its end, so the text does not say that it ended.
     """
     if record.over:
         return "over"
+    if record.heartbeat:
+        silent = counted(record.heartbeat, "second")
+        text = f"The worker of this task did not report for {silent}; the work may have run"
+        if not record.begun:
+            text = "No worker began this task in time"
+        fail(record, ProtocolError(INTERNAL_ERROR, text))
+        return "failed"
     if not _may_move(record):
         if record.begun:
-            text = "The server process that ran this task ended before the task did"
+            text = "The server lost contact with the process that ran this task; the task may have run"
         else:
-            text = "The server process that was to run this task ended"
+            text = "The server lost contact with the process that was to run this task"
         fail(record, ProtocolError(INTERNAL_ERROR, text))
         return "failed"
     if not record.begun:
         _put_back(record)
         return "put back"
+    if not counts:
+        _put_back(record)
+        return "run again"
     if record.attempt >= most_attempts:
-        text = f"{record.attempt} server processes that ran this task ended before the task did"
+        text = f"The server lost contact with {record.attempt} processes that ran this task; the task may have run"
         fail(record, ProtocolError(INTERNAL_ERROR, text))
         return "dead"
     _put_back(record, record.attempt + 1)
     return "run again"
+
+
+def choose_record(own: Record, present: Record | None) -> Record | None:
+    """Choose what a process that runs a task writes after the store may have lost changes; None: it lost the task.
+
+    `own` is the record that the process wrote or read last, `present` the one in the store.
+    """
+    if present is None:
+        return own
+    if present.over or present.attempt > own.attempt or present.process not in ("", own.process):
+        return None
+    if present.process == own.process and present.updated >= own.updated:
+        return present
+    # The store has an earlier record. A request may have begun to wait for the task since.
+    own.watchers = [*own.watchers, *(each for each in present.watchers if each not in own.watchers)]
+    return own
+
+
+def lose_waiting(record: Record) -> bool:
+    """Decide on a waiting task that the store has lost. A process that is gone may have run it; return if it failed."""
+    if record.over or (record.call is not UNSET and record.call.idempotent):
+        return False
+    return fail(record, ProtocolError(INTERNAL_ERROR, "The store of the server lost this task; the task may have run"))
 
 
 def _may_move(record: Record) -> bool:

@@ -57,6 +57,7 @@ def place(path: Path) -> str:
 # Comparing two names takes up to a millisecond where they are long, so that few long ones are compared.
 _LONG_NAME: Final = 64
 _MANY_NAMES: Final = 100
+_SHORTEST_CUT: Final = 3
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -67,7 +68,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         return None
     folded = {other.casefold(): other for other in islice(known, _MANY_NAMES) if len(other) <= _LONG_NAME}
     close = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    return folded[close[0]] if close else None
+    # A word that was cut, as `desc` for `description`, resembles the whole word too little.
+    close = close or [other for other in folded if len(name) >= _SHORTEST_CUT and other.startswith(name.casefold())]
+    return folded[close[0]] if len(close) == 1 else None
 
 
 def unknown_key(path: Path, name: str, known: Iterable[str]) -> Problem:

@@ -50,6 +50,12 @@ class Workers(Protocol):
     def run_beside(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
 
 
+class Mask(Protocol):
+    """Masks a message or a part of one; `type_` is the wire type of JSON that has one."""
+
+    def __call__(self, value: Any, type_: type[t.Wire] | None = None) -> Any: ...
+
+
 class TaskRun(Protocol):
     """A call that is a task, or may become one."""
 
@@ -172,14 +178,20 @@ class Call:
     in_thread: bool = False
     """Whether a worker thread waits for this call, as for a resource that a `def` handler reads."""
     last_progress: float | None = None
-    mask: Callable[[Any], Any] | None = None
+    may_be_task: bool = False
+    """Whether the tool of the call has `task=`."""
+    mask: Mask | None = None
     """The function by which policies mask everything that is sent to the client."""
+    own_loop_context: Any = None
+    """The `OwnLoopContext` of an `async` handler that runs in a worker thread."""
     outer: Call | None = None
     """The call whose handler uses the component of this one."""
     owner: OwnServer | None = None
     """The mounted server whose component runs; None for the server that was called."""
     refusal: str | None = None
     """Why the call was refused, in one word."""
+    release: Callable[[Any], Any] | None = None
+    """Checks and masks the outcome of a task, which leaves after its request was answered."""
     replay: bool = True
     """Whether the handler may be run again from the top with the answers to its questions."""
     stack: AsyncExitStack | None = None
@@ -207,7 +219,8 @@ class Call:
         """Return the call of a component that the handler of this call uses, on behalf of the same caller."""
         inner = copy(self)
         inner.outer, inner.owner, inner.target, inner.in_thread = self, owner, target, in_thread
-        inner.sync_context = inner.guard = inner.stack = inner.task_run = None
+        inner.sync_context = inner.own_loop_context = inner.guard = inner.release = inner.stack = inner.task_run = None
+        inner.may_be_task = False
         # Both calls share one state.
         inner._state = self.state
         return inner
@@ -330,7 +343,7 @@ class Call:
     def tell_log(self, level: t.LoggingLevel, data: Any, logger: str | None) -> bool:
         """Send a log message that the client wants; say whether it was sent."""
         if self.mask is not None:
-            data = self.mask(data)
+            data, logger = self.mask(data), self.mask(logger)
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=UNSET if logger is None else logger)
         return self.outlet.notify("notifications/message", params)
 

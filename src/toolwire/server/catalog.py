@@ -139,6 +139,13 @@ class Restrictions(Protocol):
     rules: dict[str, tuple[TagRule, ...]]
 
 
+class HostedTasks(Protocol):
+    """The tasks of a server, as far as the servers that it mounts need them."""
+
+    hosted: Any
+    """The `server.tasks` of the server."""
+
+
 class OwnerKernel(Protocol):
     """The kernel of a server, as far as the servers that mount it need it."""
 
@@ -153,6 +160,9 @@ class OwnerKernel(Protocol):
 
     @property
     def has_list_handler(self) -> bool: ...
+
+    @property
+    def tasks(self) -> HostedTasks: ...
 
     def compose(self) -> None: ...
 
@@ -316,6 +326,8 @@ class Catalog:
         self._awaited: list[Awaited] | None = None
         self.announce: Callable[[str, bool], None] | None = None
         """Tells the clients of the server that a list changed, for sure or perhaps."""
+        self.is_read: bool = True
+        """Whether the lists of a server elsewhere were read once; always True for a server in this process."""
         self.is_unlisted: bool = False
         """Whether the components are in no list. They can still be called: the error then says what is wrong."""
         self.is_strict: bool = False
@@ -336,6 +348,8 @@ class Catalog:
         """The callers who see the components; None for everybody."""
         self.find_unlisted: Callable[[str, str], Found[Any] | None] | None = None
         """Finds a tool or a prompt that is in no list, by its kind and its public name."""
+        self.own_tasks: bool = False
+        """Whether the program of the server makes tasks by itself (`Server(tasks=True)`)."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._repeating = (-1, False)
@@ -356,9 +370,9 @@ class Catalog:
         for family in dict.fromkeys(FAMILY[component.kind] for component in components):
             self.changed(family)
 
-    def holds(self, component: Component) -> bool:
-        """Return whether the catalogue has a component of this kind under the same name or address."""
-        return component.key in self._kind(component.kind)
+    def find(self, component: Component) -> Component | None:
+        """Return the component of this kind that the catalogue has under the same name or address."""
+        return self._kind(component.kind).get(component.key)
 
     def remove(self, *components: Component | str) -> None:
         """Remove components. Listeners are called once for each family that changed."""
@@ -632,6 +646,10 @@ class Catalog:
         self.extensions = extensions
         self.changed(_EXTENSIONS)
 
+    def has_own_tasks(self) -> bool:
+        """Return whether the program of this server, or of one mounted in it, makes tasks by itself."""
+        return self.own_tasks or any(catalog.own_tasks for catalog in self.family())
+
     def all_extensions(self) -> Mapping[str, Extension]:
         """Return the extensions of this server and of those mounted in it, by their identifiers."""
         return self._all_extended().extensions
@@ -804,17 +822,32 @@ class Catalog:
         belongs to.
         """
         own = self.completions.get((reference, name, argument))
-        if own is not None:
+        if own is None and not way:
+            component = (self.prompts if reference == "ref/prompt" else self.templates).get(name)
+            own = None if component is None else component.completions.get(argument)
+        if own is not None and self._is_nearest(reference, name, way):
             return own, self.owner
         if not way:
             return None
         return way[0].completion(reference, name, argument, way[1:])
 
+    def _is_nearest(self, reference: str, name: str, way: Way) -> bool:
+        """Return whether the component at the end of `way` is the one that a completion of this server is for.
+
+        That is the first one of its name. A caller who does not see that one gets the next one of the name, and must
+        not get the completions of the first.
+        """
+        if reference == "ref/prompt":
+            first: Found[Any] | None = self.prompt(name)
+        else:
+            first = self.all("templates").get(name) or self.resource(name)
+        return first is None or first.way == way
+
     def has_completions(self) -> bool:
         own: list[Prompt | ResourceTemplate] = [*self.prompts.values(), *self.templates.values()]
         return (
             bool(self.completions)
-            or any(each.choices for each in own)
+            or any(each.choices or each.completions for each in own)
             or any(mount.catalog.has_completions() for mount in self.mounts)
         )
 

@@ -98,6 +98,17 @@ def matching(values: Sequence[str], partial: str) -> t.Completion:
     return _limited([value for value in values if value.casefold().startswith(lowered)])
 
 
+def completions_for(
+    owner: str, sources: Mapping[str, Callable[..., Any] | Sequence[str]] | None, names: Collection[str]
+) -> dict[str, Completion]:
+    """Compile the completions of a prompt or template, by argument. Raise for an argument that it lacks."""
+    for argument in sources or ():
+        if argument not in names:
+            known = ", ".join(names) or "none"
+            raise ServerError(f"{owner} has no argument {argument!r} to complete; its arguments are {known}")
+    return {argument: Completion(source) for argument, source in (sources or {}).items()}
+
+
 def choices_in(binding: Binding | None, names: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the values of the named arguments whose types have a fixed set of them."""
     parameters = () if binding is None else binding.parameters

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from types import CoroutineType
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolError
 from toolwire.server import dependencies
-from toolwire.server.binding import Binding, names_in_code
+from toolwire.server.binding import Binding
 from toolwire.server.call import Call
 from toolwire.server.context import (
     Context,
@@ -23,6 +23,8 @@ from toolwire.server.context import (
     wait_for,
 )
 
+#: How many seconds a handler in a thread of its own has to clean up before its question is sent.
+_LONGEST_UNWINDING: Final = 10.0
 Executor: TypeAlias = Literal["loop", "thread", "process"]
 # The arguments are a dict, or a tuple if the reader returns them in order.
 Invoke: TypeAlias = Callable[[Call, Any], Coroutine[Any, Any, Any]]
@@ -39,10 +41,11 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
         raise ServerError(f"{binding.name!r}: timeout is a number of seconds above zero, not {timeout!r}")
     if chosen == "process":
         return _process(binding, timeout)
+    if (chosen == "loop" or binding.is_async) and is_blocking(binding.call_plan.context_type):
+        raise ServerError(f"{binding.name!r} runs on a loop: it takes Context and awaits its calls, not SyncContext")
     if binding.is_async and chosen == "thread":
-        raise ServerError(f"{binding.name!r} is async: it runs on the loop, not in a thread")
-    if chosen == "loop" and is_blocking(binding.call_plan.context_type):
-        raise ServerError(f"{binding.name!r} runs on the loop: it takes Context and awaits its calls, not SyncContext")
+        # Its dependencies are made in its own loop, too: see `invoker_in_one_thread`.
+        return _on_own_loop(binding)
     if binding.is_async_generator:
         call = _async_generator(binding)
     elif binding.is_async:
@@ -60,9 +63,9 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
     if binding.arguments_in_order is None or binding.is_generator or binding.is_async_generator:
         return None
     function = binding.function
-    if binding.is_async:
+    if binding.is_async and executor != "thread":
         return lambda call, arguments: function(*arguments)
-    if executor not in (None, "thread"):
+    if binding.is_async or executor not in (None, "thread"):
         return None
 
     async def invoke(call: Call, arguments: tuple[Any, ...]) -> Any:
@@ -72,11 +75,14 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
 
 
 def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> InvokeWhole | None:
-    """Return the call of a `def` function whose dependencies are all `def`: one worker does everything.
+    """Return the call of a function with dependencies that runs in a worker thread, which does everything.
 
-    So a dependency may be an object that must stay in its thread, such as a connection of sqlite3.
+    So a dependency may be an object that must stay in its thread, such as a connection of sqlite3, or in its loop. The
+    dependencies of a `def` function have to be `def`, too.
     """
     plan = binding.call_plan.dependencies
+    if plan is not None and binding.is_async and executor == "thread":
+        return _whole_on_own_loop(binding, plan)
     if plan is None or not plan.is_plain or binding.is_async or executor not in (None, "thread"):
         return None
     run = partial(_run_generator, binding) if binding.is_generator else binding.call
@@ -227,6 +233,64 @@ def _threaded(binding: Binding) -> Invoke:
     return invoke
 
 
+def _on_own_loop(binding: Binding) -> Invoke:
+    """Return the call of an `async` function that computes: it has an event loop of its own in a worker thread."""
+
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
+        return await _in_own_loop(call, lambda ctx: _awaited(binding, arguments, ctx))
+
+    return invoke
+
+
+def _whole_on_own_loop(binding: Binding, plan: dependencies.Plan) -> InvokeWhole:
+    async def invoke(call: Call, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+
+        async def work(ctx: Context) -> Any:
+            async with AsyncExitStack() as stack:
+
+                def sync_context(_: Context) -> SyncContext:
+                    made = SyncContext(call, loop)
+                    stack.callback(end_sync_context, made)
+                    return made
+
+                arguments.update(await dependencies.resolve(plan, ctx, stack, _run_here, sync_context))
+                value = await _awaited(binding, arguments, ctx)
+                if ctx.cancelled:
+                    raise asyncio.CancelledError  # Nobody gets the result, so the dependencies must not commit.
+                return answer(value)
+
+        return await _in_own_loop(call, work)
+
+    return invoke
+
+
+def _awaited(binding: Binding, arguments: dict[str, Any], ctx: Context) -> Coroutine[Any, Any, Any]:
+    called = binding.call(arguments, ctx)
+    return _drive(ctx, called) if binding.is_async_generator else cast("Coroutine[Any, Any, Any]", called)
+
+
+async def _run_here(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+async def _in_own_loop(call: Call, main: Callable[[Context], Coroutine[Any, Any, Any]]) -> Any:
+    # Imported here because few handlers need it.
+    from toolwire.server.context.own_loop import OwnLoopContext
+
+    ctx = OwnLoopContext(call)
+    try:
+        return await _in_thread(call)(ctx.run, main)
+    except asyncio.CancelledError:
+        ctx.end()
+        if getattr(call.asking, "unwinding", False):
+            # The handler runs again with the answer. So it must have ended before the question is sent.
+            await ctx.over(call.spare_time or _LONGEST_UNWINDING)
+        raise
+    finally:
+        ctx.end()
+
+
 def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext) -> Any:
     iterator = binding.call(arguments, ctx)
     count, last = 0, None
@@ -245,7 +309,7 @@ def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext
 
 
 def _process(binding: Binding, timeout: float | None) -> Invoke:
-    from toolwire.server.context.in_process import ASKING, ProcessContext
+    from toolwire.server.context.in_process import ProcessContext
     from toolwire.wire.process_workers import check_process_function
 
     function, context = binding.function, binding.context_parameter
@@ -254,9 +318,6 @@ def _process(binding: Binding, timeout: float | None) -> Invoke:
         raise ServerError(f"{binding.name!r}: executor='process' takes a plain def function")
     if binding.dependencies:
         raise ServerError(f"{binding.name!r}: dependencies stay in this process; executor='process' cannot have them")
-    asks = ASKING & names_in_code(function)
-    if context is not None and asks:
-        raise ServerError(f"{binding.name!r}: a handler in a process cannot ask, so not ctx.{min(asks)}()")
 
     async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
         if context is not None:

@@ -6,7 +6,6 @@ them, too (2026-07-28 basic/versioning, extension negotiation); others work for 
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.callbacks import plain_callback
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
@@ -179,7 +179,7 @@ class Extension:
         they get nothing of it.
         """
         self._claim("listen filter", name)
-        self.filters[name] = ListenFilter(accept, legacy)
+        self.filters[name] = ListenFilter(plain_callback(accept, "accept= of a listen filter"), legacy)
 
     def result_type(self, name: str) -> None:
         """Allow handlers to answer with this `resultType`."""
@@ -344,10 +344,3 @@ def _families(families: Iterable[str]) -> frozenset[str]:
 def _members(result: Any, revision: str) -> Any:
     """Return the members of a result that is no `types.Result`, such as a dataclass."""
     return shape(result, revision).to_dict() if isinstance(result, t.Wire) else msgspec.to_builtins(result)
-
-
-def plain_callback(callback: F, what: str) -> F:
-    """Return the callback; raise for an `async def`, whose body would never run."""
-    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
-        raise ServerError(f"{what} takes a plain function: make it a def, which may start a task for what takes long")
-    return callback

@@ -106,7 +106,7 @@ class RunningHandlers:
             # Meanwhile nothing else could run: neither polls nor cancellations nor other calls (J86).
             log.warning(
                 "the event loop stood still for %.1f seconds: an async handler computes or blocks without awaiting; "
-                "make it a plain def, which runs in a thread, or give it executor='process'",
+                "make it a plain def, which runs in a thread, or give it executor='thread' or executor='process'",
                 now - self._due,
             )
         if self.deadlines:

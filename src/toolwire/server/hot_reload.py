@@ -60,12 +60,29 @@ class Stage(Serving):
         self.current: Server = server
         self.name: str = server.name
         self.auth: Any = server.auth
-        self.limits: Limits = server.limits
         self.catalog: Catalog = server.catalog
-        self.stores: Stores = server.stores
         self.metrics: Metrics | None = server.metrics
+        self._vault = server._vault
         self._has_secret, self._stores_are_given = server._has_secret, server._stores_are_given
         server.kernel.offer.add_families(FAMILY.values())
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the current server."""
+        return self.current.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self.current.limits = limits
+
+    @property
+    def stores(self) -> Stores:
+        """The stores of the current server."""
+        return self.current.stores
+
+    @stores.setter
+    def stores(self, stores: Stores) -> None:
+        self.current.stores = stores
 
     async def replace(self, successor: Server) -> list[str]:
         """Replace the current server; return the families of components whose lists are different now.
@@ -74,6 +91,9 @@ class Stage(Serving):
         end in the server where they began.
         """
         before = self.current
+        if not successor._stores_are_given:
+            # Before its lifespan begins, which may use them.
+            successor._use_stores(before.stores)
         await self._life.move(before, successor)
         changed = _differences(before, successor)
         updated = changed_files(before.catalog.digests(), successor.catalog.digests())
@@ -184,6 +204,12 @@ class StageKernel:
     def drain(self) -> None:
         self._stage.current.kernel.drain()
 
+    def use_limits(self, limits: Limits) -> None:
+        self._stage.current.kernel.use_limits(limits)
+
+    def use_stores(self, stores: Stores) -> None:
+        self._stage.current.kernel.use_stores(stores)
+
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         kernel = self._stage.current.kernel
         if request.method == _LISTEN:
@@ -240,8 +266,7 @@ def _take_over(predecessor: Server, successor: Server) -> None:
     kernel.hub, before.hub = before.hub, Hub(before.limits)
     # A question that the old server asked may be answered to the new one, as between replicas.
     kernel.questions.sealer = before.questions.sealer
-    if not successor._stores_are_given:
-        successor._use_stores(predecessor.stores)
+    kernel.questions.on_replay = before.questions.on_replay
 
 
 def _differences(before: Server, after: Server) -> list[str]:

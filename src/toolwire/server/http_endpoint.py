@@ -15,6 +15,7 @@ from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
 from toolwire.server.in_process import Nowhere
 from toolwire.server.lifespan import Held
+from toolwire.server.limits import Limits
 from toolwire.server.offer import ReducedOffer, for_anybody, for_one_request
 from toolwire.server.replay_state import Questions, principal_key
 from toolwire.server.subscriptions import Hub, LegacyClient
@@ -54,6 +55,10 @@ class ServedKernel(Handler, Protocol):
 
     def drain(self) -> None: ...
 
+    def use_limits(self, limits: Limits) -> None: ...
+
+    def use_stores(self, stores: Stores) -> None: ...
+
 
 class ServedServer(Protocol):
     """The server, as far as an HTTP application needs it."""
@@ -88,9 +93,12 @@ class Endpoint:
         self._anonymous = ReducedOffer(self.offer, for_anybody)
         self._alone = ReducedOffer(self.offer, self._for_one_request)
         self._anonymous_alone = ReducedOffer(self._anonymous, self._for_one_request)
-        self.stores: Stores = server.stores
         self.sealer: Sealer = server.kernel.questions.sealer
         self.link: BusLink = server._bus_link()
+
+    @property
+    def stores(self) -> Stores:
+        return self._server.stores
 
     @property
     def is_strict(self) -> bool:

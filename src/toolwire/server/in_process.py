@@ -23,6 +23,7 @@ class Nowhere:
     answered = None
     in_process = True  # The caller waits for the result, so it never gets a task.
     congested = False
+    full = False
     why = "There is no client"
 
     def __init__(self, *, is_local: bool) -> None:

@@ -98,8 +98,8 @@ class Kernel:
         self.server = server
         self.catalog = catalog
         self.signer = signer
-        self.limits = limits
-        self.stores = stores
+        self.limits: Limits = limits
+        self.stores: Stores = stores
         self.lowlevel: LowLevel = LowLevel(server)
         self.offer: ServerOffer = ServerOffer(catalog, self.lowlevel, implementation, instructions, capabilities)
         self.access: Access = Access(catalog, effective, limits.uris)
@@ -142,7 +142,7 @@ class Kernel:
             with self._making_tasks:
                 # Only one thread makes it: any thread may use `server.tasks`.
                 if self._tasks is None:
-                    self._tasks = TaskMethods(Tasks(self))
+                    self._tasks = TaskMethods(Tasks(self), lambda: self.methods.pages.size)
         return self._tasks
 
     @property
@@ -153,6 +153,18 @@ class Kernel:
     @property
     def sealer(self) -> Sealer:
         return self.questions.sealer
+
+    def use_limits(self, limits: Limits) -> None:
+        """Use other limits from now on, where they are looked at for each request."""
+        self.limits = self.questions.limits = limits
+        if self._tasks is not None:
+            self._tasks.use_limits(limits)
+
+    def use_stores(self, stores: Stores) -> None:
+        """Use other stores from now on. Call this before anything is served."""
+        self.stores = self.questions.stores = stores
+        if self._tasks is not None:
+            self._tasks.use_stores()
 
     def introduce(self, implementation: t.Implementation) -> None:
         """Tell clients this name and version of the server from now on."""
@@ -417,7 +429,8 @@ class Kernel:
         inner = call.nested(target.found.owner, target, call.in_thread)
         inner.asking = await call.open_asking() if call.request.row.rounds else None
         # The result of the tool is that of the call. So the call is a task where the tool may be one.
-        inner.task_run = None if tool.task is None else call.task_run
+        inner.may_be_task = tool.task is not None
+        inner.task_run = call.task_run if inner.may_be_task else None
         if tool.timeout is not None and call.deadline is not None:
             call.deadline.allow(min(tool.timeout, call.deadline.time_left))
         enforcer = self.enforcer

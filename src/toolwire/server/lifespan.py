@@ -179,6 +179,21 @@ class Life(Held):
         return [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
 
 
+def checked_lifespan(lifespan: Any) -> Any:
+    """Return a lifespan as a function that makes a context manager. Raise `ServerError` for what cannot be one."""
+    if lifespan is None:
+        return None
+    import inspect  # Here, because most servers have no lifespan.
+
+    if inspect.isasyncgenfunction(lifespan):
+        return asynccontextmanager(lifespan)  # The decorator is easily left out.
+    if not callable(lifespan):
+        raise ServerError(f"lifespan= is an async function that yields once, not {type(lifespan).__name__}")
+    if inspect.iscoroutinefunction(lifespan) or inspect.isgeneratorfunction(lifespan):
+        raise ServerError("lifespan= is an async function that yields once: write `async def`, and `yield` in it")
+    return lifespan
+
+
 class _Lifespans:
     """The lifespans that are entered now, each with its server."""
 

@@ -18,7 +18,7 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Found, Owner
 from toolwire.server.components import Tool, ToolBase
 from toolwire.server.components.tools import output_schema_for
-from toolwire.server.context import Context, context_of
+from toolwire.server.context import Context, context_of, is_context
 from toolwire.server.replay_state import principal_key
 
 _LIST: Final = "tools/list"
@@ -58,8 +58,13 @@ class LowLevel:
         self._list = handler
 
     def on_call(self, handler: Callable[..., Any]) -> None:
-        if len(inspect.signature(handler).parameters) not in (2, 3):
+        parameters = {name: each.annotation for name, each in inspect.signature(handler).parameters.items()}
+        context = next((name for name, annotation in parameters.items() if is_context(annotation)), None)
+        if len(parameters) not in (2, 3) or (context is not None and len(parameters) != 3):
             raise ServerError("The call handler takes (name, arguments) or (name, arguments, ctx)")
+        if context is not None and list(parameters)[2] != context:
+            others = ", ".join(each for each in parameters if each != context)
+            raise ServerError(f"The call handler gets its context last: write ({others}, {context}: Context)")
         self._call = handler
 
     async def tools(self, call: Call) -> list[t.Tool]:

@@ -84,16 +84,15 @@ class ServerOffer:
         return self._extra_capabilities.get("logging", UNSET) is not None
 
     def has_tasks(self) -> bool:
-        """Return whether tasks are offered: a tool of the catalogue runs as one, or somebody declared them."""
-        if any(found.component.task is not None for found in self._catalog.all("tools").values()):
+        """Return whether tasks are offered: by a tool that runs as one, or by `Server(tasks=True)`.
+
+        A server that mounts one of these offers them, too.
+        """
+        if self._catalog.has_own_tasks() or any(
+            found.component.task is not None for found in self._catalog.all("tools").values()
+        ):
             self._families.add("tasks")
         return "tasks" in self._families
-
-    def add_tasks(self) -> None:
-        """Declare tasks, also where no tool of the catalogue runs as one."""
-        if "tasks" not in self._families:
-            self._families.add("tasks")
-            self.refresh()
 
     def _has_anything(self) -> bool:
         return any(self._catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))

@@ -146,11 +146,16 @@ class Registering:
         self._warn_of_second(component)
         self.add(component)
 
-    def _warn_of_second(self, component: Component, is_second: bool = False) -> None:
-        """Log that a component takes the place of another: nobody gives two of them one name on purpose."""
-        if is_second or self.catalog.holds(component):
+    def _warn_of_second(self, component: Component, first: Component | None = None) -> None:
+        """Log that a component takes the place of another: two of them rarely have one name on purpose."""
+        replaced = first or self.catalog.find(component)
+        if replaced is not None:
             log.warning(
-                "there are two of the %s %r: the second takes the place of the first", component.noun, component.key
+                "there are two of the %s %r: the one of %s takes the place of the one of %s",
+                component.noun,
+                component.key,
+                component.place,
+                replaced.place,
             )
 
     def add(self, component: Addable | Iterable[Addable]) -> Self:
@@ -176,10 +181,10 @@ class Registering:
         from toolwire.server.component_directory import scan  # Only servers with such a directory load it.
 
         found = scan(directory, schema_profile=self.schema_profile).all()
-        named: set[tuple[str, str]] = set()
+        named: dict[tuple[str, str], Component] = {}
         for component in found:
-            self._warn_of_second(component, (component.kind, component.key) in named)
-            named.add((component.kind, component.key))
+            self._warn_of_second(component, named.get((component.kind, component.key)))
+            named[component.kind, component.key] = component
         return self.add(found)
 
     def skills(

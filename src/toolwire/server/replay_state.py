@@ -6,11 +6,13 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
+from toolwire.backoff import Backoff
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
@@ -20,13 +22,22 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ToolwireError,
 )
-from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest, used_state
+from toolwire.protocol.rounds import (
+    Rounds,
+    State,
+    answers_refused,
+    digest,
+    dump_state,
+    invalid_state,
+    request_digest,
+    used_state,
+)
 from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import StorageBudget
-from toolwire.stores import Stores
+from toolwire.stores import StoreFailed, Stores
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -39,6 +50,9 @@ MAX_KEPT: Final = 16 * 1024 * 1024
 MAX_USED: Final = 50_000
 # The clocks of two replicas may differ by this many seconds. So a used state is remembered longer than it is valid.
 _SLACK: Final = 60.0
+# For how many seconds a mark is written again whose writing failed, and the longest pause in between.
+_MARK_SECONDS: Final = 20.0
+_LONGEST_PAUSE: Final = 1.0
 _INLINE, _STORED = b"=", b"@"
 
 
@@ -48,8 +62,10 @@ class Questions:
     def __init__(self, server: str, sealer: Sealer, stores: Stores, limits: Limits) -> None:
         self._context = b"requestState/" + server.encode()
         self.sealer = sealer
-        self._stores = stores
-        self._limits = limits
+        self.stores: Stores = stores
+        self.limits: Limits = limits
+        self.on_replay: Callable[[Call, int], None] | None = None
+        """Called before a handler runs again with its answers, with the number of the round: 2 or more."""
         self._kept = StorageBudget(MAX_KEPT, limits.share)
         self._used = StorageBudget(MAX_USED, limits.share)
 
@@ -58,12 +74,12 @@ class Questions:
         if call.task_run is not None and (asking := call.task_run.asking) is not None:
             return asking
         if not call.request.modern:
-            return BackChannel(call.outlet, self._limits.state)
+            return BackChannel(call.outlet, self.limits.state)
         if not call.request.row.rounds:
             # MRTR-1
             raise NotSupported(f"{call.method} cannot ask the client: only tools, prompts and resources can")
         rounds = Rounds(
-            request_digest(call.method, call.params), principal_key(call.principal), max_rounds=self._limits.rounds
+            request_digest(call.method, call.params), principal_key(call.principal), max_rounds=self.limits.rounds
         )
         if call.params.request_state is not UNSET:
             await self._resume(rounds, call)
@@ -99,6 +115,8 @@ class Questions:
                 _check_capability(call, "elicitation.url")
         if rounds.unfinished is None and not call.request.again:
             await self._use_up(call, state)
+            if self.on_replay is not None:
+                self.on_replay(call, rounds.round + 1)
 
     async def _use_up(self, call: Call, state: State) -> None:
         """MRTR-7: mark a state as used, on all replicas; refuse a second request with the same state."""
@@ -106,25 +124,45 @@ class Questions:
         if not self._used.has_room(call.request.caller, 1):
             raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
         try:
-            is_first = await self._stores.kv.put(f"toolwire:used:{state.id}", b"1", ttl=seconds, if_absent=True)
+            is_first = await self._mark_used(f"toolwire:used:{state.id}", seconds)
         except ToolwireError as error:
             log.error("a call could not go on with its answers: the store failed: %s", error)
-            raise ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later") from None
+            raise answers_refused() from None
         if not is_first:
             raise used_state()
         self._used.admit(call.request.caller, 1, seconds)
 
+    async def _mark_used(self, key: str, seconds: float) -> bool:
+        """Write the mark of a used state, and return whether it is the first.
+
+        The mark is random. So it can be written again when the answer of the store was lost: the mark that is found
+        then is this one, or that of another request.
+        """
+        loop, mark, backoff = asyncio.get_running_loop(), os.urandom(12), Backoff(longest=_LONGEST_PAUSE)
+        until, is_repeated = loop.time() + _MARK_SECONDS, False
+        while True:
+            try:
+                if await self.stores.kv.put(key, mark, ttl=seconds, if_absent=True):
+                    return True
+                return is_repeated and await self.stores.kv.get(key) == mark
+            except StoreFailed as error:
+                # A refusal now could be wrong later: perhaps the mark was written, and the state would count as used.
+                if not error.temporary or loop.time() > until:
+                    raise
+                is_repeated = True
+            await asyncio.sleep(backoff.after(None))
+
     async def input_required(self, call: Call) -> t.InputRequiredResult:
         asking = call.asking
         assert isinstance(asking, Replay)
-        seconds = self._limits.tool
+        seconds = self.limits.tool
         if call.deadline is not None:
             call.deadline.stop()
             seconds = call.deadline.seconds
         if asking.unwinding and asking.rounds.unfinished is None:
             uncancel()
         await asking.unwound(seconds)
-        state = asking.rounds.next_state(os.urandom(16).hex(), time.time(), self._limits.state)
+        state = asking.rounds.next_state(os.urandom(16).hex(), time.time(), self.limits.state)
         return asking.rounds.result(await self._sealed(call, state))
 
     async def _sealed(self, call: Call, state: State) -> str:
@@ -140,11 +178,11 @@ class Questions:
         """Return the text by which a client brings a payload back. A long one, or one that `stays`, is stored."""
         if len(payload) < MAX_SEALED and not stays:
             return self.sealer.seal(_INLINE + payload, context)
-        if not self._kept.admit(call.request.caller, len(payload), self._limits.state):
+        if not self._kept.admit(call.request.caller, len(payload), self.limits.state):
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
         name = os.urandom(24).hex()
-        await self._stores.kv.put(_state_key(name), _INLINE + payload, ttl=seconds)
+        await self.stores.kv.put(_state_key(name), _INLINE + payload, ttl=seconds)
         return self.sealer.seal(_STORED + name.encode(), context)
 
     async def unsealed(self, text: str, context: bytes) -> bytes:
@@ -155,7 +193,7 @@ class Questions:
             raise invalid_state() from None
         if not payload.startswith(_STORED):
             return payload[1:]
-        stored = await self._stores.kv.get(_state_key(payload[1:].decode()))
+        stored = await self.stores.kv.get(_state_key(payload[1:].decode()))
         if stored is None:
             raise invalid_state()
         return stored[1:]

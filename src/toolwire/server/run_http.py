@@ -24,6 +24,7 @@ from toolwire.backoff import Backoff
 from toolwire.http import serving as http_server
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError, counted
+from toolwire.schemas.wording import nearest
 from toolwire.server.limits import Limits
 from toolwire.stores import StoreFailed, Stores
 from toolwire.wire import stdio
@@ -173,7 +174,10 @@ def _close(sockets: list[socket]) -> None:
 def _read(given: Mapping[str, Any]) -> Options:
     unknown = next((name for name in given if name not in Options.__struct_fields__), None)
     if unknown is not None:
-        raise ServerError(f"run() has no option {unknown!r} for 'http'")
+        meant = nearest(unknown, Options.__struct_fields__)
+        raise ServerError(
+            f"run() has no option {unknown!r} for 'http'" + (f"; did you mean {meant!r}?" if meant else "")
+        )
     try:
         options = msgspec.convert(dict(given), Options)
     except msgspec.ValidationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
+from toolwire.callbacks import plain_callback
 from toolwire.content import ToolResult
 from toolwire.lazy_parts import load_part
 from toolwire.protocol import types as t
@@ -40,10 +41,10 @@ from toolwire.server.components import (
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
 from toolwire.server.described_api import DescribedApi
-from toolwire.server.extensions import Extension, plain_callback
+from toolwire.server.extensions import Extension
 from toolwire.server.in_process import Direct, Nowhere
 from toolwire.server.kernel import Kernel, implied_scopes
-from toolwire.server.lifespan import Life
+from toolwire.server.lifespan import Life, checked_lifespan
 from toolwire.server.limits import Limits
 from toolwire.server.middleware import Middleware
 from toolwire.server.registration import Registering, all_of
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("toolwire.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
 _SECRET = "TOOLWIRE_SECRET"
 
 
@@ -106,6 +107,7 @@ class Server(Registering, Serving):
         page_size: int | None = None,
         cache: Cache | None = None,
         schema_profile: Profile = "portable",
+        tasks: bool = False,
         debug: bool = False,
     ) -> None:
         if not name or not isinstance(name, str):
@@ -145,6 +147,8 @@ class Server(Registering, Serving):
         self._vault: Vault | None = None
         self._secrets = keys
         self.catalog: Catalog = Catalog(self)
+        # Declared from the start: a client reads the capabilities once, perhaps long before the first task.
+        self.catalog.own_tasks = tasks
         self.kernel: Kernel = Kernel(
             self,
             self.catalog,
@@ -169,7 +173,7 @@ class Server(Registering, Serving):
 
             observe(self, tracing=tracing, metrics=metrics, audit=audit)
         self.lifespan_value: Any = None
-        self.lifespan = lifespan
+        self.lifespan: Callable[[Self], AbstractAsyncContextManager[Any]] | None = checked_lifespan(lifespan)
         life = Life(self)
         self._life = life
         self.catalog.mount_listeners.append(life.mounts_changed)
@@ -245,7 +249,7 @@ class Server(Registering, Serving):
             # Imported here because most servers shape nothing.
             from toolwire.server.shaping import ShapedMount
 
-            mount = ShapedMount(prefix, catalog, shape, self, self.stores)
+            mount = ShapedMount(prefix, catalog, shape, self, lambda: self.stores)
             if not catalog.followers:
                 # All components are known. Those of a server elsewhere come later, and mistakes are logged then.
                 mount.check()
@@ -404,8 +408,7 @@ class Server(Registering, Serving):
 
     @property
     def tasks(self) -> HostTasks:
-        """Tasks whose work the host does itself: `create`, `update`, `finish`, `fail`, `cancel`."""
-        self.kernel.offer.add_tasks()
+        """Tasks whose work your program does: `create` (needs `Server(tasks=True)`), `update`, `finish`, `fail`."""
         return self.kernel.tasks.hosted
 
     # --- telling ---
@@ -555,7 +558,9 @@ def _secrets(secret: Any) -> list[str | bytes] | None:
         # A comma separates them. So a new secret can be added, and the old one taken away, without a change of code.
         origin, keys = _SECRET, [each.strip() for each in os.environ.get(_SECRET, "").split(",") if each.strip()]
     else:
-        origin, keys = "secret=", [secret] if isinstance(secret, str | bytes) and secret else list(secret)
+        origin, keys = "secret=", [secret] if isinstance(secret, str | bytes) else list(secret)
+        if not keys:
+            raise ServerError("secret= is an empty list: leave it out, or give at least one secret")
     try:
         for each in keys:
             secret_bytes(each)

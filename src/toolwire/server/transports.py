@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import UNSET
-from msgspec.structs import force_setattr
+from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
 from toolwire.loops import run as run_loop
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
 from toolwire.protocol.peer import Peer
+from toolwire.server import hosting
 from toolwire.server.bus_relay import BusRelay
 from toolwire.server.catalog import Catalog
 from toolwire.server.http_endpoint import Endpoint, ServedKernel
@@ -25,6 +26,7 @@ from toolwire.server.limits import LIMITS_AT_USE, Limits
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
+from toolwire.wire.environment import is_started_by_client
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
 
@@ -57,6 +59,8 @@ class Serving:
     _life: Held
 
     def __init__(self) -> None:
+        if (host := hosting.current()) is not None:
+            host.server_created()
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
         self._link: BusLink | None = None
@@ -219,9 +223,9 @@ class Serving:
 
     def use_limits(self, limits: Limits) -> None:
         """Use those of other limits from now on that are looked at for each request, connection or session."""
-        for name in LIMITS_AT_USE:
-            # Change the object itself, because several parts of the server hold it.
-            force_setattr(self.limits, name, getattr(limits, name))
+        # A new object: other servers may have the same limits.
+        self.limits = replace(self.limits, **{name: getattr(limits, name) for name in LIMITS_AT_USE})
+        self.kernel.use_limits(self.limits)
         for app in self._applications:
             app.use_limits(_http_limits(self.limits))
 
@@ -281,9 +285,8 @@ class Serving:
 
     def _use_stores(self, stores: Stores) -> None:
         """Use other stores from now on. Call this before anything is served."""
-        for name in ("kv", "log", "bus", "queue"):
-            # Change the object itself, because several parts of the server hold it.
-            object.__setattr__(self.stores, name, getattr(stores, name))
+        self.stores = stores
+        self.kernel.use_stores(stores)
         if self._vault is not None:
             self._vault.use_store(self.stores.kv)
         self._link = None
@@ -294,6 +297,9 @@ class Serving:
         The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
         `cors`, `allow_unauthenticated`, `stateless`, `sse`, `trusted_proxies`, `access_log`, `log_level`, `on_ready`
         and `stores_wait`. "streamable-http" is "http", and "sse" is "http" with `sse=True`.
+
+        A command that runs the file of the server, such as `toolwire run`, decides the transport itself. In a process
+        that an MCP client of this library started, "http" means "stdio": the client waits at standard output.
         """
         if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
             transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}
@@ -306,6 +312,11 @@ class Serving:
                 "run() starts an event loop, and one is running here already: await serve_stdio() or serve(channel), "
                 "or hand http_app() to an ASGI server"
             )
+        if (host := hosting.current()) is not None and isinstance(transport, str):
+            host.run(self, transport, options)
+            return
+        if transport == "http" and is_started_by_client():
+            transport = "stdio"
         if not self._run_lock.acquire(blocking=False):
             raise ServerError(f"The server {self.name!r} is already running")
         try:

@@ -404,7 +404,7 @@ class _Builder:
             return FrontmatterError(
                 f"a value without quotes begins with {rest[:1]}", quoted(line, place.column), *place
             )
-        if "block sequence entries are not allowed" in error.problem:
+        if "sequence entries are not allowed" in error.problem:
             return FrontmatterError(
                 "a list begins beside its key",
                 "begin each item on its own line, or put the text in quotes",
@@ -418,6 +418,10 @@ class _Builder:
             place = self._source.position(error.context_mark.line, error.context_mark.column)
             return FrontmatterError(
                 "a line is not a key with a value", "write key: value, or indent the line under the value above", *place
+            )
+        if "<document start>" in error.problem:
+            return FrontmatterError(
+                "a second YAML document begins here", "keep one document between the two lines of ---", *place
             )
         return FrontmatterError(
             f"this is not YAML ({error.problem})", "check quotes, brackets and indentation up to here", *place

@@ -3,6 +3,7 @@
 from toolwire.stores.memory import (
     KV,
     Bus,
+    Evictions,
     Log,
     MemoryBus,
     MemoryKV,
@@ -20,6 +21,7 @@ __all__ = [
     "KV",
     "Bus",
     "Counts",
+    "Evictions",
     "Held",
     "LeaseLost",
     "Log",

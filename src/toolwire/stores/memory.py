@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -46,6 +46,15 @@ class StoreFailed(ServerError):
 
 class PositionLost(ToolwireError):
     """The log cannot continue after this position: it dropped what followed, or never knew the position."""
+
+
+class Evictions(NamedTuple):
+    """Keys that a store evicts, as far as this process knows."""
+
+    evicts: bool
+    """Whether the store is set up to evict keys when its memory is full."""
+    keys: int
+    """Keys that were evicted while this process watched, also those of other programs."""
 
 
 class KV(Protocol):
@@ -428,7 +437,7 @@ class MemoryBus:
 
 
 class _Subscriber:
-    __slots__ = ("_callback", "_context", "_loop", "_lost", "_on_lost", "_pending", "_woken", "active")
+    __slots__ = ("_callback", "_context", "_loop", "_lost", "_missed", "_on_lost", "_pending", "_woken", "active")
 
     def __init__(
         self,
@@ -441,7 +450,8 @@ class _Subscriber:
         self._callback = callback
         self._on_lost = on_lost
         self._pending: deque[bytes] = deque()
-        self._lost = False
+        # Whether messages were dropped because too many waited here, and whether some never arrived.
+        self._lost = self._missed = False
         self._woken = False
         # Otherwise a callback would run in the context of the publisher, with that request's principal.
         self._context = contextvars.copy_context()
@@ -456,8 +466,8 @@ class _Subscriber:
         return waking
 
     def miss(self) -> bool:
-        """Note that messages were dropped, under the lock of the bus; the result is that of `offer`."""
-        self._lost = True
+        """Note that messages did not arrive, under the lock of the bus; the result is that of `offer`."""
+        self._missed = True
         waking, self._woken = not self._woken, True
         return waking
 
@@ -474,12 +484,12 @@ class _Subscriber:
     def _deliver(self, lock: threading.Lock) -> None:
         with lock:
             messages, self._pending = self._pending, deque()
-            lost, self._lost = self._lost, False
-            self._woken = False
-        if lost and self.active:
+            is_behind, has_missed = self._lost, self._missed
+            self._lost = self._missed = self._woken = False
+        if is_behind and self.active:
             _logger.warning("messages of the bus were dropped: a subscriber was behind, and looks at everything again")
-            if self._on_lost is not None:
-                self._guard(self._on_lost)
+        if (is_behind or has_missed) and self.active and self._on_lost is not None:
+            self._guard(self._on_lost)
         for message in messages:
             if not self.active:
                 return

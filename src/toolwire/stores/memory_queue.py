@@ -177,6 +177,14 @@ class MemoryQueue:
                 leases=len(self._leases),
             )
 
+    # --- repair ---
+
+    async def has_gaps(self) -> bool:
+        return False  # Places are in the same memory as the records.
+
+    async def rebuild(self, after: str = "", limit: int = 200) -> str:
+        return ""
+
     # --- leases ---
 
     async def renew(self, process: str, lease: float) -> bool:

@@ -184,6 +184,17 @@ class Queue(Protocol):
         ends.
         """
 
+    async def has_gaps(self) -> bool:
+        """Return whether the index has lost a part of itself, as far as a short look shows."""
+
+    async def rebuild(self, after: str = "", limit: int = 200) -> str:
+        """Build the index again for at most `limit` values that come after `after`. Return where to go on, "" at the
+        end.
+
+        Places that are lost stay lost: who writes the records knows them, and writes them again by `change`. A store
+        that cannot lose a part of its index does nothing, and returns "".
+        """
+
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
         """Renew the lease every third of its length, in the thread of the store, until the returned function is called.
 
@@ -235,6 +246,12 @@ class NoQueue:
         raise _no_queue()
 
     async def counts(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def has_gaps(self, *given: object, **named: object) -> NoReturn:
+        raise _no_queue()
+
+    async def rebuild(self, *given: object, **named: object) -> NoReturn:
         raise _no_queue()
 
     def keep(self, *given: object, **named: object) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolwire.protocol.errors import ServerError
 from toolwire.stores import redis_scripts as scripts
-from toolwire.stores.memory import Position, PositionLost, StoreFailed, StoreFull
+from toolwire.stores.memory import Evictions, Position, PositionLost, StoreFailed, StoreFull
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
 from toolwire.stores.redis_bus import RedisBus
@@ -125,6 +125,9 @@ class RedisStores(Stores):
     async def open(self) -> None:
         """Connect now instead of at the first use. Raise `StoreFailed` when Redis cannot be used."""
         await self.check()
+
+    def evictions(self) -> Evictions:
+        return self._link.evictions
 
     def close(self) -> None:
         """Finish what is under way and close the connections. The stores cannot be used afterwards."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from msgspec import Struct
 
@@ -19,8 +20,11 @@ _FORM: Final = "write it as redis://user:password@host:6379/0, with %40 for an @
 _SENTINEL_FORM: Final = "write it as redis+sentinel://user:password@host:26379,host:26379/name-of-the-primary/0"
 #: The options of an address, beside limits and those for TLS. Others would change how the client library behaves.
 _OPTIONS: Final = frozenset(
-    {"db", "username", "password", "prefix", "timeout", "sentinel_username", "sentinel_password"}
+    {"db", "username", "password", "prefix", "timeout", "evicts", "sentinel_username", "sentinel_password"}
 )
+
+#: The scheme of an address that is repeated in an error. A longer one may be part of a secret.
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{1,23}")
 
 #: The host and the port of a server.
 Node: TypeAlias = tuple[str, int]
@@ -45,6 +49,8 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     prefix: str | None = None
     timeout: float | None = None
     limits: dict[str, int] = {}
+    allows_eviction: bool = False
+    """Whether the Redis may evict keys (`evicts=allow`)."""
     shown: str
     """For people."""
     secrets: tuple[str, ...] = ()
@@ -77,10 +83,25 @@ def show_node(node: Node) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _split_url(url: str) -> SplitResult:
+    """Split a URL whose authority may list several hosts, which `urlsplit` refuses from Python 3.14 on."""
+    scheme, separator, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    if not separator:
+        return urlsplit(url)
+    return urlsplit(f"{scheme}://{rest[len(authority) :]}")._replace(netloc=authority)
+
+
 def read_address(url: str) -> RedisAddress:
     """Return the parts of an address. Raise `ServerError`, which repeats none of it, for one that is wrong."""
+    scheme, mark, _ = url.partition("://")
+    if mark and scheme.lower() not in SCHEMES and _SCHEME.fullmatch(scheme):
+        known = ", ".join(f"{each}://" for each in SCHEMES)
+        raise ServerError(
+            f"No store has addresses that begin with {scheme}://. Use a Redis ({known}) or the path of a SQLite file"
+        )
     try:
-        parts = urlsplit(url)
+        parts = _split_url(url)
         given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         scheme = parts.scheme.lower()
         user, _, hosts = parts.netloc.rpartition("@")
@@ -93,11 +114,14 @@ def read_address(url: str) -> RedisAddress:
     for name in given:
         if name not in _OPTIONS and name not in LIMITS and not name.startswith("ssl_"):
             raise ServerError(
-                f"The address of the store has no option {name!r}: it knows db, prefix, timeout, sentinel_username, "
-                "sentinel_password, ssl_… and the limits of a store"
+                f"The address of the store has no option {name!r}: it knows db, prefix, timeout, evicts, "
+                "sentinel_username, sentinel_password, ssl_… and the limits of a store"
             )
     limits = read_limits([(name, given.pop(name)) for name in LIMITS if name in given], "the address of the store")
     prefix, timeout = given.pop("prefix", None), _seconds(given.pop("timeout", None))
+    evicts = given.pop("evicts", None)
+    if evicts not in (None, "allow"):
+        raise ServerError("evicts= in the address of the store is allow, or is left out")
     sentinel = (given.pop("sentinel_username", ""), given.pop("sentinel_password", ""))
     password = user.partition(":")[2]
     secrets = (unquote(password), password, given.get("password", ""), sentinel[1])
@@ -126,6 +150,7 @@ def read_address(url: str) -> RedisAddress:
         prefix=prefix,
         timeout=timeout,
         limits=limits,
+        allows_eviction=evicts is not None,
         shown=shown,
         secrets=tuple(secret for secret in secrets if secret),
     )

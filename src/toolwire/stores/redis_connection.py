@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from toolwire.extras import require
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.redis_address import Node, RedisAddress
-from toolwire.stores.redis_errors import RedisErrors, UnknownService
-from toolwire.stores.redis_scripts import GREET
+from toolwire.stores.redis_errors import UNUSABLE, MissingRights, RedisErrors, UnknownService
+from toolwire.stores.redis_eviction import REPORT_COMMANDS, EvictionWatch, join_report
+from toolwire.stores.redis_scripts import GREET, RIGHTS, RIGHTS_ARGUMENTS
 
 IDLE_SECONDS: Final = 30
 #: How long one of several servers may take to answer, so that the others get a chance.
 ONE_OF_SEVERAL: Final = 1.0
-_RUN_ID: Final = re.compile(rb"^run_id:(\S+)", re.MULTILINE)
 
 
 class RedisServers:
@@ -36,6 +35,9 @@ class RedisServers:
         self._prefix = prefix
         self._errors = errors
         self._timeout = timeout
+        self.eviction: EvictionWatch = EvictionWatch(errors.store, is_allowed=address.allows_eviction)
+        rights = RIGHTS.in_full(prefix, RIGHTS_ARGUMENTS)
+        self._greeting: Final = (GREET.in_full(prefix, ()), rights, *REPORT_COMMANDS)
         # Where the last connection was made. Without Sentinels it is tried first.
         self._last: Node | None = None
         self._sentinels = list(address.nodes) if address.service else []
@@ -56,8 +58,9 @@ class RedisServers:
             tried.add(node)
             connection = RedisConnection(self._pool(self._address.url_of(node)), self._errors, timeout)
             try:
-                await connection.open(GREET.in_full(self._prefix, ()))
-            except (OSError, self._errors.base) as error:
+                self._inspect(connection, await connection.open(*self._greeting))
+            except (OSError, self._errors.base, *UNUSABLE) as error:
+                await connection.close()
                 trouble = error
                 owner = self._errors.moved_to(error, node)
                 if owner is not None:
@@ -66,6 +69,18 @@ class RedisServers:
             self._last = node
             return connection
         raise trouble
+
+    def _inspect(self, connection: RedisConnection, replies: Sequence[Any]) -> None:
+        """Check what the user of a new connection may do, and whether the server evicts keys."""
+        _, missing, *sections = replies
+        if isinstance(missing, list) and missing:
+            raise MissingRights(", ".join(name.decode() for name in missing))
+        report = join_report(sections)
+        if report is None:
+            self.eviction.cannot_see()
+        else:
+            connection.server = report.run_id
+            self.eviction.greet(report)
 
     async def _candidates(self) -> list[Node | None]:
         if not self._address.nodes:
@@ -81,7 +96,7 @@ class RedisServers:
             url = self._address.url_of_sentinel(sentinel)
             connection = RedisConnection(self._pool(url), self._errors, self._patience(self._sentinels))
             try:
-                reply = await connection.open(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service))
+                reply, *_ = await connection.open(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service))
             except (OSError, self._errors.base) as error:
                 trouble = error
                 continue
@@ -124,22 +139,28 @@ class RedisConnection:
         self._connection = pool.make_connection()
         self._is_open = False
 
-    async def open(self, greeting: Sequence[Any]) -> Any:
-        """Connect, send a first command and return its reply. Nothing stays open where that fails."""
+    async def open(self, greeting: Sequence[Any], *more: Sequence[Any]) -> list[Any]:
+        """Connect, send the first commands and return their replies, where an error stands for a reply.
+
+        An error in place of the first reply is raised. Nothing stays open where that happens.
+        """
         try:
             async with self.limit():
                 await self._connection.connect()
-                await self.send([greeting, ("INFO", "server")])
-                reply = await self.read()
-                with contextlib.suppress(self._errors.response):
-                    found = _RUN_ID.search(await self.read())
-                    self.server = found[1] if found else b""
+                await self.send([greeting, *more])
+                replies = [await self.read(), *[await self._read_any() for _ in more]]
         except BaseException:
             await self.close()
             raise
         self._is_open = True
         self._connection.register_connect_callback(self._made_again)
-        return reply
+        return replies
+
+    async def _read_any(self) -> Any:
+        try:
+            return await self.read()
+        except self._errors.response as error:
+            return error
 
     def _made_again(self, connection: Any) -> None:
         # The library replaces a connection that is closed. It may have reached a server that nobody has greeted.

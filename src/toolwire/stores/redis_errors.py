@@ -8,6 +8,7 @@ from typing import Any, Final
 from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.stores.memory import StoreFailed, StoreFull
 from toolwire.stores.redis_address import Node, RedisAddress
+from toolwire.stores.redis_eviction import EvictingRedis
 
 #: The words with which Redis begins an error, and what each means. A script that gets one of the first kind was refused
 #: before it changed anything: the same server later, or another server, may take it.
@@ -27,6 +28,7 @@ _OTHERS: Final = {
     "BUSY": "it is busy with a script of another program",
     "CROSSSLOT": "it is a cluster, and a key of the store is in another slot than the others",
 }
+_RIGHTS_PAGE: Final = "the rights in docs/reference/stores.md (A user with the least rights)"
 #: Redis 6 puts the place in the script before the word.
 _CODE: Final = re.compile(rf"(?:^|.*?: ?-?)({'|'.join((*_REFUSALS, *_OTHERS))})\b", re.DOTALL)
 
@@ -37,6 +39,14 @@ class AnswerLost(Exception):
 
 class UnknownService(Exception):
     """No Sentinel knows a primary by the name in the address."""
+
+
+class MissingRights(Exception):
+    """The user of the address may not run commands that the store needs; the text names them."""
+
+
+#: Reasons of our own not to use a server that answers. They last until the operator changes something.
+UNUSABLE: Final = (UnknownService, MissingRights, EvictingRedis)
 
 
 class RedisErrors:
@@ -93,6 +103,13 @@ class RedisErrors:
             return "the connection was lost before it answered, so that nobody knows whether the change was made"
         if isinstance(error, UnknownService):
             return f"its Sentinels know no primary with the name {self._address.service!r}"
+        if isinstance(error, EvictingRedis):
+            return (
+                f"it evicts keys when its memory is full (maxmemory-policy {error}), which loses tasks and sessions: "
+                "set maxmemory-policy noeviction, or add ?evicts=allow to its address"
+            )
+        if isinstance(error, MissingRights):
+            return f"the user of its address may not run {error}: give it {_RIGHTS_PAGE}"
         if isinstance(error, kinds.AuthenticationError):
             return "it does not accept the user name and password of its address"
         if isinstance(error, self.timeout):
@@ -100,7 +117,7 @@ class RedisErrors:
         if isinstance(error, kinds.InvalidResponse):
             return "what answers there is not Redis"
         if isinstance(error, kinds.NoPermissionError) or "ACL failure" in text or "NOPERM" in text:
-            return f"the user of its address may not do what the store needs ({text})"
+            return f"the user of its address may not do what the store needs ({text}): give it {_RIGHTS_PAGE}"
         code = self._code(error)
         if code is not None:
             return _REFUSALS.get(code) or _OTHERS[code]
@@ -131,7 +148,7 @@ class RedisErrors:
         error = self._root(error)
         if isinstance(error, kinds.AuthenticationError):
             return False
-        return self.is_refusal(error) or isinstance(error, (OSError, kinds.ConnectionError, *self.timeout))
+        return self.is_refusal(error) or isinstance(error, (AnswerLost, OSError, kinds.ConnectionError, *self.timeout))
 
     def _code(self, error: BaseException) -> str | None:
         error = self._root(error)

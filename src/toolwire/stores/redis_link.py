@@ -14,15 +14,17 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.backoff import Backoff
 from toolwire.extras import require
 from toolwire.protocol.errors import ToolwireError
-from toolwire.stores.memory import StoreFailed
+from toolwire.stores.memory import Evictions, StoreFailed
 from toolwire.stores.redis_address import RedisAddress
 from toolwire.stores.redis_connection import RedisConnection, RedisServers
 from toolwire.stores.redis_errors import RedisErrors
+from toolwire.stores.redis_eviction import REPORT_COMMANDS, REPORT_SECONDS, join_report
 from toolwire.stores.redis_pipeline import LONGEST_PAUSE, FirstLook, RedisPipeline, ScriptCall, ScriptQueue, Then
 from toolwire.stores.redis_scripts import Script
 from toolwire.stores.thread_jobs import call_guarded
@@ -75,6 +77,8 @@ class RedisLink:
         self.errors: RedisErrors = RedisErrors(client, address, prefix, timeout)
         self.deafness: BaseException | None = None
         """Why no messages are heard now. The listener clears it when it hears again."""
+        self.changed_at: float = -inf
+        """When another process of Redis began to answer, by the monotonic clock."""
         self._servers = RedisServers(address, self.prefix, self.errors, timeout)
         self._listener = listener
         self._met: bytes | None = None
@@ -212,13 +216,32 @@ class RedisLink:
                 return
             await asyncio.sleep(pause)
 
+    @property
+    def evictions(self) -> Evictions:
+        """Return the keys that Redis evicts, as far as this process knows."""
+        return self._servers.eviction.seen
+
     def _meet(self, connection: RedisConnection) -> list[FirstLook]:
         """Take note of the server of a new connection, and return what to run there first."""
         listener = self._listener()
         if self._met is not None and (not connection.server or connection.server != self._met):
+            if connection.server:
+                _logger.warning(
+                    "another process of Redis answers for the store %s: it may lack the last changes", self.errors.store
+                )
+            self.changed_at = time.monotonic()
             listener.server_changed()
         self._met = connection.server
         return listener.first_looks()
+
+    async def _report(self, ask: Ask) -> None:
+        replies: list[Any] = []
+        for command in REPORT_COMMANDS:
+            with contextlib.suppress(self.errors.response):
+                replies.append(await ask(*command))
+        report = join_report(replies)
+        if report is not None:
+            self._servers.eviction.note(report)
 
     async def _hear(self, pipeline: RedisPipeline) -> None:
         await pipeline.begun.wait()
@@ -241,11 +264,21 @@ class RedisLink:
                 await connection.send([command])
                 return await connection.read()
 
+        report_at = time.monotonic() + REPORT_SECONDS
+
+        async def watched(*command: Any) -> Any:
+            """Send a command, and now and then ask whether Redis has evicted keys."""
+            nonlocal report_at
+            if time.monotonic() >= report_at:
+                report_at = time.monotonic() + REPORT_SECONDS
+                await self._report(ask)
+            return await ask(*command)
+
         try:
             while True:
                 began = time.monotonic()
                 try:
-                    await self._listener().listen(ask)
+                    await self._listener().listen(watched)
                 except Exception as error:
                     if time.monotonic() - began > LONGEST_PAUSE:
                         is_said = False

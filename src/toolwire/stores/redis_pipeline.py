@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from toolwire.backoff import Backoff
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_connection import RedisConnection, RedisServers
-from toolwire.stores.redis_errors import AnswerLost, RedisErrors, UnknownService
+from toolwire.stores.redis_errors import UNUSABLE, AnswerLost, RedisErrors
 from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
 from toolwire.stores.redis_scripts import SCRIPTS, Script
 from toolwire.stores.thread_jobs import Job, settle_all
@@ -212,7 +212,7 @@ class RedisPipeline:
                 await self._look_first(self.connection)
             if not self._knows_scripts:
                 await self._teach(self.connection)
-        except (OSError, self._errors.base, UnknownService) as error:
+        except (OSError, self._errors.base, *UNUSABLE) as error:
             await self._lose(error)
             return False
         self.begun.set()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from toolwire.stores import redis_queue_scripts as scripts
 from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
-from toolwire.stores.redis_scripts import SWEEP, list_arguments
+from toolwire.stores.redis_scripts import LIST, SWEEP, list_arguments
+
+#: How long no tasks are taken after another process of Redis began to answer. It may have lost that a task was taken:
+#: the process that runs the task connects again within two seconds, and writes its record again.
+_RESTORE_SECONDS: Final = 3.0
 
 
 class RedisQueue:
@@ -70,6 +75,8 @@ class RedisQueue:
         *,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
+        if time.monotonic() < self._link.changed_at + _RESTORE_SECONDS:
+            return []
         names: list[bytes] | None = await self._link.ask(
             scripts.TAKE,
             self._now(),
@@ -130,6 +137,23 @@ class RedisQueue:
             oldest=float(oldest) / 1000,
             leases=leases,
         )
+
+    # --- repair ---
+
+    async def has_gaps(self) -> bool:
+        found: int = await self._link.ask(scripts.GAPS)
+        return found == 1
+
+    async def rebuild(self, after: str = "", limit: int = 200) -> str:
+        if not after:
+            await self._link.ask(scripts.MEND_NAMES)
+        names = await self._link.ask(LIST, self._now(), *list_arguments("", after, limit))
+        if names:
+            await self._link.ask(scripts.MEND, self._now(), *names, keys=[b"kv:" + name for name in names])
+        if len(names) >= limit:
+            return decode_name(names[-1])
+        await self._link.ask(scripts.RECOUNT)
+        return ""
 
     # --- leases ---
 

@@ -20,6 +20,10 @@ stands behind its length.
 {prefix}:queue-processes their names, in the order of the bytes
 {prefix}:queue-gone     processes that had tasks when they lost their lease
 {prefix}:queue-buried   processes that must not get a lease again, by the moment they lost it
+
+A Redis that evicts keys, or a person who deletes them, may remove any one of these. No script fails or loops then:
+a member of an index that the places do not confirm is removed where it is met, a lease is known by any of its three
+keys, and MEND builds the indexes again from the places.
 """
 
 from __future__ import annotations
@@ -31,14 +35,18 @@ from toolwire.stores.redis_scripts import CLOCK_PART, KV_KEYS, KV_PART, LIST_PAR
 
 _QUEUE_KEYS: Final = (
     *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
-    *("queue-counts", "queue-leases"),
+    *("queue-counts", "queue-leases", "queue-renewals"),
 )
+#: The largest number of places that one script counts.
+_MOST_RECOUNTED: Final = 50_000
 
 _LEASES: Final = """
 local leases, renewals = prefix .. ':queue-leases', prefix .. ':queue-renewals'
 local gone, buried = prefix .. ':queue-gone', prefix .. ':queue-buried'
 local processes = prefix .. ':queue-processes'
-local function has_lease(process) return redis.call('ZSCORE', leases, process) end
+local function has_lease(process)
+    return redis.call('ZSCORE', leases, process) or redis.call('HEXISTS', renewals, process) == 1
+end
 -- A full Redis refuses only the first change of a script: after this one it refuses none.
 local function insist() redis.call('ZREM', leases, '') end
 """
@@ -50,9 +58,16 @@ local lines, turns = prefix .. ':queue-lines', prefix .. ':queue-turns'
 local held, counts = prefix .. ':queue-held', prefix .. ':queue-counts'
 local function sized(text) return string.format('%08x', #text) .. text end
 local function digits(number) return string.format('%016.0f', number) end
-local function next_number() return redis.call('HINCRBY', counts, '#', 1) end
+local function next_number()
+    local number = redis.call('HINCRBY', counts, '#', 1)
+    if number > 1 then return number end
+    -- Numbers from before the counts were lost are lower than the time of day.
+    local first = first_number()
+    redis.call('HSET', counts, '#', first)
+    return tonumber(first)
+end
 local function count(field, amount)
-    if redis.call('HINCRBY', counts, field, amount) == 0 then redis.call('HDEL', counts, field) end
+    if redis.call('HINCRBY', counts, field, amount) <= 0 then redis.call('HDEL', counts, field) end
 end
 -- The first member that begins with a text and goes on with digits.
 local function first_in(set, start)
@@ -95,12 +110,13 @@ end
 local function stand_in_line(name, place)
     local field = 'o' .. sized(place.kind) .. place.owner
     redis.call('ZADD', lines, 0, 'l' .. sized(place.kind) .. sized(place.owner) .. digits(place.number) .. name)
-    if redis.call('HEXISTS', turns, field) == 0 then
-        local turn = digits(next_number())
-        redis.call('ZADD', lines, 0, 't' .. sized(place.kind) .. turn .. place.owner)
+    local turn = redis.call('HGET', turns, field)
+    if not turn then
+        turn = digits(next_number())
         redis.call('HSET', turns, field, turn)
-        redis.call('HSETNX', turns, 'k' .. place.kind, turn)
     end
+    redis.call('ZADD', lines, 0, 't' .. sized(place.kind) .. turn .. place.owner)
+    redis.call('HSETNX', turns, 'k' .. place.kind, turn)
     place.in_line = true
     write_place(name, place)
 end
@@ -152,7 +168,26 @@ end
 local function is_alive(name, now)
     local deadline = redis.call('ZSCORE', prefix .. ':kv-deadlines', name)
     if deadline and tonumber(deadline) <= now then return false end
-    return redis.call('HEXISTS', prefix .. ':kv-sizes', name) == 1, deadline
+    local is_known = redis.call('HEXISTS', prefix .. ':kv-sizes', name) == 1
+        or redis.call('ZSCORE', prefix .. ':kv-names', name)
+    return is_known, deadline
+end
+-- Whether the member of an index, a number and a name, is the place of a ready task. One that is not is removed.
+local function is_ready(set, member, start)
+    local name = string.sub(member, start + 17)
+    local place = place_of(name)
+    if place and place.number and digits(place.number) == string.sub(member, start + 1, start + 16) then
+        return name, place
+    end
+    redis.call('ZREM', set, member)
+    return nil
+end
+-- Whether a process holds a task. A member of the index that says so falsely is removed.
+local function is_held(process, name)
+    local place = place_of(name)
+    if place and place.process == process then return true end
+    redis.call('ZREM', held, sized(process) .. name)
+    return false
 end
 -- Let every ready or held task go whose record has expired.
 local function clean(now)
@@ -181,7 +216,7 @@ local function held_by(process, after, limit)
 end
 """
 
-_FINDING: Final = ("kv-deadlines", "kv-sizes", *_QUEUE_KEYS)
+_FINDING: Final = ("kv-deadlines", "kv-names", "kv-sizes", *_QUEUE_KEYS)
 
 # Returns "written"; "other" and the record that is there; "lost"; "crowded"; "full" and names of values that are over.
 CHANGE: Final = Script(
@@ -270,9 +305,9 @@ clean(now)
 local found = {{}}
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', delays, '-inf', now, 'LIMIT', 0, {MOST_DUE})) do
-    local name = string.sub(member, 17)
+    local name, place = is_ready(delays, member, 0)
     redis.call('ZREM', delays, member)
-    stand_in_line(name, place_of(name))
+    if name then stand_in_line(name, place) end
 end
 
 local turn_of = {{}}
@@ -291,7 +326,7 @@ local function next_owner(kind)
         local page = redis.call('ZRANGEBYLEX', lines, from, '(' .. start .. ':', 'LIMIT', 0, 100)
         for _, member in ipairs(page) do
             local owner = string.sub(member, #start + 17)
-            if not passing_over[owner] then return owner end
+            if not passing_over[owner] then return owner, member end
         end
         if #page < 100 then return nil end
         from = '(' .. page[100]
@@ -300,18 +335,25 @@ end
 while #found < most do
     local kind = next_kind()
     if not kind then break end
-    local owner = next_owner(kind)
+    local owner, turn = next_owner(kind)
     if owner then
         local line = 'l' .. sized(kind) .. sized(owner)
-        local name = string.sub(first_in(lines, line), #line + 17)
-        if is_alive(name, now) then
+        local member = first_in(lines, line)
+        local name = member and is_ready(lines, member, #line)
+        if not member then
+            -- A turn of an owner without tasks.
+            redis.call('ZREM', lines, turn)
+            redis.call('HDEL', turns, 'o' .. sized(kind) .. owner)
+            if not first_in(lines, 't' .. sized(kind)) then redis.call('HDEL', turns, 'k' .. kind) end
+        elseif name and is_alive(name, now) then
+            redis.call('ZREM', lines, turn)
             turn_of[kind] = take_turn(kind, owner)
             local deadline = redis.call('ZSCORE', ends, name)
             unplace(name)
             hold(name, process, kind)
             if deadline then redis.call('ZADD', ends, deadline, name) end
             found[#found + 1] = name
-        else
+        elseif name then
             unplace(name)
         end
         if redis.call('HEXISTS', turns, 'k' .. kind) == 0 then turn_of[kind] = nil end
@@ -339,7 +381,11 @@ while #found <= limit do
     if #page == 0 then break end
     after = page[#page]
     for _, name in ipairs(page) do
-        if is_alive(name, now) then found[#found + 1] = name end
+        if not is_alive(name, now) then
+            unplace(name)
+        elseif is_held(process, name) then
+            found[#found + 1] = name
+        end
     end
 end
 return found
@@ -383,7 +429,7 @@ for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
         for _, name in ipairs(page) do
             if not is_alive(name, now) then
                 unplace(name)
-            else
+            elseif is_held(process, name) then
                 found[#found + 1] = name
                 found[#found + 1] = process
             end
@@ -409,8 +455,12 @@ while #found < limit do
     local page = redis.call('ZRANGEBYSCORE', ages, '-inf', now - longer_than, 'LIMIT', #found, limit - #found)
     if #page == 0 then break end
     for _, member in ipairs(page) do
-        local name = string.sub(member, 17)
-        if is_alive(name, now) then found[#found + 1] = name else unplace(name) end
+        local name = is_ready(ages, member, 0)
+        if name and is_alive(name, now) then
+            found[#found + 1] = name
+        elseif name then
+            unplace(name)
+        end
     end
 end
 return found
@@ -438,7 +488,7 @@ PLACE: Final = Script(
 local now, name = clock(ARGV[1]), ARGV[2]
 return is_alive(name, now) and shown(name, now)
 """,
-    keys=("kv-deadlines", "kv-sizes", "queue-places"),
+    keys=("kv-deadlines", "kv-names", "kv-sizes", "queue-places"),
     repeatable=True,
 )
 
@@ -514,9 +564,8 @@ BURY: Final = Script(
     f"""
 local now, process, renewal = clock(ARGV[1]), ARGV[2], ARGV[3]
 if renewal ~= '' then
-    local last = redis.call('HGET', renewals, process)
-    if not last then return 1 end
-    if last ~= renewal then return 0 end
+    if not has_lease(process) then return 1 end
+    if (redis.call('HGET', renewals, process) or '0') ~= renewal then return 0 end
 end
 insist()
 redis.call('ZREM', leases, process)
@@ -532,19 +581,36 @@ return 1
     repeatable=True,
 )
 
-# Both return processes and the numbers of their last renewals, in turns.
+# Both return processes and the numbers of their last renewals, in turns. A number that is missing is 0.
+# A lease of which one key was lost gets it back; without its end it counts as not renewed from now on.
 STALE: Final = Script(
     CLOCK_PART,
     _LEASES,
     f"""
-local found = {{}}
-for _, process in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', clock(ARGV[1]), 'LIMIT', 0, {MOST_LEASES})) do
+local now, found = clock(ARGV[1]), {{}}
+local ended, counted, named = redis.call('ZCARD', leases), redis.call('HLEN', renewals), redis.call('ZCARD', processes)
+if ended ~= counted or counted ~= named then
+    local known = {{}}
+    for _, set in ipairs({{leases, processes}}) do
+        for _, process in ipairs(redis.call('ZRANGE', set, 0, -1)) do known[process] = true end
+    end
+    for index, process in ipairs(redis.call('HGETALL', renewals)) do
+        if index % 2 == 1 then known[process] = true end
+    end
+    insist()
+    for process in pairs(known) do
+        if not redis.call('ZSCORE', leases, process) then redis.call('ZADD', leases, now, process) end
+        redis.call('HSETNX', renewals, process, 0)
+        redis.call('ZADD', processes, 0, process)
+    end
+end
+for _, process in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, {MOST_LEASES})) do
     found[#found + 1] = process
-    found[#found + 1] = redis.call('HGET', renewals, process)
+    found[#found + 1] = redis.call('HGET', renewals, process) or '0'
 end
 return found
 """,
-    keys=("queue-leases", "queue-renewals"),
+    keys=("queue-leases", "queue-renewals", "queue-processes"),
     repeatable=True,
 )
 ALL_LEASES: Final = Script(
@@ -555,7 +621,7 @@ local start, found = ARGV[1], {{}}
 local page = redis.call('ZRANGEBYLEX', processes, '[' .. start, '(' .. start .. '\\255', 'LIMIT', 0, {MOST_LEASES})
 for _, process in ipairs(page) do
     found[#found + 1] = process
-    found[#found + 1] = redis.call('HGET', renewals, process)
+    found[#found + 1] = redis.call('HGET', renewals, process) or '0'
 end
 return found
 """,
@@ -563,7 +629,147 @@ return found
     repeatable=True,
 )
 
+# --- Repair ---
+
+# Returns 1 where the indexes do not fit to each other, because a key was lost. Processes that hold tasks and have no
+# lease are noted as gone.
+GAPS: Final = Script(
+    CLOCK_PART,
+    _LEASES,
+    _PLACES,
+    """
+local first = redis.call('ZRANGE', held, 0, 0)[1]
+while first do
+    local process = string.sub(first, 9, 8 + tonumber(string.sub(first, 1, 8), 16))
+    if not has_lease(process) and not redis.call('ZSCORE', gone, process) then
+        insist()
+        redis.call('ZADD', gone, 0, process)
+    end
+    first = redis.call('ZRANGEBYLEX', held, '(' .. sized(process) .. '\\255', '+', 'LIMIT', 0, 1)[1]
+end
+local ready, holding = redis.call('ZCARD', ages), redis.call('ZCARD', held)
+local waiting, owners = redis.call('ZLEXCOUNT', lines, '[l', '(m'), redis.call('ZLEXCOUNT', lines, '[t', '(u')
+local counted, letter = {r = 0, h = 0}
+for index, each in ipairs(redis.call('HGETALL', counts)) do
+    if index % 2 == 1 then
+        letter = string.sub(each, 1, 1)
+    elseif counted[letter] then
+        counted[letter] = counted[letter] + tonumber(each)
+    end
+end
+local is_whole = redis.call('HLEN', places) == ready + holding
+    and waiting + redis.call('ZCARD', delays) == ready
+    and (waiting == 0) == (owners == 0)
+    and (owners == 0 or redis.call('HLEN', turns) > owners)
+    and counted.r == ready and counted.h == holding
+    and redis.call('ZCARD', prefix .. ':kv-names') == redis.call('HLEN', prefix .. ':kv-sizes')
+return is_whole and 0 or 1
+""",
+    keys=(*_FINDING, "queue-gone"),
+    repeatable=True,
+)
+
+# Adds names of values that only the sizes have.
+MEND_NAMES: Final = Script(
+    CLOCK_PART,
+    """
+local names, sizes = prefix .. ':kv-names', prefix .. ':kv-sizes'
+if redis.call('ZCARD', names) >= redis.call('HLEN', sizes) then return end
+redis.call('ZREM', names, '')
+for index, name in ipairs(redis.call('HGETALL', sizes)) do
+    if index % 2 == 1 then redis.call('ZADD', names, 0, name) end
+end
+""",
+    keys=("kv-names", "kv-sizes"),
+    repeatable=True,
+)
+
+# Builds the indexes again for some values, and removes what is known of a value that was lost.
+MEND: Final = Script(
+    KV_PART,
+    _LEASES,
+    _PLACES,
+    """
+local now = clock(ARGV[1])
+insist()
+for index = 2, #ARGV do
+    local name = ARGV[index]
+    local place = place_of(name)
+    if redis.call('EXISTS', value_of(name)) == 0 then
+        forget(name)
+        unplace(name, place)
+    elseif redis.call('HEXISTS', sizes, name) == 0 then
+        redis.call('HSET', sizes, name, #name + #redis.call('GET', value_of(name)))
+    end
+    if place and redis.call('EXISTS', value_of(name)) == 1 then
+        if place.process then
+            redis.call('ZADD', held, 0, sized(place.process) .. name)
+            if not has_lease(place.process) then redis.call('ZADD', gone, 0, place.process) end
+        else
+            redis.call('ZADD', ages, place.since, digits(place.number) .. name)
+            if place.in_line then
+                stand_in_line(name, place)
+            else
+                redis.call('ZADD', delays, place.since, digits(place.number) .. name)
+            end
+        end
+        local deadline = redis.call('ZSCORE', deadlines, name)
+        if deadline then redis.call('ZADD', ends, deadline, name) end
+    end
+end
+""",
+    keys=(*KV_KEYS, *_QUEUE_KEYS, "queue-gone"),
+    repeatable=True,
+)
+
+# Removes members of indexes that the places do not confirm, and counts all places again, unless they are very many.
+RECOUNT: Final = Script(
+    CLOCK_PART,
+    _LEASES,
+    _PLACES,
+    f"""
+if redis.call('HLEN', places) > {_MOST_RECOUNTED} or redis.call('ZCARD', ages) > {2 * _MOST_RECOUNTED} then return end
+insist()
+for _, member in ipairs(redis.call('ZRANGE', held, 0, -1)) do
+    local size = tonumber(string.sub(member, 1, 8), 16)
+    is_held(string.sub(member, 9, 8 + size), string.sub(member, 9 + size))
+end
+for _, member in ipairs(redis.call('ZRANGE', ages, 0, -1)) do is_ready(ages, member, 0) end
+for _, member in ipairs(redis.call('ZRANGE', delays, 0, -1)) do
+    local _, place = is_ready(delays, member, 0)
+    if place and place.in_line then redis.call('ZREM', delays, member) end
+end
+for _, member in ipairs(redis.call('ZRANGE', lines, 0, -1)) do
+    local kind_size = tonumber(string.sub(member, 2, 9), 16)
+    local kind = string.sub(member, 10, 9 + kind_size)
+    if string.sub(member, 1, 1) == 'l' then
+        local at = 10 + kind_size
+        is_ready(lines, member, at + 7 + tonumber(string.sub(member, at, at + 7), 16))
+    else
+        local turn, owner = string.sub(member, 10 + kind_size, 25 + kind_size), string.sub(member, 26 + kind_size)
+        local known = redis.call('HGET', turns, 'o' .. sized(kind) .. owner)
+        if not known or digits(known) ~= turn then redis.call('ZREM', lines, member) end
+    end
+end
+local counted = {{}}
+for index, each in ipairs(redis.call('HGETALL', places)) do
+    if index % 2 == 1 then
+        local place = place_of(each)
+        local field = (place.process and 'h' or 'r') .. place.kind
+        counted[field] = (counted[field] or 0) + 1
+    end
+end
+for index, field in ipairs(redis.call('HGETALL', counts)) do
+    if index % 2 == 1 and field ~= '#' then redis.call('HDEL', counts, field) end
+end
+for field, number in pairs(counted) do redis.call('HSET', counts, field, number) end
+""",
+    keys=_FINDING,
+    repeatable=True,
+)
+
 QUEUE_SCRIPTS: Final = (
     *(CHANGE, TAKE, HELD, READ, ORPHANS, WAITING, PLACE, ALL_PLACES, COUNTS),
     *(RENEW, BURY, STALE, ALL_LEASES),
+    *(GAPS, MEND_NAMES, MEND, RECOUNT),
 )

@@ -106,16 +106,60 @@ local function whole(number) return string.format('%.0f', number) end
 local function first_number() return whole(clock('') * 1000) end
 """
 
+_IS_FORBIDDEN: Final = """
+local function is_forbidden(text)
+    return string.find(text, "can't run", 1, true) or string.find(text, 'permission', 1, true)
+end
+"""
+
 #: A connection sends this first. A full Redis can be used, one that takes no changes for another reason cannot.
+#: RIGHTS reports what the user may not do.
 GREET: Final = Script(
+    _IS_FORBIDDEN,
     """
 local written = redis.pcall('SET', KEYS[1], '1', 'PX', 60000)
-if written.err and not string.find(written.err, 'OOM', 1, true) then return redis.error_reply(written.err) end
+local text = written.err
+if text and not string.find(text, 'OOM', 1, true) and not is_forbidden(text) then return redis.error_reply(text) end
 return 1
 """,
     keys=("primary",),
     repeatable=True,
 )
+
+#: The commands that scripts use, each with arguments that change nothing: its key is a string. An error that comes
+#: instead of a reply names neither the command nor the user, so each command is tried by itself.
+COMMANDS: Final = {
+    **dict.fromkeys(("EXISTS", "GET", "HGETALL", "HLEN", "PERSIST", "XLEN", "ZCARD"), "k"),
+    **dict.fromkeys(("DECRBY", "INCRBY", "HDEL", "HEXISTS", "HGET", "HMGET", "XDEL", "ZMSCORE", "ZREM"), "k 0"),
+    **dict.fromkeys(("HINCRBY", "HSET", "HSETNX", "ZADD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE"), "k 0 0"),
+    **dict.fromkeys(("ZREMRANGEBYRANK", "ZREMRANGEBYSCORE"), "k 0 0"),
+    **dict.fromkeys(("XRANGE", "ZLEXCOUNT", "ZRANGEBYLEX"), "k - +"),
+    "TIME": "",
+    "UNLINK": "k",
+    "ZSCORE": "k 0",
+    "SET": "k 1",
+    "PEXPIRE": "k 60000",
+    "XADD": "k * f v",
+    "XTRIM": "k MAXLEN 0",
+}
+
+# Returns the commands of the arguments that the user may not run. Each argument is a command with its own arguments.
+RIGHTS: Final = Script(
+    _IS_FORBIDDEN,
+    """
+local missing = {}
+for _, each in ipairs(ARGV) do
+    local words = {}
+    for word in string.gmatch(each, '%S+') do words[#words + 1] = word == 'k' and KEYS[1] or word end
+    local reply = redis.pcall(unpack(words))
+    if type(reply) == 'table' and reply.err and is_forbidden(reply.err) then missing[#missing + 1] = words[1] end
+end
+return missing
+""",
+    keys=("primary",),
+    repeatable=True,
+)
+RIGHTS_ARGUMENTS: Final = tuple(f"{name} {arguments}" for name, arguments in COMMANDS.items())
 
 # --- KV ---
 
@@ -135,7 +179,8 @@ local function forget(name)
     redis.call('ZREM', names, name)
     redis.call('ZREM', deadlines, name)
     redis.call('HDEL', sizes, name)
-    if size then redis.call('DECRBY', bytes, size) end
+    -- A sum that was lost is added up again by the next value.
+    if size and redis.call('EXISTS', bytes) == 1 then redis.call('DECRBY', bytes, size) end
 end
 -- Names of values that are over, for the script that removes them.
 local function overdue(now)
@@ -180,7 +225,15 @@ local function store(name, value, present, now, ttl, max_items, max_bytes)
     local grown = present and #value - #present or #name + #value
     -- What shrinks or only replaces is never refused.
     if not present and redis.call('HLEN', sizes) >= max_items then return false end
-    if grown > 0 and tonumber(redis.call('GET', bytes) or 0) + grown > max_bytes then return false end
+    local known, total = redis.call('GET', bytes), 0
+    if known then
+        total = tonumber(known)
+    else
+        for index, size in ipairs(redis.call('HGETALL', sizes)) do
+            if index % 2 == 0 then total = total + tonumber(size) end
+        end
+    end
+    if grown > 0 and total + grown > max_bytes then return false end
     -- Nor is it by a full Redis, after a change that needs no room.
     if present and grown <= 0 then redis.call('HDEL', sizes, name) end
     if not ttl then
@@ -192,7 +245,11 @@ local function store(name, value, present, now, ttl, max_items, max_bytes)
     end
     if not present then redis.call('ZADD', names, 0, name) end
     redis.call('HSET', sizes, name, #name + #value)
-    if grown ~= 0 then redis.call('INCRBY', bytes, grown) end
+    if not known then
+        redis.call('SET', bytes, whole(total + grown))
+    elseif grown ~= 0 then
+        redis.call('INCRBY', bytes, grown)
+    end
     if ttl then note_deadline(name, now, ttl) end
     return true
 end

@@ -236,6 +236,14 @@ class SqliteQueue:
 
         return await self._file.write(work)
 
+    # --- repair ---
+
+    async def has_gaps(self) -> bool:
+        return False  # Records and places change in one transaction.
+
+    async def rebuild(self, after: str = "", limit: int = 200) -> str:
+        return ""
+
     # --- leases ---
 
     async def renew(self, process: str, lease: float) -> bool:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from toolwire.stores.memory import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog, StoreFailed, StoreFull
+from toolwire.stores.memory import KV, Bus, Evictions, Log, MemoryBus, MemoryKV, MemoryLog, StoreFailed, StoreFull
 from toolwire.stores.memory_queue import MemoryQueue
 from toolwire.stores.queue import NO_QUEUE, Queue
 
@@ -64,6 +64,10 @@ class Stores:
             raise failed from None
         finally:
             leave()
+
+    def evictions(self) -> Evictions | None:
+        """Return what the store knows of keys that it evicts; None for a store that never does."""
+        return None
 
     def close(self) -> None:
         """Close files and connections, and end threads. The stores cannot be used afterwards."""

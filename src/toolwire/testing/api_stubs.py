@@ -37,7 +37,7 @@ from toolwire.openapi.request.request_urls import server_url
 from toolwire.protocol import types as t
 from toolwire.redaction import repr_without
 from toolwire.schemas import Schema, SchemaError
-from toolwire.schemas.walking import mapped
+from toolwire.schemas.walking import mapped, with_subschemas
 from toolwire.server.server import Server
 from toolwire.testing.plain_values import PlainMaker
 
@@ -132,9 +132,23 @@ class StubApi:
         place = None if node is None else _below(self._description, node, "responses", response.status)
         example = _example(self._description, place, media_type)
         # An answer without members that it should have is an answer that tools take.
-        if example is not _MISSING and _is_fitting(definition.output_schema or schema, example):
+        if example is not _MISSING and _is_fitting(_shape_of(schema), example):
             return example
         return PlainMaker(schema).value(schema)
+
+
+# Keywords that say what the parts of an answer are.
+_SHAPE: Final = frozenset(
+    ("$defs", "$ref", "additionalProperties", "allOf", "anyOf", "items", "patternProperties", "prefixItems",
+     "properties", "type")
+)  # fmt: skip
+
+
+def _shape_of(schema: Any) -> Any:
+    """Return a schema with the types of members alone: none is required, and none has a rule of its own."""
+    if not isinstance(schema, dict):
+        return True
+    return with_subschemas({key: value for key, value in schema.items() if key in _SHAPE}, _shape_of)
 
 
 # --- calls ---

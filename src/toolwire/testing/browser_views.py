@@ -26,7 +26,7 @@ from toolwire.apps.host import ViewHost
 from toolwire.apps.page import with_first_element
 from toolwire.apps.profiles import HostSettings, openai_globals
 from toolwire.content import ToolResult
-from toolwire.inspector.views.pages import openai_script, writing_script
+from toolwire.inspector.views.pages import closing_script, openai_script, writing_script
 from toolwire.testing.scripted_views import View
 
 if TYPE_CHECKING:
@@ -43,7 +43,11 @@ _FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A view sends nothing by WebRTC.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
+#: What a browser logs that has no directive for WebRTC.
+NO_WEBRTC: Final = "Unrecognized Content-Security-Policy directive 'webrtc'."
 _MAX_TOLD: Final = 1_000
 _AXE_FILE: Final = "node_modules/axe-core/axe.min.js"
 
@@ -106,6 +110,10 @@ class Violation(Struct, frozen=True):
         return f"{self.directive} blocked {self.blocked}"
 
 
+class ViewGone(RuntimeError):
+    """The frame of the view was removed."""
+
+
 class BrowserView(View):
     """A view in Chromium."""
 
@@ -140,10 +148,14 @@ class BrowserView(View):
     @property
     def frame(self) -> Frame:
         """The frame of the view, as an object of Playwright: `view.frame.get_by_role("button").click()`."""
-        for frame in self.page.frames:
-            if frame.parent_frame is self.page.main_frame:
-                return frame
-        raise RuntimeError(f"the view is gone: {self.stopped}")
+        found = self._find_frame()
+        if found is None:
+            raise ViewGone(f"the view is gone: {self.stopped or 'its frame was removed'}")
+        return found
+
+    def _find_frame(self) -> Frame | None:
+        frames = self.page.frames
+        return next((frame for frame in frames if frame.parent_frame is self.page.main_frame), None)
 
     async def click(self, selector: str) -> None:
         """Click on an element, by a selector of Playwright such as `text=Cancel`."""
@@ -170,7 +182,8 @@ class BrowserView(View):
             async with asyncio.timeout(seconds):
                 await self._painted.wait()
         except TimeoutError:
-            raise AssertionError(f"the view painted nothing within {seconds:g} seconds") from None
+            why = "" if self.stopped is None else f", and was stopped: {self.stopped}"
+            raise AssertionError(f"the view painted nothing within {seconds:g} seconds{why}") from None
         # Two frames later the page has drawn what it was told last.
         await self.frame.evaluate(
             "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -291,16 +304,36 @@ class BrowserView(View):
                     if self.stopped is not None:
                         raise AssertionError("\n".join([self.stopped, *map(str, self.violations), *self.errors]))
                     self._put("show", None)
-                    yield
+                    async with self._explaining_ends():
+                        yield
                 finally:
                     pumping.cancel()
             finally:
                 await browser.close()
 
+    @contextlib.asynccontextmanager
+    async def _explaining_ends(self) -> AsyncIterator[None]:
+        """Say why the host stopped the view, where a test fails because the frame of the view is gone."""
+        try:
+            yield
+        except Exception as error:
+            is_about_frame = isinstance(error, ViewGone) or type(error).__module__.partition(".")[0] == "playwright"
+            if not is_about_frame or self._find_frame() is not None:
+                raise
+            # The frame is removed first, and the reason comes behind it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.host.patience):
+                    await self.host.ended()
+            if self.stopped is None:
+                raise
+            raise AssertionError(f"the host stopped the view: {self.stopped}") from error
+
     async def _watch(self) -> None:
         page = self.page
         await page.expose_binding("toolwireReceive", self._receive)
         word, origin = json.dumps(self._word), json.dumps(self._origin)
+        # In every frame, also in those that the view makes.
+        await page.add_init_script(closing_script().decode())
         await page.add_init_script(_WATCH.format(word=word, origin=origin))
         page.on("console", self._logged)
         page.on("pageerror", lambda error: self._note(self.errors, str(error)))
@@ -321,7 +354,7 @@ class BrowserView(View):
             else:
                 self._note(self.violations, Violation(*told["violation"]))
         # What the policy blocked is noted as that.
-        elif message.type == "error" and "Content Security Policy" not in message.text:
+        elif message.type == "error" and "Content Security Policy" not in message.text and message.text != NO_WEBRTC:
             self._note(self.errors, message.text)
 
     def _requested(self, request: Request) -> None:

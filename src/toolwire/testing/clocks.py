@@ -61,7 +61,8 @@ def clock(server: Any) -> Iterator[Clock]:
 
         return Counters(CounterMemory(clock=made))
 
-    before = server.enforcer.count_with(Counting(cache(counters), SharedCounters(Stores.memory(), clock=made)))
+    stores = Stores.memory()
+    before = server.enforcer.count_with(Counting(cache(counters), SharedCounters(lambda: stores, clock=made)))
     try:
         yield made
     finally:

@@ -23,6 +23,8 @@ def replaced(server: Any, functions: Mapping[Any, Any]) -> Iterator[None]:
     """
     catalogs = (server.catalog, *server.catalog.family())
     completions = [each for catalog in catalogs for each in catalog.completions.values()]
+    for component in (*server.templates, *server.prompts):
+        completions += component.completions.values()
     components = [*server.tools, *server.resources, *server.templates, *server.prompts, *completions]
     try:
         for function, other in functions.items():

@@ -20,8 +20,11 @@ or a fixture `toolwire_server` of your own, names the server.
         async with view("show_orders", {"month": "May"}) as shown:
             shown.check_page()
 
-`issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test. An `async def` test with
-one of these fixtures needs no other plugin.
+`issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test. `toolwire.testing` has the
+types of the fixtures, such as `ServerFixture`.
+
+An `async def` test needs no other plugin if it uses one of these fixtures, or if its file imports something of
+Toolwire. Tests that pytest-asyncio or anyio runs are left to them.
 """
 
 from __future__ import annotations
@@ -31,13 +34,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from toolwire.testing import Clock, Issuer
-    from toolwire.testing_plugin.fixtures import Fuzz, Hostile, Served, Surface, Views
+    from toolwire.testing.pytest_fixtures import (
+        FuzzFixture,
+        HostileFixture,
+        ServerFixture,
+        SurfaceFixture,
+        ViewFixture,
+    )
 
 # Without a mark, a test with `server` runs on every revision in memory, and on both eras over the real transports.
 _REAL_TRANSPORTS = ("stdio", "http")
@@ -65,13 +75,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         marks = reversed([mark.kwargs for mark in metafunc.definition.iter_markers("toolwire")])
         given = {name: value for mark in marks for name, value in mark.items()}
         pairs = _connections(given.get("revisions"), given.get("over"))
+        if not metafunc.config.getini("toolwire_server") and not _is_overridden(metafunc, "toolwire_server"):
+            # One error is enough to say that no server is named.
+            pairs = pairs[:1]
         metafunc.parametrize("toolwire_connection", pairs, indirect=True, ids="-".join)
 
 
+def _is_overridden(metafunc: pytest.Metafunc, fixture: str) -> bool:
+    """Say whether the project has a fixture of the same name. pytest has no public way to ask."""
+    definitions = getattr(metafunc, "_arg2fixturedefs", None)
+    return definitions is None or len(definitions.get(fixture, ())) != 1
+
+
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test with our fixtures if no other plugin for such tests does."""
+    """Run an `async def` test of a Toolwire program if no other plugin for such tests does.
+
+    pytest-asyncio has replaced the function of a test that it runs. anyio runs its tests before this is called.
+    """
     test = pyfuncitem.obj
-    if "toolwire_server" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(test):
+    if not inspect.iscoroutinefunction(test):
+        return None
+    if "toolwire_server" not in pyfuncitem.fixturenames and not _imports_toolwire(pyfuncitem.module):
         return None
     # Imported here because pytest loads this module in every project that has Toolwire installed.
     import asyncio
@@ -79,6 +103,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     given = pyfuncitem.funcargs
     asyncio.run(test(**{name: given[name] for name in inspect.signature(test).parameters if name in given}))
     return True
+
+
+def _imports_toolwire(module: ModuleType) -> bool:
+    """Say whether the file of a test has a module, a class, a function or an object of Toolwire among its names."""
+    return any(
+        _is_of_toolwire(home)
+        for value in vars(module).values()
+        for home in (
+            value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None),
+            type(value).__module__,
+        )
+    )
+
+
+def _is_of_toolwire(home: Any) -> bool:
+    return isinstance(home, str) and home.partition(".")[0] == "toolwire"
 
 
 def _connections(revisions: Any, over: Any) -> list[tuple[str, str]]:
@@ -98,13 +138,18 @@ def toolwire_server(request: pytest.FixtureRequest) -> Any:
 
     spec = request.config.getini("toolwire_server")
     if not spec:
-        raise pytest.UsageError('name the server: toolwire_server = "server.py" in pytest\'s configuration')
+        pytest.fail(
+            'No server is named for this test: write toolwire_server = "server.py" into pytest\'s configuration '
+            "([tool.pytest.ini_options] of pyproject.toml, or [pytest] of pytest.ini), or define a fixture "
+            "toolwire_server that returns the server",
+            pytrace=False,
+        )
     home = request.config.inipath.parent if request.config.inipath is not None else request.config.rootpath
     try:
         # A test that imports the file gets the same server object.
         return server_file.load(str(home / spec), anew=False)
     except (UsageError, server_file.FileFailed) as error:
-        raise pytest.UsageError(f"toolwire_server: {error}") from None
+        pytest.fail(f"toolwire_server = {spec!r}: {error}", pytrace=False)
 
 
 @pytest.fixture
@@ -115,44 +160,46 @@ def toolwire_connection(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def server(toolwire_server: Any, toolwire_connection: tuple[str, str]) -> Served:
+def server(toolwire_server: Any, toolwire_connection: tuple[str, str]) -> ServerFixture:
     """The server under test, on one revision over one transport; the test runs once for each."""
-    from toolwire.testing_plugin.fixtures import Served
+    from toolwire.testing.pytest_fixtures import ServerFixture
 
-    return Served(toolwire_server, *toolwire_connection)
+    return ServerFixture(toolwire_server, *toolwire_connection)
 
 
 @pytest.fixture
-def surface(request: pytest.FixtureRequest, toolwire_server: Any) -> Surface:
+def surface(request: pytest.FixtureRequest, toolwire_server: Any) -> SurfaceFixture:
     """The surface of the server, compared with the file of the last `--update-surface`."""
-    from toolwire.testing_plugin.fixtures import Surface
+    from toolwire.testing.pytest_fixtures import SurfaceFixture
 
-    return Surface(toolwire_server, Path(request.path).parent, update=request.config.getoption("--update-surface"))
+    return SurfaceFixture(
+        toolwire_server, Path(request.path).parent, update=request.config.getoption("--update-surface")
+    )
 
 
 @pytest.fixture
-def fuzz(request: pytest.FixtureRequest, toolwire_server: Any) -> Fuzz:
+def fuzz(request: pytest.FixtureRequest, toolwire_server: Any) -> FuzzFixture:
     """Calls of every tool with arguments made from its schema, good ones and bad ones."""
-    from toolwire.testing_plugin.fixtures import Fuzz
+    from toolwire.testing.pytest_fixtures import FuzzFixture
 
     option = request.config.getoption
-    return Fuzz(toolwire_server, examples=option("--fuzz-examples"), seed=option("--fuzz-seed"))
+    return FuzzFixture(toolwire_server, examples=option("--fuzz-examples"), seed=option("--fuzz-seed"))
 
 
 @pytest.fixture
-def hostile(toolwire_server: Any) -> Hostile:
+def hostile(toolwire_server: Any) -> HostileFixture:
     """Calls of every component that takes a text, with the texts of attackers."""
-    from toolwire.testing_plugin.fixtures import Hostile
+    from toolwire.testing.pytest_fixtures import HostileFixture
 
-    return Hostile(toolwire_server)
+    return HostileFixture(toolwire_server)
 
 
 @pytest.fixture
-def view(toolwire_server: Any) -> Views:
+def view(toolwire_server: Any) -> ViewFixture:
     """A host for views of the server: `async with view("show_orders", {…}) as shown`."""
-    from toolwire.testing_plugin.fixtures import Views
+    from toolwire.testing.pytest_fixtures import ViewFixture
 
-    return Views(toolwire_server)
+    return ViewFixture(toolwire_server)
 
 
 @pytest.fixture

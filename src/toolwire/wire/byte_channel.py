@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import deque
 from typing import Final
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import LINE_LIMIT, LineDecoder
+from toolwire.util.out_queue import OutQueue
 from toolwire.wire.byte_streams import GONE, ByteSink, ByteSource
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import in_time
 
 # How many bytes go into one write call.
 BATCH: Final = 256 * 1024
-CONGESTED: Final = 1024 * 1024
 # Messages and bytes that are kept for `read()` before reading pauses.
 READ_AHEAD_MESSAGES: Final = 1_000
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
@@ -35,13 +34,12 @@ class ByteChannel(Channel):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reading = False
         self._held = False
-        self._queue: deque[bytes] = deque()
-        self._queued = 0
+        # Its size counts newlines, and what the sink has and has not written.
+        self._queue = OutQueue()
         self._in_sink = 0
         self._flushing = False
         self._alone = False
         self._writable = True
-        self._drained: list[asyncio.Future[None]] = []
         self._closer: asyncio.Task[None] | None = None
 
     # --- what a concrete channel provides
@@ -93,8 +91,8 @@ class ByteChannel(Channel):
         # 2026-07-28 basic/transports/stdio: no newline inside a message. In JSON a newline can only be white space.
         if b"\n" in message:
             message = message.replace(b"\n", b" ")
-        self._queue.append(message)
-        self._queued += len(message) + 1
+        self._queue.messages.append(message)
+        self._queue.size += len(message) + 1
         if self._flushing:
             return
         if self._alone:
@@ -115,19 +113,26 @@ class ByteChannel(Channel):
     def unread(self) -> int | None:
         if self._sink is None or (unread := self._sink.unread()) is None:
             return None
-        return self._queued + self._in_sink + unread
+        return self._queue.size + unread
 
     @property
     def congested(self) -> bool:
-        return self._queued + self._in_sink > CONGESTED
+        return self._queue.size > self._queue.high
+
+    @property
+    def full(self) -> bool:
+        return self._queue.full
+
+    def admits(self, optional: bool) -> bool:
+        return self._queue.admits(optional)
 
     async def drain(self) -> None:
         while self.congested and self._writable:
-            await self._progress()
+            await self._queue.progress()
 
     async def flush(self) -> None:
-        while self._queued + self._in_sink and self._writable:
-            await self._progress()
+        while self._queue.size and self._writable:
+            await self._queue.progress()
 
     async def close(self) -> None:
         if self._loop is None:
@@ -150,8 +155,8 @@ class ByteChannel(Channel):
     async def _send_rest(self) -> None:
         """Send what is queued, and refuse new messages."""
         self._writable = False
-        while self._sink is not None and self._queued + self._in_sink:
-            await self._progress()
+        while self._sink is not None and self._queue.size:
+            await self._queue.progress()
 
     def _stop_reading(self) -> None:
         if self._source is not None:
@@ -160,12 +165,11 @@ class ByteChannel(Channel):
 
     def _stop_writing(self) -> None:
         self._writable = False
-        self._queue.clear()
-        self._queued = self._in_sink = 0
+        self._in_sink = 0
         if self._sink is not None:
             self._sink.close()
             self._sink = None
-        self._tell_progress()
+        self._queue.clear()
 
     # --- reading
 
@@ -204,7 +208,7 @@ class ByteChannel(Channel):
             return
         inbox = self._inbox
         wanted = not self._held and len(inbox) < READ_AHEAD_MESSAGES and inbox.size < READ_AHEAD_BYTES
-        if self._stop_reading_at is not None and self._queued + self._in_sink > self._stop_reading_at:
+        if self._stop_reading_at is not None and self._queue.size > self._stop_reading_at:
             wanted = False
         if wanted != self._reading:
             self._reading = wanted
@@ -219,44 +223,35 @@ class ByteChannel(Channel):
         self._flushing = False
         while self._queue and not self._in_sink and self._sink is not None:
             data = self._batch()
-            self._queued -= len(data)
             self._in_sink = len(data)
             if self._sink.send(data):
-                self._in_sink = 0
-        if self._drained:
-            self._tell_progress()
+                self._sent()
         if not self._reading:
             self._adjust()
 
     def _batch(self) -> bytes:
-        if self._queued <= BATCH:
-            self._queue.append(b"")
-            data = b"\n".join(self._queue)
-            self._queue.clear()
+        queued = self._queue.messages
+        if self._queue.size <= BATCH:
+            queued.append(b"")
+            data = b"\n".join(queued)
+            queued.clear()
             return data
         size, messages = 0, []
-        while self._queue and size < BATCH:
-            message = self._queue.popleft()
+        while queued and size < BATCH:
+            message = queued.popleft()
             size += len(message) + 1
             messages.append(message)
         messages.append(b"")
         return b"\n".join(messages)
 
     def _left(self, error: OSError | None) -> None:
-        self._in_sink = 0
         if error is not None:
             self._stop_writing()
             self._output_broke(None if error.errno in GONE else error)
         else:
+            self._sent()
             self._flush()
 
-    async def _progress(self) -> None:
-        progress = asyncio.get_running_loop().create_future()
-        self._drained.append(progress)
-        await progress
-
-    def _tell_progress(self) -> None:
-        waiting, self._drained = self._drained, []
-        for progress in waiting:
-            if not progress.done():
-                progress.set_result(None)
+    def _sent(self) -> None:
+        self._queue.remove(self._in_sink)
+        self._in_sink = 0

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from toolwire.protocol.errors import Unreachable
+from toolwire.util.out_queue import OutBound
 
 Feed: TypeAlias = Callable[[bytes], None]
 Ended: TypeAlias = Callable[[BaseException | None], None]
@@ -64,6 +65,15 @@ class Channel(ABC):
     def congested(self) -> bool:
         """Return whether the other end reads more slowly than this end writes."""
         return False
+
+    @property
+    def full(self) -> bool:
+        """Return whether so many bytes wait for the other end that a call that sends more has to end."""
+        return False
+
+    def admits(self, optional: bool) -> bool:
+        """Return whether a notification may be written now. One that is `optional` may not when `congested`."""
+        return not (self.full or (optional and self.congested))
 
     async def drain(self) -> None:
         """Wait until the channel is no longer congested, or has ended."""
@@ -237,11 +247,12 @@ class MemoryChannel(Channel):
         self._peer = self
         self._inbox = Inbox()
         self._closed = False
-        self._drained: list[asyncio.Future[None]] = []
+        # The bytes that the other side has left unread. They wait in its inbox.
+        self._unread = OutBound()
 
     async def read(self) -> bytes | None:
         message = await self._inbox.read()
-        self._peer._tell_drained()
+        self._peer._count_unread()
         return message
 
     def write(self, message: bytes) -> None:
@@ -255,35 +266,34 @@ class MemoryChannel(Channel):
         if len(inbox) >= UNREAD_MESSAGES or inbox.size > UNREAD_BYTES:
             raise Unreachable(f"the other side has left {len(inbox)} messages unread")
         inbox.deliver(message)
-        self.congested = self._is_behind()
+        self._count_unread()
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._inbox.silence()
-            self._tell_drained()
+            self._unread.close()
             self._peer._inbox.end()
-            self._peer._tell_drained()
+            self._peer._unread.close()
 
     @property
     def is_connected(self) -> bool:
         return not (self._closed or self._peer._closed)
 
-    def _is_behind(self) -> bool:
-        """Return whether the other side has left many messages unread."""
-        inbox = self._peer._inbox
-        # An attached side takes messages by call, so none can pile up.
-        return inbox.feed is None and len(inbox) > UNREAD_CONGESTED
+    @property
+    def full(self) -> bool:
+        return self._unread.full
+
+    def admits(self, optional: bool) -> bool:
+        return not (optional and self.congested) and self._unread.admits(optional)
 
     async def drain(self) -> None:
         while self.congested and self.is_connected:
-            drained = asyncio.get_running_loop().create_future()
-            self._drained.append(drained)
-            await drained
+            await self._unread.progress()
 
     def attach(self, feed: Feed, ended: Ended) -> bool:
         self._inbox.attach(feed, ended)
-        self._peer._tell_drained()
+        self._peer._count_unread()
         return True
 
     def pause(self) -> None:
@@ -291,15 +301,15 @@ class MemoryChannel(Channel):
 
     def resume(self) -> None:
         self._inbox.resume()
-        self._peer._tell_drained()
+        self._peer._count_unread()
 
-    def _tell_drained(self) -> None:
-        self.congested = self.congested and self._is_behind()
-        if self._drained and not (self.congested and self.is_connected):
-            waiting, self._drained = self._drained, []
-            for drained in waiting:
-                if not drained.done():
-                    drained.set_result(None)
+    def _count_unread(self) -> None:
+        """Compare what the other side has left unread with the bounds."""
+        inbox, unread = self._peer._inbox, self._unread
+        # An attached side takes messages by call, so none can pile up.
+        unread.size = inbox.size if inbox.feed is None else 0
+        self.congested = inbox.feed is None and (len(inbox) > UNREAD_CONGESTED or unread.congested)
+        unread.wake()
 
 
 def memory_pair() -> tuple[MemoryChannel, MemoryChannel]:

@@ -28,10 +28,17 @@ class Outlet(Protocol):
         """
 
     @property
-    def congested(self) -> bool: ...
+    def congested(self) -> bool:
+        """Return whether the client is behind, so that optional notifications are dropped."""
 
-    async def drain(self) -> None: ...
+    @property
+    def full(self) -> bool:
+        """Return whether so much waits for the client that no notification is sent, and the call should end."""
 
-    def notify(self, method: str, params: t.Wire) -> bool: ...
+    async def drain(self) -> None:
+        """Wait until the client is no longer behind."""
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        """Queue a notification; return False if it cannot be sent, or was dropped."""
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw: ...

@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def own_identity() -> str:
-    """Return a name of this process that no other process of any machine has."""
+    """Return a name of this process. A machine made from a snapshot of this one may give the same name."""
     return f"{own_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def is_gone(identity: str) -> bool:
-    """Return whether a process has certainly ended; False where that cannot be known from here."""
+    """Return whether a process has ended on this machine; False where that cannot be known from here."""
     machine, pid, started = identity.split("/")
     if machine != own_machine() or sys.platform == "win32":
         return False

@@ -270,7 +270,7 @@ class _Pool:
         # Imported here because most servers start no process.
         from toolwire.wire.subprocess import ProcessChannel
 
-        command = [sys.executable, "-c", CHILD.format(path=sys.path)]
+        command = [sys.executable, "-P", "-c", CHILD.format(path=sys.path)]
         # It is the same program in another process, so it has the same environment, keys included.
         worker = await ProcessChannel.spawn(command, env=os.environ, on_stderr="inherit", limit=MESSAGE_LIMIT)
         self._all.add(worker)

@@ -30,6 +30,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.framing import Oversized
 from toolwire.protocol.jsonrpc import RequestId, encode_notification
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
@@ -84,6 +85,9 @@ class ClientHandler(Handler, Protocol):
     def missed(self) -> None:
         """Take note that notifications may have been lost."""
 
+    def behind(self, identifier: RequestId) -> Awaitable[None] | None:
+        """Return what waits until the reader of a request's notifications catches up; None if it is not behind."""
+
     async def closed_early(self, identifier: RequestId, retry_ms: int | None) -> None:
         """Take note that the server closed the stream of a request, which is resumed after this.
 
@@ -113,6 +117,10 @@ class ConnectionOutlet(Struct, eq=False):
     @property
     def congested(self) -> bool:
         return self.connection.channel.congested
+
+    @property
+    def full(self) -> bool:
+        return self.connection.channel.full
 
     async def drain(self) -> None:
         await self.connection.channel.drain()
@@ -177,6 +185,8 @@ class Session:
         self.caller = caller
         self.state: Any = None
         self.error: BaseException | None = None
+        self.ignored: str = ""
+        """Why the first line was ignored that is not a message; empty where there was none."""
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._max_result = max_result
@@ -265,7 +275,9 @@ class Session:
         elif kind is Cancel:
             self._cancel(event)  # type: ignore[arg-type]
         elif kind is Garbage:
-            log.warning("ignored a message: %s", event.reason)  # type: ignore[union-attr]
+            reason = str(event.reason)  # type: ignore[union-attr]
+            self.ignored = self.ignored or reason
+            log.warning("ignored a message: %s", reason)
 
     # --- requests of the other side ---
 
@@ -427,9 +439,13 @@ class Session:
         return self.deadlines.held()
 
     def _expire(self, pending: Pending) -> None:
-        if self.peer.forget(pending.identifier):
-            self._tell_cancelled(pending.identifier, pending.method, "The deadline passed")
-        pending.resolve(None, self._too_late(pending))
+        self.give_up(pending, self._too_late(pending), "The deadline passed")
+
+    def give_up(self, request: Any, error: BaseException, reason: str) -> None:
+        """End a request in flight (an entry of `peer.outgoing`) with an error, and cancel it at the other side."""
+        if self.peer.forget(request.identifier):
+            self._tell_cancelled(request.identifier, request.method, reason)
+        request.resolve(None, error)
 
     def _too_late(self, request: Pending | Any) -> Timeout:
         seconds = self.deadlines.allowance(request)
@@ -438,12 +454,15 @@ class Session:
     def _tell_cancelled(self, identifier: RequestId, method: str, reason: str) -> None:
         if method == "initialize":
             return  # 1.3.1.6: initialize is never cancelled.
-        self.notify("notifications/cancelled", t.CancelledNotificationParams(request_id=identifier, reason=reason))
+        params = t.CancelledNotificationParams(request_id=identifier, reason=reason)
+        self._write(encode_notification("notifications/cancelled", params))
 
     # --- writing ---
 
     def notify(self, method: str, params: Any) -> bool:
-        """Send a notification; False when the connection is gone."""
+        """Send a notification; False when the connection is gone, or its reader is too far behind."""
+        if not self.channel.admits(method in OPTIONAL_NOTIFICATIONS):
+            return False
         return self._write(encode_notification(method, params))
 
     def _send(self, data: bytes | None) -> None:

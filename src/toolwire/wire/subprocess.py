@@ -20,7 +20,7 @@ from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.byte_streams import ByteSink, ByteSource, ReadySink, ReadySource, blocking_sink, blocking_source
 from toolwire.wire.deadlines import in_time
-from toolwire.wire.environment import child_environment
+from toolwire.wire.environment import CLIENT_VARIABLE, child_environment
 from toolwire.wire.exit_reason import reason
 
 GRACE_SECONDS: Final = 2.0
@@ -76,7 +76,7 @@ class ProcessChannel(ByteChannel):
         process. Raise `Unreachable`, with the command and the reason, when it cannot be started.
         """
         # 2025-03-26 basic/authorization: on stdio, credentials come from the environment; here only those in `env`.
-        environment = child_environment(env, inherit_all=inherit_env)
+        environment = {**child_environment(env, inherit_all=inherit_env), CLIENT_VARIABLE: str(os.getpid())}
         process = _start(command, environment, None if cwd is None else os.fspath(cwd), on_stderr != "inherit")
         channel = cls(process, None if on_stderr == "inherit" else on_stderr, limit, grace)
         channel._start()
@@ -100,6 +100,10 @@ class ProcessChannel(ByteChannel):
     def last_said(self) -> str:
         """Return the line on standard error that most likely tells why the child died."""
         return reason(self._stderr_lines)
+
+    def listening_ports(self) -> list[int]:
+        """Return the TCP ports that the child, or a process that it started, listens on; not every system tells."""
+        return [] if self._exited.is_set() else self._tree.listening_ports()
 
     def kill(self) -> None:
         """End the whole tree now; `close()` still has to be awaited to clean up."""

@@ -58,6 +58,13 @@ class TappedChannel(Channel):
     def congested(self) -> bool:
         return self._inner.congested
 
+    @property
+    def full(self) -> bool:
+        return self._inner.full
+
+    def admits(self, optional: bool) -> bool:
+        return self._inner.admits(optional)
+
     async def drain(self) -> None:
         await self._inner.drain()
 

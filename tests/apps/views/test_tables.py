@@ -55,6 +55,17 @@ def test_a_text_stays_in_its_cell(text: str) -> None:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
 
 
-def test_ten_thousand_rows_are_all_there() -> None:
+def test_a_text_has_the_rows_that_a_model_has_room_for_and_counts_the_others() -> None:
     rows = [{"n": number} for number in range(10_000)]
-    assert len(text_of(views.table(), rows).splitlines()) == 10_002
+    text = text_of(views.table(), rows)
+    assert len(text) < 20_500
+    shown = sum(line.startswith("| ") for line in text.splitlines()) - 2
+    assert 1_000 < shown < 10_000
+    assert text.splitlines()[-1] == (
+        f"[{10_000 - shown:,} of 10,000 rows are left out of this text. "
+        "The structured content of the result has all of them.]"
+    )
+    # One row is always there, with cells of a bounded length.
+    large = text_of(views.table(), [{"n": "x" * 1_000_000, "m": "y" * 30_000}] * 2)
+    assert 4_000 < len(large) < 10_000 and large.count("…") == 4
+    assert "left out" not in text_of(views.table(), rows[:500])

@@ -166,6 +166,48 @@ async def test_a_change_that_is_announced_between_two_pages_ends_the_freshness()
         assert "new" in [skill.name for skill in await client.skills.list()]
 
 
+@pytest.mark.covers("SKL-H4")
+@pytest.mark.parametrize("has_approval", [False, True])
+async def test_a_listed_skill_that_changed_is_loaded_with_its_new_entry(has_approval: bool) -> None:
+    """The listing is fresh for a minute, and the server has reloaded its skills meanwhile."""
+    skills = served(ttl=60_000)
+    asked: list[Any] = []
+
+    def approve(request: Any) -> bool:
+        asked.append(request)
+        return True
+
+    async with Client(skills.server, approve_skill=approve if has_approval else None) as client:
+        listed = await client.skills.list()
+        skills.skills["acme/pdf"]["SKILL.md"] = skill_md("pdf", body="Read the new forms.\n")
+        skill = await client.skills.load(listed[0])
+        assert skill.body == "Read the new forms.\n"
+        assert skill.entry.resources != listed[0].entry.resources
+        assert skills.count("skills/get") == 1
+        # Other files are other ones to approve.
+        assert len(asked) == (2 if has_approval else 0)
+        # The listing that has the old entry is not used again.
+        assert (await client.skills.list())[0].entry == skill.entry
+        # A file of the held entry stays the one that was loaded, and the refusal says what to do.
+        skills.skills["acme/pdf"]["references/FORMS.md"] = b"# Other\r\n"
+        with pytest.raises(SkillRejected, match="the server has changed the skill since it was loaded") as caught:
+            await skill.read("references/FORMS.md")
+        assert caught.value.reason == "digest"
+
+
+@pytest.mark.covers("SKL-H4")
+async def test_an_entry_is_fetched_anew_once_where_the_bytes_contradict_it() -> None:
+    skills = served(ttl=60_000)
+    skills.tamper = lambda entry: entry["resources"][0].update(digest="sha256:" + "0" * 64)
+    async with Client(skills.server) as client:
+        listed = await client.skills.list()
+        with pytest.raises(SkillRejected, match="another digest") as caught:
+            await client.skills.load(listed[0])
+    assert caught.value.reason == "digest"
+    assert skills.count("skills/get") == 1
+    assert len(skills.reads) == 1
+
+
 # --- what is refused ---
 
 REFUSED = {

@@ -35,8 +35,8 @@ from toolwire.shape import ArgumentShape, PromptShape, ResourceShape, ToolPins, 
 BACK = {"url": "http://localhost:1/mcp"}
 #: Options that are code. Programs give them to `gateway_of`.
 OF_CODE = {"self", "fetch", "clock", "options", "advertise", "fetch_metadata", "approve", "approval_timeout"}
-#: Options of `Server` that are code, or for which a file has another way.
-OF_SERVER_CODE = {"tools", "resources", "templates", "prompts", "completions", "lifespan", "middleware"}
+#: Options of `Server` that are code or need code, or for which a file has another way.
+OF_SERVER_CODE = {"tools", "resources", "templates", "prompts", "completions", "lifespan", "middleware", "tasks"}
 # Each table, what it describes, the options without a key, and the keys that are no option.
 DESCRIBED: list[tuple[type[Any], list[Any], set[str], set[str]]] = [
     (t.GatewayTable, [Server.__init__, Gateway.__init__], OF_SERVER_CODE, set()),

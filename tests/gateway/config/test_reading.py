@@ -56,7 +56,7 @@ ONE = '"back": {"url": "http://localhost:1/mcp"}'
         ("a.json", None, "^'.*a.json' cannot be read: No such file"),
         ("a.json", f'{{"mcpServers": {{{ONE},\n{ONE}}}}}', "'back' stands there twice, in line 1 and in line 2"),
         ("a.toml", "[mcpServers.back]\n[mcpServers.back]\n", "line 2"),
-        ("a.json", "[" * 100_000, "recursion"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_file_that_cannot_be_read(name: str, content: str | None, text: str, tmp_path: Path) -> None:

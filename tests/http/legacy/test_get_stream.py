@@ -9,9 +9,9 @@ import pytest
 from tests.http.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Context, Resource, Server
-from toolwire.http.exchange import CONGESTED
 from toolwire.http.legacy.event_log import MAX_ENTRY
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+from toolwire.util.out_queue import CONGESTED
 
 NOTE, OTHER = "note://today", "note://yesterday"
 

@@ -99,10 +99,23 @@ async def test_leases_that_no_stream_waits_for_are_left_alone(queue: Queue, cloc
     assert [name for name, _ in await queue.leases()] == ["task runner"]
 
 
-async def test_a_process_of_this_machine_that_has_ended_is_gone_at_once(
+async def test_a_process_that_has_ended_on_this_machine_is_gone_sooner(
     queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.renew(SOMEBODY, LEASE_SECONDS)
     await queue.renew("machine/3/4/lives", LEASE_SECONDS)
     monkeypatch.setattr(process_identity, "is_gone", lambda identity: identity == "machine/1/2")
-    assert await ProcessWatch(queue, clock).gone({SOMEBODY, "machine/3/4/lives"}) == {SOMEBODY}
+    watch = ProcessWatch(queue, clock)
+    assert await looks(watch, clock, LEASE_SECONDS) == [False, False, True]
+    assert await watch.gone({SOMEBODY, "machine/3/4/lives"}) == {SOMEBODY}
+
+
+async def test_a_process_of_a_machine_from_the_same_snapshot_is_not_gone(
+    queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number is free on this machine, and it renews its lease on the other."""
+    monkeypatch.setattr(process_identity, "is_gone", lambda identity: identity == "machine/1/2")
+    watch = ProcessWatch(queue, clock)
+    for _ in range(12):
+        await queue.renew(SOMEBODY, LEASE_SECONDS)
+        assert await looks(watch, clock, watch.interval) == [False]

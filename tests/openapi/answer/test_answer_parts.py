@@ -59,6 +59,8 @@ async def test_a_large_answer_is_a_preview_and_a_resource(api: StubApi, revision
         assert preview["items"][0] == whole["items"][0]
         assert 5 < len(preview["items"]) < 100
         assert preview["total"] == 2_000
+        assert result.meta["io.toolwire/left-out"] == ["/items/-"]
+        assert "Left out or cut: /items/-." in said(result)
         if revision >= "2025-06-18":
             assert result.structured == preview
         assert "It is an object with the members items, total." in said(result)
@@ -82,6 +84,7 @@ async def test_a_large_text_is_its_beginning_and_a_resource(api: StubApi) -> Non
         assert text.startswith(result.content[0].text)
         assert 300 < len(result.content[0].text) < 3_000
         assert "in 3,001 lines" in said(result)
+        assert result.meta["io.toolwire/left-out"] == [""]
         (contents,) = await client.read_resource(link_in(result).uri)
         assert contents.text == text
 
@@ -186,7 +189,10 @@ async def test_a_part_of_an_answer(api: StubApi) -> None:
         api.answers(json_reply({"items": rows(100), "total": 100}))
         result = await client.call_tool("things", {"tag": "a", "select": ["/items/id"]})
         assert result.structured == {"items": [{"id": number} for number in range(100)]}
-        assert len(result.content) == 1
+        # What was not selected is named, for the model and for programs.
+        assert said(result).startswith("[Left out, because `select` does not name it: /items/0/name, /items/0/notes, ")
+        assert result.meta["io.toolwire/left-out"][:3] == ["/items/0/name", "/items/0/notes", "/items/1/name"]
+        assert result.meta["io.toolwire/left-out-more"] is True
         # The API is not told of it.
         assert api.last.target == "/things?tag=a"
         nothing = await client.call_tool("things", {"select": ["colour"]})

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from tests.http.modernclient import ModernClient, text_of
+from tests.openapi.descriptions import api as described_api
+from tests.openapi.descriptions import tool_of
 from tests.openapi.operations import calling, define, parameter
 from tests.openapi.stub_api import BREAKS_INSIDE, Reply, json_reply, stub_api
 
+from toolwire import schemas
 from toolwire.openapi.model import OperationSettings, Output
 from toolwire.protocol.revisions import REVISIONS
 
@@ -28,6 +31,22 @@ PROBLEM = {
     "detail": "Your current balance is 30, but that costs 50.",
     "errors": [{"pointer": "#/age", "detail": "must be a positive integer"}],
     "internal": "not for the model",
+}
+
+ORDER = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "description": "The number."},
+        "total": {"type": "number"},
+        "count": {"type": "integer"},
+        "state": {"type": "string", "enum": ["NEW", "OLD"]},
+        "buyer": {"type": "object", "properties": {"name": {"type": "string"}}},
+        "paid": {"type": "boolean"},
+    },
+}
+ORDERS = {
+    "type": "object",
+    "properties": {"orders": {"type": "array", "items": {"$ref": "#/components/schemas/Order"}}},
 }
 
 
@@ -127,11 +146,64 @@ async def test_answers_that_contradict_the_description_are_usable(revision: str)
             result = await call()
             assert not result.is_error, label
             body = reply.body.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
-            assert result.text.removeprefix("\ufeff") == body or not body, label
+            assert result.content[0].text.removeprefix("\ufeff") == body or not body, label
             if revision >= "2025-06-18":
                 assert result.structured == structured, label
             else:
                 assert not result.has_structured, label
+
+
+@pytest.mark.covers("OA-11.5", "OA-5.9")
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+async def test_values_that_contradict_the_description_are_in_the_structured_content(revision: str) -> None:
+    """Scalars of another type, nulls, and lists in place of objects: everything that the API answered."""
+    content = {"application/json": {"schema": ORDERS}}
+    operation = {"responses": {"200": {"description": "", "content": content}}}
+    described = tool_of(described_api(operation, schemas={"Order": ORDER}))
+    answer = {
+        "orders": [
+            {"id": "A-17", "total": "12.50", "count": "2", "state": "NEW", "buyer": [], "paid": None},
+            {"id": 18, "total": 3, "count": 1, "state": 5, "buyer": {"name": 7}, "paid": "yes", "more": {"a": [1]}},
+        ]
+    }
+    async with stub_api() as stub, calling(stub.url, described, revision=revision) as call:
+        (tool,) = await call.client.list_tools()
+        stub.answers(json_reply(answer))
+        result = await call(described.name)
+        assert result.structured == json.loads(result.text) == answer
+        assert schemas.compile(tool.output_schema, what="the output").fits(answer)
+        assert result.meta["io.toolwire/drift"][:3] == ["/orders/0/id", "/orders/0/total", "/orders/0/count"]
+        assert "io.toolwire/left-out" not in result.meta
+        stub.answers(json_reply({"orders": [{"id": 1, "total": 1.5}]}))
+        assert "io.toolwire/drift" not in (await call(described.name)).meta
+        assert list(call.drift.counts.values()) == [1]
+
+
+@pytest.mark.covers("OA-11.5")
+async def test_parts_that_a_locked_schema_refuses_are_named() -> None:
+    async with stub_api() as api, calling(api.url, define(output=PET)) as call:
+        api.answers(json_reply({"id": "1", "name": "Rex", "tags": [1, "a", None, "b"], "a/b": 1}))
+        result = await call()
+        assert result.structured == {"name": "Rex", "tags": ["a", "b"], "a/b": 1}
+        assert result.meta["io.toolwire/left-out"] == ["/id", "/tags/0", "/tags/2"]
+        assert result.content[1].text == (
+            "[Left out of the structured content, which cannot carry it: /id, /tags/0, /tags/2.]"
+        )
+        # Many differences: nothing is taken apart.
+        many = {"tags": list(range(300)), "name": "Rex"}
+        api.answers(json_reply(many))
+        result = await call()
+        assert result.structured == {"result": many}
+        assert "io.toolwire/left-out" not in result.meta
+
+
+async def test_no_more_than_fifty_parts_are_named() -> None:
+    async with stub_api() as api, calling(api.url, define(output=PET)) as call:
+        api.answers(json_reply({"tags": list(range(120))}))
+        result = await call()
+        assert result.meta["io.toolwire/left-out"] == [f"/tags/{at}" for at in range(50)]
+        assert result.meta["io.toolwire/left-out-more"] is True
+        assert "and more" in result.content[1].text
 
 
 @pytest.mark.covers("OA-5.13")

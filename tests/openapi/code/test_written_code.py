@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tests.cli.command import Command
 from tests.openapi.petstore import petstore
 
@@ -242,16 +244,29 @@ def test_nothing_of_a_description_is_code(name: str) -> None:
     assert not names & {"os", "eval", "exec", "__import__"}
 
 
+def check_that_texts_stay_texts(text: str) -> None:
+    assert ast.literal_eval(quoted(text)) == text
+    for lines in (docstring(text, [("name", text)], "    "), docstring(text, [], "    ")):
+        (function,) = ast.parse("\n".join(["def f(name):", *lines])).body
+        assert isinstance(function, ast.FunctionDef)
+        (said,) = function.body
+        assert isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
+        assert "\x00" not in str(said.value.value) and "\u202e" not in str(said.value.value)
+
+
 @pytest.mark.covers("OA-1.11")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_stay_texts(text: str) -> None:
-    assert ast.literal_eval(quoted(text)) == text
-    lines = docstring(text, [("name", text)], "    ")
-    (function,) = ast.parse("\n".join(["def f(name):", *lines])).body
-    assert isinstance(function, ast.FunctionDef)
-    (said,) = function.body
-    assert isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
-    assert "\x00" not in str(said.value.value) and "\u202e" not in str(said.value.value)
+    check_that_texts_stay_texts(text)
+
+
+@pytest.mark.covers("OA-1.11")
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.sampled_from("\"'\\n\n {}#:a\x00\u202e"), max_size=12))
+@example('ends with \\"')
+@example('\\""""')
+def test_any_text_stays_one_docstring(text: str) -> None:
+    check_that_texts_stay_texts(text)
 
 
 def test_a_text_names_no_arguments() -> None:

@@ -132,12 +132,46 @@ def test_parameters_whose_plain_names_are_the_same_differ() -> None:
     assert first.startswith("a_b_query_")
 
 
+def test_a_member_that_an_optional_body_needs_says_so() -> None:
+    """OpenAPI: a body is optional unless the description says otherwise, and few say it."""
+    schema = {
+        "type": "object",
+        "properties": {"file": {"type": "string", "format": "binary", "description": "The photo."}, "note": TEXT},
+        "required": ["file"],
+    }
+    body = {"content": {"multipart/form-data": {"schema": schema}}}
+    made = tool_of(api({"requestBody": body}, at="post /photos"))
+    assert "required" not in made.input_schema
+    assert "The photo. Required if the request has a body." in str(made.input_schema["properties"]["file"])
+    assert "description" not in made.input_schema["properties"]["note"]
+    checked = schemas.compile(made.argument_schema(), what="the arguments")
+    assert not checked.fits({"note": "x"})
+    assert checked.fits({}) and checked.fits({"file": "aGk="})
+    needed = tool_of(api({"requestBody": {**body, "required": True}}, at="post /photos"))
+    assert needed.input_schema["required"] == ["file"]
+
+
 @pytest.mark.covers("OA-4.6")
 @pytest.mark.parametrize(
     ("name", "location", "required", "is_argument"),
     [
         ("X-Tenant", "header", True, True),
-        ("X-Tenant", "header", False, False),
+        ("X-Tenant", "header", False, True),
+        ("Accept-Language", "header", False, True),
+        ("If-Match", "header", False, True),
+        ("Prefer", "header", False, True),
+        ("X-GitHub-Api-Version", "header", False, True),
+        ("X-Auth-Token", "header", False, False),
+        ("x-amz-signature", "header", False, False),
+        ("Content-Disposition", "header", False, False),
+        ("If-None-Match", "header", False, False),
+        ("X-HTTP-Method-Override", "header", False, False),
+        ("X-Original-URL", "header", False, False),
+        ("True-Client-IP", "header", False, False),
+        ("theme", "cookie", False, True),
+        ("JSESSIONID", "cookie", False, False),
+        ("connect.sid", "cookie", False, False),
+        ("side", "cookie", False, True),
         ("session", "cookie", True, True),
         ("session", "cookie", False, False),
         ("Authorization", "header", True, False),
@@ -156,7 +190,7 @@ def test_parameters_whose_plain_names_are_the_same_differ() -> None:
         ("X-Api-Key", "query", True, True),
     ],
 )
-def test_headers_and_cookies_are_arguments_where_a_model_has_to_know_them(
+def test_headers_and_cookies_are_arguments_where_a_model_may_give_them(
     name: str, location: str, required: bool, is_argument: bool
 ) -> None:
     schemes = {
@@ -172,9 +206,9 @@ def test_headers_and_cookies_are_arguments_where_a_model_has_to_know_them(
 
 
 def test_an_optional_header_is_asked_for_where_a_person_says_so_and_fixed_where_a_value_is_given() -> None:
-    parameters = [{"name": name, "in": "header", "schema": TEXT} for name in ("X-A", "X-B", "X-C")]
-    made = tool_of(api({"parameters": parameters}), settings=OperationSettings(ask=("X-A",), fixed={"X-B": "2"}))
-    assert places(made) == {"X-A": "header X-A"}
+    parameters = [{"name": name, "in": "header", "schema": TEXT} for name in ("X-A-Token", "X-B", "X-C-Token")]
+    made = tool_of(api({"parameters": parameters}), settings=OperationSettings(ask=("X-A-Token",), fixed={"X-B": "2"}))
+    assert places(made) == {"X-A-Token": "header X-A-Token"}
     assert [(parameter.name, value) for parameter, value in made.fixed] == [("X-B", "2")]
 
 
@@ -312,7 +346,7 @@ def test_bytes_are_uploads(version: str, media_type: str, schema: Any, uploads: 
 def test_answers_are_published_loosely_and_kept_as_they_are() -> None:
     pet = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 1}}, "required": ["id"]}
     made = tool_of(api(answers(pet)))
-    assert made.output_schema == {"type": "object", "properties": {"id": {"type": "integer"}}}
+    assert made.output_schema == {"type": "object", "properties": {"id": {"description": "integer"}}}
     assert made.true_output_schema == pet
     strict = tool_of(api(answers(pet)), settings=OperationSettings(output="strict"))
     assert strict.output_schema == pet
@@ -327,7 +361,7 @@ def test_answers_are_published_loosely_and_kept_as_they_are() -> None:
         ({"200": {"type": "object"}, "404": {"type": "string"}}, {"type": "object"}),
         ({"2XX": {"type": "object"}}, {"type": "object"}),
         ({"default": {"type": "object"}}, {"type": "object"}),
-        ({"200": {"type": "array", "items": TEXT}, "default": TEXT}, {"type": "array", "items": TEXT}),
+        ({"200": {"type": "array", "items": TEXT}, "default": TEXT}, {"items": {"description": "string"}}),
         ({"200": {"type": "object"}, "201": {"type": "object"}}, {"type": "object"}),
         ({"404": {"type": "object"}}, None),
         ({}, None),
@@ -355,7 +389,7 @@ def test_streams_are_lists_of_their_items() -> None:
     pet = {"type": "object", "properties": {"a": TEXT}}
     made = tool_of(api({"responses": {"200": {"content": content}}}, "3.2.0", schemas={"Pet": pet}))
     assert made.output_schema is not None
-    assert made.output_schema["type"] == "array"
+    assert made.output_schema["items"] == {"$ref": "#/$defs/Pet"}
     assert schemas.compile(made.output_schema, what="the output").fits([{"a": "x"}])
 
 

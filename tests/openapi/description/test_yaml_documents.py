@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,7 +69,9 @@ def test_a_text_has_the_meaning_of_yaml_1_2(text: str, value: Any) -> None:
         ("a: {<<: [1]}", 1, 11, "a merge key takes mappings"),
         ("a: [1\nb: 2", 2, 2, "this is not YAML"),
         ("a: b: c", 1, 5, "this is not YAML"),
-        ('a: "\\ud800"', 1, 7, "this is not YAML"),
+        ('a: "\\ud800"', 1, 7, "this is not YAML")
+        if hasattr(yaml, "CSafeLoader")
+        else ('a: "\\ud800"', 1, 4, "half of a character"),
         (b"a: 1\nb: \xff", 2, 1, "this is not text in YAML"),
         ("a: 1\nb: \x01", 2, 1, "this is not text in YAML"),
     ],

@@ -49,6 +49,14 @@ TABLE: list[tuple[str, Lock, Lock, list[tuple[str, str, str]]]] = [
     ("a tool no longer", lock(OLD), lock(others=("GET /pets",)), [("breaking", "removed", "listPets")]),
     ("renamed", lock(OLD), lock(operation(operation="pets")), [("review", "renamed", "listPets")]),
     ("moved", lock(OLD), lock(operation(path="/v2/pets")), [("breaking", "moved", "listPets")]),
+    ("moved to a host", lock(OLD), lock(operation(path="//evil.example/pets")), [("alarm", "moved", "listPets")]),
+    ("moved behind a name", lock(OLD), lock(operation(path="@evil.example")), [("alarm", "moved", "listPets")]),
+    (
+        "a host among the paths",
+        lock(OLD),
+        lock(OLD, others=("GET //evil.example",)),
+        [("alarm", "added", "GET //evil.example")],
+    ),
     (
         "an id that another operation took",
         lock(OLD),

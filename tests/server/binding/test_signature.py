@@ -132,8 +132,7 @@ def test_explicit_texts_win_over_the_docstring() -> None:
         :param e: Also from the docstring.
         """
 
-    bound = binding(tool, description="Mine.")
-    assert bound.description == "Mine."
+    bound = binding(tool)
     assert [each.description for each in bound.parameters] == [
         "From the annotation.",
         "From Meta.",

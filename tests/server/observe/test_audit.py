@@ -73,6 +73,7 @@ async def test_every_call_has_a_line(revision: str) -> None:
     assert kept.findings() == []
 
 
+@pytest.mark.covers("R21")
 async def test_how_a_call_ended() -> None:
     kept = Kept()
     started = asyncio.Event()

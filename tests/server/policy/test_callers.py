@@ -128,7 +128,7 @@ def test_a_plan_keeps_the_policies_whose_identities_it_is_found_by() -> None:
         [Placement("s", policy)],
         lambda: Counters(CounterMemory()),
         Gates(),
-        SharedCounters(Stores.memory()),
+        SharedCounters(Stores.memory),
         Server("s").kernel.lowlevel,
     )
     assert sys.getrefcount(policy) > before, f"another policy may get its place in memory, and {plan} with it"

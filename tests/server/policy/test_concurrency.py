@@ -78,7 +78,7 @@ async def test_a_queue_is_waited_in_for_a_limited_time() -> None:
     async with connect(server, MODERN) as client:
         running = client.start("tools/call", {"name": "work"})
         await held.until(1)
-        assert "work is busy" in text(await client.call("work"))
+        assert "This server is busy" in text(await client.call("work"))
         held.go.set()
         assert "isError" not in (await running)["result"]
 
@@ -166,7 +166,7 @@ async def test_a_slot_is_held_until_the_thread_of_its_call_has_ended(ending: str
             else:
                 assert "did not finish" in text((await first)["result"])
             for _ in range(3):
-                assert "work is busy" in text(await client.call("work"))
+                assert "This server is busy" in text(await client.call("work"))
             held.go.set()
             await gates_empty(server)
             assert held.most == 1

@@ -237,7 +237,7 @@ async def test_a_handler_reads_what_the_policy_of_the_resource_leaves(tool: str)
     async with connect(shelf.server, MODERN) as client:
         results = [await client.call(tool) for _ in range(3)]
         assert [each["content"][0]["text"] for each in results[:2]] == ["note [redacted]"] * 2
-        assert "Too many calls: note://a allows 2 per 1 hour" in results[2]["content"][0]["text"]
+        assert "Too many calls: note://a allows 2 calls an hour for you" in results[2]["content"][0]["text"]
 
 
 @pytest.mark.parametrize("tool", ["fetch", "fetch_blocking"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -11,9 +12,10 @@ from tests.wireclient import MODERN, REVISIONS, connect
 from toolwire import Policy, Prompt, Resource, Server, Tool
 from toolwire.auth import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
-from toolwire.server.policy import Rate, rules
+from toolwire.server.policy import Rate, Slots, rules
 from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.rates import Counters, compile_rates, in_words
+from toolwire.shape import Shape
 
 ANN, BOB = Principal("ann"), Principal("bob")
 
@@ -51,7 +53,7 @@ async def test_a_call_too_many_is_refused_and_told_when_to_try_again(revision: s
         assert text(await client.call("echo")) == text(await client.call("echo")) == "hi"
         refused = await client.call("echo")
     assert refused["isError"] is True
-    assert text(refused).startswith("Too many calls: echo allows 2 per 1 minute. Try again in ")
+    assert text(refused).startswith("Too many calls: this server allows 2 calls a minute for you. Try again in ")
     assert 0 < refused["_meta"]["toolwire/retryAfterMs"] <= 60_000
 
 
@@ -110,7 +112,7 @@ async def test_a_rate_for_everyone_counts_all_callers_together() -> None:
     server = Server("s", tools=echo, policy=Policy(rate=Rate("1/minute", per="everyone")))
     async with connect(server, MODERN, principal=ANN) as ann, connect(server, MODERN, principal=BOB) as bob:
         await ann.call("echo")
-        assert "by all callers together" in text(await bob.call("echo"))
+        assert "this server allows 1 call a minute for all callers together" in text(await bob.call("echo"))
 
 
 async def test_the_policy_of_a_tool_counts_that_tool_and_the_servers_counts_all() -> None:
@@ -118,10 +120,49 @@ async def test_the_policy_of_a_tool_counts_that_tool_and_the_servers_counts_all(
     server.tool(policy=Policy(rate="1/minute"))(echo)
     async with connect(server, MODERN) as client:
         assert "isError" not in await client.call("echo")
-        assert "1 per 1 minute" in text(await client.call("echo"))
+        assert "echo allows 1 call a minute for you" in text(await client.call("echo"))
         for _ in range(3):
             assert text(await client.call("other")) == "other"
-        assert "4 per 1 minute" in text(await client.call("other"))
+        assert "this server allows 4 calls a minute for you" in text(await client.call("other"))
+
+
+@pytest.mark.parametrize("kind", ["rate", "quota", "concurrency"])
+async def test_a_refusal_names_what_the_policy_is_for(kind: str) -> None:
+    limits: dict[str, Any] = {
+        "rate": {"rate": "1/2 minutes"},
+        "quota": {"quota": "1/2 minutes"},
+        "concurrency": {"concurrency": Slots(1, queue=0)},
+    }
+    allows = "is busy: it runs 1 call at once" if kind == "concurrency" else "allows 1 call in 2 minutes for you"
+    policy, go = Policy(**limits[kind]), asyncio.Event()
+
+    async def hold() -> str:
+        await go.wait()
+        return "held"
+
+    def tools() -> Server:
+        return Server("tools", tools=[Tool(hold, name="one"), Tool(hold, name="two")])
+
+    own, inner, mounted, shaped, single = tools(), tools(), Server("m"), Server("m"), Server("s")
+    own.use_policy(policy)
+    inner.use_policy(policy)
+    mounted.mount(inner, "m")
+    shaped.mount(tools(), "m", shape=Shape(policy=policy))
+    single.add(Tool(hold, name="one", policy=policy))
+    for server, first, second, subject in (
+        (own, "one", "two", "this server"),
+        (mounted, "m_one", "m_two", "the server behind m_two"),
+        (shaped, "m_one", "m_two", "the server behind m_two"),
+        (single, "one", "one", "one"),
+    ):
+        go.clear()
+        async with asyncio.timeout(20), connect(server, MODERN) as client:
+            held = client.start("tools/call", {"name": first})
+            await client.result("tools/list")
+            refused = text(await client.call(second))
+            go.set()
+            assert text((await held)["result"]) == "held"
+        assert f"{subject} {allows}".lower() in refused.lower()
 
 
 async def test_unknown_tools_count_as_well() -> None:
@@ -140,7 +181,7 @@ async def test_each_kind_of_callers_has_a_rate_of_its_own() -> None:
         assert [each.get("isError", False) for each in results] == [False, False, False, True]
     async with connect(server, MODERN, principal=BOB) as bob:
         await bob.call("echo")
-        assert "1 per 1 minute" in text(await bob.call("echo"))
+        assert "1 call a minute" in text(await bob.call("echo"))
 
 
 # --- counting ---
@@ -183,7 +224,7 @@ def test_what_one_limit_refuses_is_counted_against_none() -> None:
     counted = [*compile_rates("rate", "1/minute;10/hour", "place"), *compile_rates("quota", "10/day", "place")]
     counts.take(counted, "ann", "f")
     for _ in range(50):
-        with pytest.raises(CallRefused, match="1 per 1 minute"):
+        with pytest.raises(CallRefused, match="1 call a minute"):
             counts.take(counted, "ann", "f")
     for _ in range(9):
         clock.now += 61

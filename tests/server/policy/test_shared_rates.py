@@ -39,35 +39,37 @@ async def test_servers_with_the_same_stores_count_together() -> None:
     servers = [Server("s", tools=echo, policy=policy, stores=stores) for _ in range(2)]
     results = [await servers[number % 2].call_tool("echo") for number in range(5)]
     assert [result.is_error for result in results] == [False, False, False, True, True]
-    assert (results[3].text or "").startswith("Too many calls: echo allows 3 per 1 day. Try again in ")
+    assert (results[3].text or "").startswith("Too many calls: this server allows 3 calls a day for you. Try again in ")
     elsewhere = Server("s", tools=echo, policy=policy)
     assert not (await elsewhere.call_tool("echo")).is_error
     assert not (await Server("another", tools=echo, policy=policy, stores=stores).call_tool("echo")).is_error
 
 
 async def test_callers_are_counted_apart_unless_said_otherwise() -> None:
-    counters = SharedCounters(Stores.memory())
+    stores = Stores.memory()
+    counters = SharedCounters(lambda: stores)
     for caller in ("ann", "bob"):
         await counters.take(shared("rate", "1/day"), caller, "echo")
         with pytest.raises(CallRefused):
             await counters.take(shared("rate", "1/day"), caller, "echo")
     everyone = shared("rate", "1/day", per="everyone")
     await counters.take(everyone, "ann", "echo")
-    with pytest.raises(CallRefused, match="by all callers together"):
+    with pytest.raises(CallRefused, match="for all callers together"):
         await counters.take(everyone, "bob", "echo")
 
 
 async def test_what_is_refused_by_one_counts_against_none() -> None:
     clock = Clock()
-    counters = SharedCounters(Stores.memory(), clock)
+    stores = Stores.memory()
+    counters = SharedCounters(lambda: stores, clock)
     both = [*shared("rate", "5/hour"), *shared("quota", "1/minute")]
     await counters.take(both, "ann", "echo")
     for _ in range(10):
-        with pytest.raises(CallRefused, match="1 per 1 minute"):
+        with pytest.raises(CallRefused, match="1 call a minute"):
             await counters.take(both, "ann", "echo")
     for _ in range(4):
         await counters.take(both[:1], "ann", "echo")
-    with pytest.raises(CallRefused, match="5 per 1 hour"):
+    with pytest.raises(CallRefused, match="5 calls an hour"):
         await counters.take(both[:1], "ann", "echo")
 
 
@@ -82,7 +84,8 @@ async def test_a_local_refusal_gives_back_what_was_counted_everywhere() -> None:
 
 async def test_a_quota_ends_with_its_window() -> None:
     clock = Clock()
-    counters = SharedCounters(Stores.memory(), clock)
+    stores = Stores.memory()
+    counters = SharedCounters(lambda: stores, clock)
     quota = shared("quota", "2/minute")
     for _ in range(2):
         await counters.take(quota, "ann", "echo")
@@ -96,7 +99,8 @@ async def test_a_quota_ends_with_its_window() -> None:
 @given(st.lists(st.floats(0, 30), min_size=1, max_size=60), st.integers(1, 5))
 async def test_who_waits_as_long_as_told_gets_through_and_the_rate_is_kept(pauses: list[float], amount: int) -> None:
     clock = Clock()
-    counters = SharedCounters(Stores.memory(), clock)
+    stores = Stores.memory()
+    counters = SharedCounters(lambda: stores, clock)
     rate = shared("rate", f"{amount}/10 seconds")
     passed: list[float] = []
     for pause in pauses:

@@ -73,7 +73,7 @@ async def test_a_task_that_finds_no_slot_fails_and_says_when_to_try_again() -> N
         first = await begin(client, "work")
         await working.started.wait()
         refused = await client.result("tasks/result", {"taskId": await begin(client, "work")})
-        assert "work is busy" in text_in(refused)
+        assert "This server is busy" in text_in(refused)
         working.go.set()
         await reaches(client, first, "completed")
 

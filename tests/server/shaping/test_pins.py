@@ -7,8 +7,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.gateway.backs import behind
+from tests.gateway.backs import Away, behind
 
 from toolwire import Client, Server, Tool, testing
 from toolwire.errors import ProtocolError, ServerError
@@ -84,6 +85,45 @@ async def test_a_tool_that_changed_is_withheld_until_somebody_approves_it(
         assert await names(client) == ["other", "read"]
         assert (await client.call_tool("read", {"path": "x"})).text == "x"
         assert gateway.backs["b"].quarantined == ()
+
+
+def viewing(uri: str, visibility: tuple[str, ...]) -> Tool:
+    made = tool()
+    made.meta = {"ui": {"resourceUri": uri, "visibility": list(visibility)}}
+    return made
+
+
+@pytest.mark.covers("GW-8.10")
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("uri", "visibility"), [("ui://back/two.html", ("model",)), ("ui://back/one.html", ("app", "model"))]
+)
+async def test_a_tool_with_another_view_or_audience_is_withheld(
+    revision: str, uri: str, visibility: tuple[str, ...]
+) -> None:
+    server, pins = back(viewing("ui://back/one.html", ("model",)), tool(name="other")), ToolPins()
+    gateway = front(server, pins)
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        assert "read" in await names(client)
+        server.add(viewing(uri, visibility))
+        await waits(gateway)
+        assert await names(client) == ["other"]
+        (waiting,) = gateway.backs["b"].quarantined
+        assert [each.member for each in waiting.changes] == ["_meta"]
+
+
+async def test_an_approval_of_an_earlier_version_lets_the_same_tool_through() -> None:
+    stores = Stores.memory()
+    schema = tool().wire("2026-07-28").to_dict()
+    old = {"approved": {"read": {key: value for key, value in schema.items() if key != "_meta"}}, "waiting": {}}
+    await stores.kv.put("tool-pins/front/b", msgspec.json.encode(old))
+    server = back(tool())
+    gateway = front(server, ToolPins(), stores=stores)
+    async with testing.connect(gateway) as (client, _):
+        assert await names(client) == ["read"]
+        server.add(viewing("ui://back/one.html", ("app",)))
+        await waits(gateway)
+        assert await names(client) == []
 
 
 @pytest.mark.covers("GW-8.10")
@@ -205,3 +245,59 @@ async def test_a_tool_does_not_come_through_for_a_tag_that_nobody_approved() -> 
         assert await names(client) == ["read"]
         (waiting,) = gateway.backs["b"].quarantined
         assert [str(each) for each in waiting.changes] == ["'wipe': tags was not there and is ['safe']"]
+
+
+@pytest.mark.covers("GW-8.10")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_is_listed_after_an_empty_first_list_is_new(restarted: bool) -> None:
+    server, stores, pins = Server("back"), Stores.memory(), ToolPins()
+    gateway = front(server, pins, stores=stores)
+    async with testing.connect(gateway) as (client, _):
+        assert await names(client) == []
+        while await stores.kv.get("tool-pins/front/b") is None:
+            await asyncio.sleep(0)
+        if not restarted:
+            server.add(tool())
+            await waits(gateway)
+            assert await names(client) == []
+    if restarted:
+        server.add(tool())
+        async with testing.connect(front(server, ToolPins(), stores=stores)) as (client, _):
+            assert await names(client) == []
+
+
+async def test_server_that_was_away_at_first_has_its_first_list_approved() -> None:
+    stores = Stores.memory()
+    async with testing.connect(front(Away(), ToolPins(), stores=stores)) as (client, _):
+        assert await names(client) == []
+    assert await stores.kv.get("tool-pins/front/b") is None
+    async with testing.connect(front(back(), ToolPins(), stores=stores)) as (client, _):
+        assert await names(client) == ["read"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([0], [False]), ({"a": 1}, {"a": True})])
+async def test_a_number_that_becomes_a_truth_value_is_a_change(before: Any, after: Any) -> None:
+    def with_default(value: Any) -> Tool:
+        made = tool()
+        made.input_schema = {**made.input_schema, "default": value}
+        return made
+
+    server, pins = back(with_default(before)), ToolPins()
+    gateway = front(server, pins)
+    async with testing.connect(gateway) as (client, _):
+        assert await names(client) == ["read"]
+        server.add(with_default(after))
+        await waits(gateway)
+        assert await names(client) == []
+        (waiting,) = pins.quarantined("b")
+        assert [each.member for each in waiting.changes] == ["inputSchema"]
+
+
+@pytest.mark.covers("GW-8.10")
+async def test_approval_with_an_empty_digest_is_refused() -> None:
+    pins = ToolPins(approve_first=False)
+    async with Client(front(back(), pins)) as client:
+        assert await names(client) == []
+        with pytest.raises(ServerError, match="no digest behind the @"):
+            await pins.approve("b", "read@")
+        assert await names(client) == []

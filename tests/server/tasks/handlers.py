@@ -106,14 +106,14 @@ class Held:
         def asking_in_thread(ctx: Context) -> str:
             return f"Hello, {ctx.elicit('Name?', str).data}!"
 
-        @server.tool(task="optional", replay=False)
+        @server.tool(task="optional", detaches=True, replay=False)
         async def detaching(ctx: Context, ask: bool = False) -> str:
             await ctx.detach()
             if ask:
                 await ctx.elicit("Really?", bool)
             return f"detached: {ctx.is_task}"
 
-        @server.tool(task="optional")
+        @server.tool(task="optional", detaches=True)
         async def rounds_first(ctx: Context) -> str:
             name = await ctx.elicit("Name?", str, key="name")
             await ctx.detach()

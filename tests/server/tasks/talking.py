@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 from tests.httpwire import connect_http
+from tests.patience import patience
 from tests.wireclient import MODERN, Message, WireClient, connect
 
 from toolwire import Server
@@ -111,16 +112,18 @@ async def status_of(client: WireClient, identifier: str) -> str:
 
 async def reaches(client: WireClient, identifier: str, *statuses: str) -> Message:
     """Look at a task until it has one of these statuses."""
-    while (task := await look(client, identifier))["status"] not in statuses:
-        await asyncio.sleep(0)
-    return task
+    async with patience(f"a task to be {' or '.join(statuses)}"):
+        while (task := await look(client, identifier))["status"] not in statuses:
+            await asyncio.sleep(0)
+        return task
 
 
 async def says(client: WireClient, identifier: str, message: str | None) -> Message:
     """Look at a task until it has this status message, or none."""
-    while (task := await look(client, identifier)).get("statusMessage") != message:
-        await asyncio.sleep(0)
-    return task
+    async with patience(f"the status message {message!r}"):
+        while (task := await look(client, identifier)).get("statusMessage") != message:
+            await asyncio.sleep(0)
+        return task
 
 
 async def outcome(client: WireClient, identifier: str) -> Message:

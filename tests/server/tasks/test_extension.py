@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.server.tasks.talking import (
     FORMS,
     Over,
     accepted,
+    answer,
     begin,
     look,
     open_to,
@@ -28,7 +30,7 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN, modern_meta
 
-from toolwire import Context, Limits, Server
+from toolwire import Context, Limits, Server, SyncContext
 from toolwire.protocol.errors import ServerError
 
 
@@ -121,28 +123,86 @@ async def test_a_handler_decides_when_its_call_becomes_a_task(over: Over) -> Non
         assert text_in(await outcome(client, task)) == "Ada likes red; True"
 
 
-@pytest.mark.parametrize("detaches", [None, True, False])
-async def test_a_tool_says_that_a_function_it_calls_detaches(detaches: bool | None) -> None:
+@pytest.mark.parametrize("detaches", [True, False])
+@pytest.mark.parametrize("by_helper", [True, False])
+async def test_questions_before_detach_are_rounds_only_where_the_tool_declares_detaches(
+    detaches: bool, by_helper: bool
+) -> None:
     server = Server("s")
 
-    async def go_on(ctx: Context) -> None:
+    async def run_as_task(ctx: Context) -> None:
         await ctx.detach()
 
     @server.tool(task="optional", detaches=detaches)
     async def work(ctx: Context) -> str:
         name = await ctx.elicit("Name?", str, key="name")
-        await go_on(ctx)
+        await (run_as_task(ctx) if by_helper else ctx.detach())
         return f"{name.data}: {ctx.is_task}"
 
     async with talk(server, MODERN, "stdio") as client:
         asked = await client.call("work")
-        # Without the word, a question makes the call a task.
         assert asked["resultType"] == ("input_required" if detaches else "task")
-        if not detaches:
-            return
-        answered = {"requestState": asked["requestState"], "inputResponses": {"name": accepted("Ada")}}
-        task = task_in(await client.call("work", **answered))["taskId"]
+        if detaches:
+            answered = {"requestState": asked["requestState"], "inputResponses": {"name": accepted("Ada")}}
+            task = task_in(await client.call("work", **answered))["taskId"]
+        else:
+            task = task_in(asked)["taskId"]
+            await reaches(client, task, "input_required")
+            await answer(client, task, name="Ada")
         assert text_in(await outcome(client, task)) == "Ada: True"
+
+
+class Tensor:
+    """An object with methods that are called like those of the context."""
+
+    def detach(self) -> Tensor:
+        return self
+
+    def sample(self) -> str:
+        return "a value"
+
+
+async def test_a_method_called_detach_does_not_concern_tasks() -> None:
+    server, go, started = Server("s", limits=Limits(task_window=0.001)), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def predict() -> str:
+        return Tensor().detach().sample()
+
+    @server.tool(task="optional")
+    async def train() -> str:
+        started.set()
+        await go.wait()
+        return Tensor().detach().sample()
+
+    async with talk(server, MODERN) as client:
+        assert text_in(await client.call("predict")) == "a value"
+        # The window counts: the call becomes a task although its code has the name.
+        task = await begin(client, "train")
+        go.set()
+        assert text_in(await outcome(client, task)) == "a value"
+
+
+@pytest.mark.parametrize("by_helper", [True, False])
+async def test_detach_works_and_the_window_counts_in_any_tool_with_task(by_helper: bool) -> None:
+    server, go = Server("s", limits=Limits(task_window=0.001)), asyncio.Event()
+
+    async def run_as_task(ctx: Context) -> None:
+        await ctx.detach()
+
+    @server.tool(task="optional")
+    async def work(ctx: Context, wait: bool) -> str:
+        if wait:
+            await go.wait()
+        else:
+            await (run_as_task(ctx) if by_helper else ctx.detach())
+        return f"task: {ctx.is_task}"
+
+    async with talk(server, MODERN) as client:
+        assert text_in(await outcome(client, await begin(client, "work", {"wait": False}))) == "task: True"
+        waiting = await begin(client, "work", {"wait": True})
+        go.set()
+        assert text_in(await outcome(client, waiting)) == "task: True"
 
 
 @pytest.mark.parametrize("ask", [False, True])
@@ -230,16 +290,55 @@ async def test_calls_in_the_same_process_wait_for_the_result() -> None:
     assert (await held.server.call_tool("detaching")).text == "detached: False"
 
 
-def test_a_detaching_tool_says_that_it_may_become_a_task() -> None:
+@pytest.mark.covers("J67")
+def test_a_tool_that_declares_detaches_has_task() -> None:
     server = Server("s")
     with pytest.raises(ServerError, match="task='optional'"):
 
-        @server.tool
-        async def never(ctx: Context) -> None:
-            await ctx.detach()
+        @server.tool(detaches=True)
+        async def never(ctx: Context) -> None: ...
 
     with pytest.raises(ServerError, match="'forbidden', 'optional' or 'required'"):
         server.tool("named", task="sometimes")(lambda: "x")
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", CORE, MODERN])
+async def test_detach_without_task_is_refused_when_it_is_called(revision: str) -> None:
+    server, mounted = Server("s", debug=True, limits=Limits(task_window=60)), Server("m")
+    seen: list[str] = []
+
+    async def run_as_task(ctx: Context) -> None:
+        await ctx.detach()
+
+    @server.tool
+    @mounted.tool
+    async def call(ctx: Context) -> str:
+        seen.append("began")
+        await run_as_task(ctx)
+        return "never"
+
+    @server.tool
+    def call_in_thread(ctx: SyncContext) -> str:
+        ctx.detach()
+        return "never"
+
+    @server.resource("note://a")
+    async def note(ctx: Context) -> str:
+        await ctx.detach()
+        return "never"
+
+    @server.tool(task="optional")
+    async def read(ctx: Context) -> str:
+        return str(await ctx.read_resource("note://a"))
+
+    server.mount(mounted, prefix="m")
+    async with talk(server, revision) as client:
+        for name in ("call", "m_call", "call_in_thread"):
+            refused = await client.call(name)
+            assert refused["isError"]
+            assert "ctx.detach() needs task='optional'" in text_in(refused)
+        assert seen == ["began", "began"]
+        assert "ctx.detach() needs task='optional'" in text_in(await client.call("read"))
 
 
 async def test_long_running_is_another_word_for_optional() -> None:

@@ -169,7 +169,7 @@ async def test_a_record_that_nobody_can_read_is_passed_over(clock: Clock) -> Non
     await shared.kv.put(task.key, b"{")
     tasks = FleetTasks(shared)
     assert await states(tasks) == {}
-    with pytest.raises(NoSuchTask):
+    with pytest.raises(TaskRefused, match="is damaged"):
         await tasks.find(made)
     await shared.kv.put("toolwire:dead-task2:x:1", b"{")
     await shared.kv.put("toolwire:task-replica2:x", b"{")

@@ -29,14 +29,14 @@ from tests.wireclient import MODERN
 
 from toolwire import Context, Limits, ProtocolError, Server, ToolResult
 from toolwire.client import sync
-from toolwire.protocol.errors import ServerError
+from toolwire.errors import ServerError, UnknownTask
 from toolwire.protocol.types import SERVER_INFO_KEY
 from toolwire.server.tasks import methods
 
 
 def office() -> tuple[Server, list[Any]]:
-    """A server whose only tool hands out the id of a task that somebody else finishes."""
-    server = Server("office")
+    """A server whose only tool hands out the id of a task that the test finishes."""
+    server = Server("office", tasks=True)
     jobs: list[Any] = []
 
     @server.tool
@@ -44,7 +44,6 @@ def office() -> tuple[Server, list[Any]]:
         jobs.append(await server.tasks.create(ctx, ttl=60, message="waiting for a clerk"))
         return str(jobs[-1].id)
 
-    assert server.tasks is not None  # From here on tasks are offered.
     return server, jobs
 
 
@@ -144,7 +143,9 @@ async def test_a_host_names_its_tasks_and_keeps_what_it_has_to_know() -> None:
 async def test_a_task_of_the_host_runs_as_long_as_any_other(
     way: Way, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server("office", stores=clock.stores, limits=Limits(task=7200.0, session_idle=1e6, session_age=1e6))
+    server = Server(
+        "office", tasks=True, stores=clock.stores, limits=Limits(task=7200.0, session_idle=1e6, session_age=1e6)
+    )
     async with way.talk(server, principal="ada") as client:
         left, ended = [await server.tasks.create(principal="ada", ttl=60) for _ in range(2)]
         await clock.elapse(7000)
@@ -181,9 +182,11 @@ async def test_a_task_for_a_principal_without_a_request() -> None:
 
 async def test_only_what_create_returned_names_a_task() -> None:
     server, _ = office()
-    with pytest.raises(ServerError, match="not str"):
-        await server.tasks.finish("an id", "x")  # type: ignore[arg-type]
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ServerError, match="not int"):
+        await server.tasks.finish(1, "x")  # type: ignore[arg-type]
+    with pytest.raises(UnknownTask, match="an id"):
+        await server.tasks.finish("an id", "x")
+    with pytest.raises(ServerError, match="above zero"):
         await server.tasks.create(ttl=-1)
 
 

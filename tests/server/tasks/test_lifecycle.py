@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -208,6 +209,21 @@ async def test_clients_list_their_own_tasks_page_by_page(way: Way) -> None:
         assert (sorted(listed), len(first["tasks"]), "nextCursor" in second) == (sorted(made), 100, False)
         assert first["tasks"][0] == await look(ada, first["tasks"][0]["taskId"])
         assert (await ada.error("tasks/list", {"cursor": "nonsense"}))["code"] == -32602
+
+
+@pytest.mark.covers("J80")
+async def test_the_page_size_of_the_server_counts_for_tasks() -> None:
+    held = Held(page_size=2)
+    held.go.set()
+    async with talk(held.server, "2025-11-25") as client:
+        made = [await begin(client, "hold") for _ in range(5)]
+        pages: list[list[str]] = []
+        page: Message = {"nextCursor": None}
+        while "nextCursor" in page:
+            page = await client.result("tasks/list", {"cursor": page["nextCursor"]} if pages else {})
+            pages.append([task["taskId"] for task in page["tasks"]])
+        assert [len(each) for each in pages] == [2, 2, 1]
+        assert sorted(chain.from_iterable(pages)) == sorted(made)
 
 
 @ways

@@ -118,12 +118,12 @@ async def test_a_clock_that_is_set_back_ends_nothing_late(clock: Clock) -> None:
     assert await records.find(key) is None
 
 
-async def test_a_store_that_may_have_lost_something_is_read_again(clock: Clock) -> None:
+async def test_another_loop_reads_the_store_again(clock: Clock) -> None:
     stores = shared_stores(clock)
     records = Records("server", stores, 3600.0)
     key = await ended(records, 1, clock)
     await stores.kv.delete(key)
-    records.doubt()
+    records.forget_loop()
     assert await records.find(key) is None
 
 

@@ -88,7 +88,7 @@ def chart(*, title: str = "", description: str = "", empty: str = "There are no 
 def _text(chart: Chart) -> str:
     unit = f" ({chart.unit})" if chart.unit else ""
     titles = [chart.axis or "label", *(f"{name}{unit}" for name in chart.series)]
-    table = markdown_table(titles, zip(chart.labels, *chart.series.values(), strict=True))
+    table = markdown_table(titles, list(zip(chart.labels, *chart.series.values(), strict=True)))
     return f"{chart.title}\n\n{table}" if chart.title else table
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from toolwire.apps.views.ready import ReadyView, data_of, with_text
 from toolwire.protocol.types import CallToolResult
+
+#: Characters of a table in the text of a result, and of one cell there. The view has all of it.
+MAX_TEXT: Final = 20_000
+MAX_CELL: Final = 2_000
 
 Format: TypeAlias = Literal["text", "number", "currency", "percent", "date", "datetime", "link"]
 
@@ -54,7 +58,7 @@ class TableView(ReadyView):
         names = [each.name for each in self.columns] or list(dict.fromkeys(name for row in records for name in row))
         titles = {each.name: each.title for each in self.columns if each.title}
         return markdown_table(
-            [titles.get(name, name) for name in names], ([row.get(name) for name in names] for row in records)
+            [titles.get(name, name) for name in names], [[row.get(name) for name in names] for row in records]
         )
 
 
@@ -70,7 +74,7 @@ def table(
 
     `columns` says which members of a row are shown, in which order and form; without it, all of them are. `rows` names
     the member of the result that has the rows; by default the first one that is a list. The text of the result is the
-    whole table in Markdown.
+    table in Markdown, with as many rows as 20,000 characters have room for; it says how many are left out.
     """
     made = [Column(each) if isinstance(each, str) else each for each in columns]
     return TableView(made, rows, title, description, empty)
@@ -86,10 +90,24 @@ def rows_of(data: Any, member: str | None) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table in Markdown."""
-    head = [_line(titles), _line(["---"] * len(titles))]
-    return "\n".join([*head, *(_line([_cell(value) for value in row]) for row in rows)])
+def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table in Markdown. It says how many rows it does not have, where there are too many for a model."""
+    lines = [_line(titles), _line(["---"] * len(titles))]
+    room = MAX_TEXT
+    shown = 0
+    for row in rows:
+        line = _line([_cell(value) for value in row])
+        room -= len(line) + 1
+        if room < 0 and shown:
+            break
+        lines.append(line)
+        shown += 1
+    if shown < len(rows):
+        lines.append(
+            f"\n[{len(rows) - shown:,} of {len(rows):,} rows are left out of this text. "
+            "The structured content of the result has all of them.]"
+        )
+    return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -97,9 +115,8 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
 
 
 def _one_line(text: str) -> str:

@@ -34,7 +34,7 @@ class OAuth:
     the program ends.
 
     * `storage`: where tokens and registrations outlive the program: `FileStorage(folder)`, or any object with `load`
-      and `save`.
+      and `save`. An object with `lock` may be shared by several processes.
     * `login`: `"browser"`, an `async` function that is given the URL to open and gives back the address that the
       browser was sent to, or None to raise `NeedsLogin` instead. So does `"browser"` where there is none.
     * `announce`: a function that is given the URL before the browser opens, so that a person can open it by hand. With
@@ -48,6 +48,8 @@ class OAuth:
     * `grant`: sign in without a person: `ClientCredentials`, `WorkloadIdentity`, `EnterpriseManaged`.
     * `dpop`: bind tokens to a key (RFC 9449), and take no others.
     * `trusted_hosts`: hosts of authorization servers that may be at private addresses, or behind a proxy.
+    * `accept_issuer`: issuers that a server names, each with the other issuer that the metadata found there may name,
+      such as `{"https://login.example.com": "https://tenant.login.example.com"}`. Without it such metadata is refused.
     * `parameters`: more of them for the authorization request, `{"audience": ...}` say.
     * `send_resource`: off for authorization servers that refuse resource indicators.
     * `default_endpoints`: take a server that publishes nothing to have the endpoints of 2025-03-26.
@@ -74,6 +76,7 @@ class OAuth:
         grant: Grant | None = None,
         dpop: bool = False,
         trusted_hosts: Collection[str] = (),
+        accept_issuer: Mapping[str, str] | None = None,
         parameters: Mapping[str, str] | None = None,
         send_resource: bool = True,
         default_endpoints: bool = False,
@@ -114,6 +117,7 @@ class OAuth:
             send_resource=send_resource,
             default_endpoints=default_endpoints,
             trusted_hosts=tuple(trusted_hosts),
+            accept_issuer=_checked_issuers(accept_issuer or {}),
             parameters=dict(parameters or {}),
             tls=tls,
             clock=clock,
@@ -142,7 +146,7 @@ class OAuth:
         `answer` is the address that the browser was sent to.
         """
         parameters = query_parameters(answer.strip())
-        attempt = await self._records.take_attempt(parameters.get("state", ""))
+        attempt = await self._records.pop_attempt(parameters.get("state", ""))
         if attempt is None:
             raise SignInFailed("The answer belongs to no sign-in that is under way")
         await self.at(attempt.server_url).source.complete(attempt, parameters)
@@ -150,3 +154,12 @@ class OAuth:
     async def forget(self, server_url: str) -> None:
         """Sign out of a server: its token is forgotten."""
         await self.at(server_url).source.forget()
+
+
+def _checked_issuers(accepted: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(accepted, Mapping):
+        raise ValueError("accept_issuer= is a mapping of the issuer that is named to the one in its metadata")
+    for issuer in (*accepted, *accepted.values()):
+        if not isinstance(issuer, str) or not issuer.startswith(("https://", "http://")):
+            raise ValueError(f"accept_issuer= names issuers by their URLs, not {issuer!r:.100}")
+    return dict(accepted)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from toolwire.auth.client.storage import Storage, load, save
+from toolwire.auth.client.storage import Storage, load, lock, save
+from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.authorization import Attempt
 from toolwire.auth.flow.clients import Registration
 from toolwire.auth.flow.metadata import Discovered
@@ -17,6 +20,8 @@ T = TypeVar("T")
 
 #: An open sign-in is offered again while a person has at least this much time left for it.
 REUSED_SECONDS: Final = 120.0
+#: All attempts have one lock: a lock for each would leave a file for each.
+_ATTEMPTS: Final = "attempts"
 
 
 class SignInRecord(Struct, frozen=True, omit_defaults=True):
@@ -42,44 +47,77 @@ class SignInRecords:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
+    def lock_record(self, server_url: str) -> AbstractAsyncContextManager[None]:
+        """Lock the record of a server. Whoever changes it decides and writes under this lock."""
+        return self._lock(f"token {server_url}")
+
     async def record(self, server_url: str) -> SignInRecord | None:
         return await self._read(f"token {server_url}", SignInRecord)
 
-    async def keep_record(self, server_url: str, record: SignInRecord | None) -> None:
+    async def write_record(self, server_url: str, record: SignInRecord | None) -> None:
+        """Write a record, or delete it. The caller holds the lock."""
         await self._write(f"token {server_url}", record)
+
+    def lock_registration(self, issuer: str) -> AbstractAsyncContextManager[None]:
+        return self._lock(f"client {issuer}")
 
     async def registration(self, issuer: str) -> Registration | None:
         return await self._read(f"client {issuer}", Registration)
 
-    async def keep_registration(self, issuer: str, registration: Registration | None) -> None:
+    async def write_registration(self, issuer: str, registration: Registration) -> None:
+        """Write a registration. The caller holds the lock."""
         await self._write(f"client {issuer}", registration)
+
+    async def discard_registration(self, issuer: str, client: Registration | None) -> None:
+        """Delete the registration of a client, unless another one has replaced it."""
+        async with self.lock_registration(issuer):
+            stored = await self.registration(issuer)
+            if stored is not None and client is not None and stored.client_id == client.client_id:
+                await self._write(f"client {issuer}", None)
 
     async def issuer_of(self, client_id: str) -> str | None:
         """Return the issuer that first got the credentials of the user."""
         return await self._read(f"issuer {client_id}", str)
 
-    async def keep_issuer_of(self, client_id: str, issuer: str) -> None:
-        await self._write(f"issuer {client_id}", issuer)
+    async def claim_issuer(self, client_id: str, issuer: str) -> str:
+        """Bind the credentials of the user to an issuer, if they have none yet. Return the issuer they have."""
+        key = f"issuer {client_id}"
+        async with self._lock(key):
+            stored = await self._read(key, str)
+            if stored is None:
+                await self._write(key, issuer)
+            return stored or issuer
 
-    async def keep_attempt(self, attempt: Attempt, now: float) -> Attempt:
+    async def add_attempt(self, attempt: Attempt, now: float) -> Attempt:
         """Store an attempt and return it; if an equal one is open, return that, so that calls share a sign-in."""
         pending = f"pending {attempt.server_url}"
-        state = await self._read(pending, str)
-        before = None if state is None else await self._read(f"attempt {state}", Attempt)
-        if before is not None and before.serves_like(attempt) and before.expires_at > now + REUSED_SECONDS:
-            return before
-        if before is not None:
-            await self._write(f"attempt {before.state}", None)
-        await self._write(pending, attempt.state)
-        await self._write(f"attempt {attempt.state}", attempt)
+        async with self._lock(_ATTEMPTS):
+            state = await self._read(pending, str)
+            before = None if state is None else await self._read(f"attempt {state}", Attempt)
+            if before is not None and before.serves_like(attempt) and before.expires_at > now + REUSED_SECONDS:
+                return before
+            if before is not None:
+                await self._write(f"attempt {before.state}", None)
+            await self._write(pending, attempt.state)
+            await self._write(f"attempt {attempt.state}", attempt)
         return attempt
 
-    async def take_attempt(self, state: str) -> Attempt | None:
+    async def pop_attempt(self, state: str) -> Attempt | None:
         """Return an attempt and delete it, because its answer counts once."""
-        attempt = await self._read(f"attempt {state}", Attempt)
-        if attempt is not None:
-            await self._write(f"attempt {state}", None)
+        async with self._lock(_ATTEMPTS):
+            attempt = await self._read(f"attempt {state}", Attempt)
+            if attempt is not None:
+                await self._write(f"attempt {state}", None)
         return attempt
+
+    @asynccontextmanager
+    async def _lock(self, key: str) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(lock(self._storage, key))
+            except TimeoutError:
+                raise SignInFailed("Another process is changing the stored sign-in and took too long") from None
+            yield
 
     async def _read(self, key: str, shape: type[T]) -> T | None:
         text = await load(self._storage, key)

@@ -30,6 +30,7 @@ class Settings:
     send_resource: bool
     default_endpoints: bool
     trusted_hosts: tuple[str, ...]
+    accept_issuer: Mapping[str, str]
     parameters: Mapping[str, str]
     tls: ssl.SSLContext | None
     clock: Callable[[], float]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
@@ -18,12 +19,13 @@ from toolwire.auth.errors import NeedsLogin, Refused, SignInFailed, quoted
 from toolwire.auth.flow.authorization import Attempt, answer_parameters, begin, query_parameters, read_code
 from toolwire.auth.flow.challenges import Challenge
 from toolwire.auth.flow.clients import Credentials, Registration, published_client, register
-from toolwire.auth.flow.discovery import discover
+from toolwire.auth.flow.discovery import discover, other_issuer
 from toolwire.auth.flow.flows import exchange_code, refresh
 from toolwire.auth.flow.metadata import Discovered
 from toolwire.auth.flow.scopes import Scopes, clean_scopes, select_scopes, union, with_offline_access
 from toolwire.auth.flow.tokens import Token, TokenResponse, keep
 from toolwire.auth.flow.urls import Reach
+from toolwire.stores.leases import WORK_SECONDS
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -42,6 +44,8 @@ class TokenSource:
         self._record: SignInRecord | None = None
         self._loaded = False
         self._proof_key: ProofKey | None = None
+        #: Refreshes that run to their end, also when no caller waits for them.
+        self._refreshes: set[asyncio.Task[bool]] = set()
 
     # --- what there is ---
 
@@ -73,8 +77,9 @@ class TokenSource:
 
     async def forget(self) -> None:
         """Forget the token. The registration stays."""
-        self._record, self._loaded = None, True
-        await self._records.keep_record(self.server_url, None)
+        async with self._records.lock_record(self.server_url):
+            self._record, self._loaded = None, True
+            await self._records.write_record(self.server_url, None)
 
     # --- how it changes; True where it took a new sign-in ---
 
@@ -87,7 +92,7 @@ class TokenSource:
                 # 2026-07-28 basic/authorization/client-registration: nothing of the old server goes to the new one.
                 log.info("%s takes tokens of %s now", self.server_url, quoted(found.issuer))
                 record = None
-            if record is not None and refreshing and await self._refreshed(fetcher, record):
+            if refreshing and await self._refresh(record, found.issuer):
                 return False
             challenged = challenge.scopes if challenge is not None else None
             scopes = select_scopes(challenged, found.scopes_supported, self._settings.scopes)
@@ -104,16 +109,16 @@ class TokenSource:
         """Renew a token before it expires, without a person."""
         record = self._record
         if record is not None:
+            if self._settings.grant is None:
+                await self._refresh(record)
+                return False
             async with self._fetcher() as fetcher:
-                if self._settings.grant is not None:
-                    await self._obtain(fetcher, record.found, record.token.scopes)
-                else:
-                    await self._refreshed(fetcher, record)
+                await self._obtain(fetcher, record.found, record.token.scopes)
         return False
 
     async def finish(self, state: str, answer: str) -> None:
         """Finish a sign-in that began with `NeedsLogin`, with the address that the browser was sent to, or a code."""
-        attempt = await self._records.take_attempt(state)
+        attempt = await self._records.pop_attempt(state)
         if attempt is None:
             raise SignInFailed("This sign-in is not under way any more; start again")
         await self.complete(attempt, answer_parameters(answer, attempt))
@@ -128,12 +133,57 @@ class TokenSource:
 
     # --- refreshing ---
 
-    async def _refreshed(self, fetcher: Fetcher, record: SignInRecord) -> bool:
+    async def _refresh(self, record: SignInRecord | None, issuer: str | None = None) -> bool:
+        """Get a newer token than that of `record` without a person; return whether there is one.
+
+        With `issuer`, only a token of that issuer counts. A caller that gives up does not end the request: the answer
+        may hold the only refresh token that is still valid.
+        """
+        if self._settings.grant is not None:
+            return False
+        task = asyncio.get_running_loop().create_task(self._refresh_alone(record, issuer))
+        self._refreshes.add(task)
+        task.add_done_callback(self._end_refresh)
+        return await asyncio.shield(task)
+
+    def _end_refresh(self, task: asyncio.Task[bool]) -> None:
+        self._refreshes.discard(task)
+        if not task.cancelled():
+            task.exception()  # A caller that waits has it as well.
+
+    async def _refresh_alone(self, record: SignInRecord | None, issuer: str | None) -> bool:
+        """Refresh the stored token, as the only one of all processes that share the storage.
+
+        A refresh token may be valid once (RFC 9700 section 4.14.2): the authorization server takes a second use for
+        theft, and revokes all tokens of the sign-in.
+        """
+        async with self._records.lock_record(self.server_url):
+            try:
+                async with asyncio.timeout(WORK_SECONDS), self._fetcher() as fetcher:
+                    return await self._refresh_locked(fetcher, record, issuer)
+            except TimeoutError:
+                raise SignInFailed(f"The refresh for {self.server_url} took more than {WORK_SECONDS:g} s") from None
+
+    async def _refresh_locked(self, fetcher: Fetcher, record: SignInRecord | None, issuer: str | None) -> bool:
+        stored = await self._records.record(self.server_url)
+        if stored is None:
+            if record is not None:
+                self._record = None  # Another process has signed out.
+            return False
+        if issuer is not None and stored.found.issuer != issuer:
+            return False
+        if record is None or stored.token != record.token:
+            # Another process has a newer token. Its refresh token is the valid one, also when the rest has expired.
+            if not self._adopt(stored):
+                return False
+            if self._is_fresh():
+                return True
+        return await self._exchange_refresh_token(fetcher, stored)
+
+    async def _exchange_refresh_token(self, fetcher: Fetcher, record: SignInRecord) -> bool:
         """Return whether the refresh token gave a new token. A final refusal discards the refresh token."""
-        if await self._adopted_other(record):
-            return True
         client = self._settings.client or record.client
-        if self._settings.grant is not None or client is None or record.token.refresh_token is None:
+        if client is None or record.token.refresh_token is None:
             return False
         flow = refresh(
             record.found,
@@ -148,26 +198,31 @@ class TokenSource:
             if refusal.error in _PASSING:
                 raise
             log.info("the refresh for %s was refused: %s", self.server_url, refusal.error)
-            if await self._adopted_other(record):
-                return True
-            await self._give_up_refreshing(record, refusal)
-            return False
-        await self._keep(record.found, client, response, record.token.scopes, record.token)
-        return True
+            if refusal.error == "invalid_client":
+                await self._records.discard_registration(record.found.issuer, record.client)
+            spent = structs.replace(record, token=structs.replace(record.token, refresh_token=None))
+            return not await self._replace(record, spent) and self._is_fresh()
+        renewed = self._new_record(record.found, client, response, record.token.scopes, record.token)
+        await self._replace(record, renewed)
+        return self._is_fresh()
 
-    async def _adopted_other(self, record: SignInRecord) -> bool:
-        """Use the token of another process that shares the storage, if it is newer; return whether there was one."""
+    def _is_fresh(self) -> bool:
+        return self._record is not None and self._record.token.fresh(self._settings.clock())
+
+    async def _replace(self, before: SignInRecord, after: SignInRecord) -> bool:
+        """Compare-and-set the stored record; where it has changed, use what is stored. Return whether it succeeded.
+
+        Under a lock that all processes share nothing changes. A storage without such a lock may show another record.
+        """
         stored = await self._records.record(self.server_url)
-        if stored is None or stored.token == record.token or not stored.token.fresh(self._settings.clock()):
-            return False
-        self._adopt(stored)
-        return True
-
-    async def _give_up_refreshing(self, record: SignInRecord, refusal: Refused) -> None:
-        if refusal.error == "invalid_client":
-            await self._records.keep_registration(record.found.issuer, None)
-        self._record = structs.replace(record, token=structs.replace(record.token, refresh_token=None))
-        await self._records.keep_record(self.server_url, self._record)
+        if stored is not None and stored.token == before.token:
+            self._record = after
+            await self._records.write_record(self.server_url, after)
+            return True
+        self._record = None
+        if stored is not None:
+            self._adopt(stored)
+        return False
 
     # --- signing in ---
 
@@ -182,10 +237,14 @@ class TokenSource:
             issuer=issuer,
             known=self._record.found.issuer if self._record is not None else None,
             default_endpoints=self._settings.default_endpoints,
+            accept_issuer=self._settings.accept_issuer,
         )
         found = await fetcher.run(flow)
         if issuer is None and client_id is not None:
-            await self._records.keep_issuer_of(client_id, found.issuer)
+            claimed = await self._records.claim_issuer(client_id, found.issuer)
+            if claimed != found.issuer:
+                # Another process has used the credentials first, at another authorization server.
+                raise other_issuer(found.issuer, claimed)
         return found
 
     async def _obtain(self, fetcher: Fetcher, found: Discovered, scopes: Scopes) -> None:
@@ -221,7 +280,7 @@ class TokenSource:
                 answer = await door.ask(attempt)
             except SignInFailed:
                 # The server may have forgotten the client. Then the browser shows an error and is not redirected.
-                await self._records.keep_registration(found.issuer, None)
+                await self._records.discard_registration(found.issuer, client)
                 raise
         if answer is None:
             raise await self._needs_login(attempt)
@@ -234,20 +293,21 @@ class TokenSource:
         published = published_client(found.server, self._settings.naming, redirect_uri)
         if published is not None:
             return published
-        stored = await self._records.registration(found.issuer)
-        if stored is not None and stored.usable(self._settings.clock(), redirect_uri, scopes):
-            return stored
-        likely = union(scopes, clean_scopes(found.scopes_supported or ()))
-        fresh = await fetcher.run(register(found.server, self._settings.naming, redirect_uri, likely))
-        await self._records.keep_registration(found.issuer, fresh)
-        return fresh
+        async with self._records.lock_registration(found.issuer):
+            stored = await self._records.registration(found.issuer)
+            if stored is not None and stored.usable(self._settings.clock(), redirect_uri, scopes):
+                return stored
+            likely = union(scopes, clean_scopes(found.scopes_supported or ()))
+            fresh = await fetcher.run(register(found.server, self._settings.naming, redirect_uri, likely))
+            await self._records.write_registration(found.issuer, fresh)
+            return fresh
 
     async def _needs_login(self, attempt: Attempt) -> NeedsLogin:
         """Return the error for a program without a person. While one sign-in is open, every call gets the same one."""
         if self._settings.client is not None:
             # The secret that the user gave is not stored.
             attempt = structs.replace(attempt, client=structs.replace(attempt.client, client_secret=None))
-        attempt = await self._records.keep_attempt(attempt, self._settings.clock())
+        attempt = await self._records.add_attempt(attempt, self._settings.clock())
         return NeedsLogin(attempt.url, lambda answer: self.finish(attempt.state, answer))
 
     async def _exchange(self, fetcher: Fetcher, attempt: Attempt, parameters: Mapping[str, str]) -> None:
@@ -263,34 +323,44 @@ class TokenSource:
             response = await fetcher.run(flow)
         except Refused as refusal:
             if refusal.error == "invalid_client":
-                await self._records.keep_registration(attempt.found.issuer, None)
+                await self._records.discard_registration(attempt.found.issuer, attempt.client)
             raise
         await self._keep(attempt.found, attempt.client, response, attempt.scopes)
 
     # --- what is remembered ---
 
-    def _adopt(self, record: SignInRecord | None) -> None:
+    def _adopt(self, record: SignInRecord | None) -> bool:
+        """Use a stored record; return whether it can be used."""
         self._loaded = True
         if record is not None and record.token.dpop:
             if record.key is None or not self._settings.dpop:
-                return  # The key of the token is missing, or DPoP is off.
+                return False  # The key of the token is missing, or DPoP is off.
             self._proof_key = ProofKey(record.key)
         self._record = record
+        return True
 
     async def _keep(
+        self, found: Discovered, client: Registration | None, response: TokenResponse, scopes: Scopes
+    ) -> None:
+        """Store the token of a new sign-in, in place of any other."""
+        record = self._new_record(found, client, response, scopes)
+        async with self._records.lock_record(self.server_url):
+            self._record, self._loaded = record, True
+            await self._records.write_record(self.server_url, record)
+
+    def _new_record(
         self,
         found: Discovered,
         client: Registration | None,
         response: TokenResponse,
         scopes: Scopes,
         earlier: Token | None = None,
-    ) -> None:
+    ) -> SignInRecord:
         token = keep(response, self._settings.clock(), scopes, earlier)
         key = self.proof_key.export() if token.dpop else None
         known = None if self._settings.client is not None else client
-        self._record, self._loaded = SignInRecord(found, token, known, key), True
-        await self._records.keep_record(self.server_url, self._record)
         log.info("there is a token of %s for %s", quoted(found.issuer), self.server_url)
+        return SignInRecord(found, token, known, key)
 
     def _credentials(self, client: Registration) -> Credentials:
         key = self._settings.key

@@ -68,7 +68,7 @@ class OAuthProxy(ResourceServer):
         if urlsplit(issuer).query:
             raise ServerError("public_url= has no query")
         resource = self.resource or f"{issuer}{path}"
-        seals = Seals(sealer, issuer, self._clock)
+        seals = Seals(sealer, issuer, resource, self._clock)
         inner = self.verifier
         server = self._copy(ProxyVerifier(self._upstream, inner, seals), issuer, resource)
         endpoints = Endpoints(
@@ -94,5 +94,6 @@ class OAuthProxy(ResourceServer):
             resource_name=self.resource_name,
             documentation=self.documentation,
             allow=self._allow,
+            allow_usernames=self._allow_usernames,
             advertise=self._advertise,
         )

@@ -101,13 +101,18 @@ T = TypeVar("T", SealedRegistration, SealedRequest, Code, SealedAccess, Refresh)
 
 
 class Seals:
-    """Seals and opens the values of one proxy; a value of one kind never passes for another."""
+    """Seals and opens the values of one proxy; a value of one kind never passes for another.
 
-    def __init__(self, sealer: Sealer, issuer: str, clock: Callable[[], float] = time.time) -> None:
+    All but registrations are for one resource: a client registers once with an issuer, which may have several
+    endpoints (RFC 8707 section 2.2: a token is for the resource that was asked for).
+    """
+
+    def __init__(self, sealer: Sealer, issuer: str, resource: str, clock: Callable[[], float] = time.time) -> None:
         if not sealer.confidential:
             raise MissingExtra("Hiding what the OAuth proxy hands out", "cryptography", "auth")
         self._sealer = sealer
         self._issuer = issuer
+        self._resource = resource
         self.clock = clock
 
     def seal(self, value: Any) -> str:
@@ -122,7 +127,8 @@ class Seals:
         return None if getattr(value, "expires", self.clock() + 1) <= self.clock() else value
 
     def _context(self, kind: type[Any]) -> bytes:
-        return f"oauth/{kind.__name__}/{self._issuer}".encode()
+        bound_to = self._issuer if kind is SealedRegistration else f"{self._issuer}\0{self._resource}"
+        return f"oauth/{kind.__name__}/{bound_to}".encode()
 
 
 def new_id() -> str:

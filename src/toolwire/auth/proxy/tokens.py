@@ -25,7 +25,14 @@ from toolwire.auth.proxy.sealed import (
 )
 from toolwire.auth.proxy.upstream import Tokens, Upstream, until
 from toolwire.auth.verify.token_cache import Remembered
-from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable, Verifier, verification
+from toolwire.auth.verify.verifier import (
+    Asker,
+    InvalidToken,
+    Unavailable,
+    Verifier,
+    has_unique_usernames,
+    verification,
+)
 from toolwire.stores import KV
 
 
@@ -131,6 +138,7 @@ class ProxyVerifier:
     def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals) -> None:
         self._upstream = upstream
         self._verify = verification(verifier)
+        self.unique_usernames: bool = has_unique_usernames(verifier)
         self._seals = seals
         self._remembered = Remembered(clock=seals.clock)
 

@@ -115,6 +115,6 @@ def _seconds(value: Any) -> float | None:
     # A number, or a text that is one.
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return seconds if 0 < seconds < MAX_SECONDS else None

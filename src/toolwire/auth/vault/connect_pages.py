@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
 from collections.abc import Mapping
 from html import escape
 from typing import Final, Protocol
@@ -45,6 +46,7 @@ from toolwire.auth.vault.links import LINK_SECONDS, AccountForm, Link, PageForm,
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import FewerScopes, Vault
+from toolwire.auth.verify.provider_limits import Throttled
 from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable
 from toolwire.http.body import read_body
 from toolwire.http.responses import HttpRefusal, respond
@@ -106,6 +108,9 @@ class ConnectPages:
                 answer = answer or await self._sent(path.removeprefix(ROOT), scope, headers, sent)
         except BadPage as error:
             answer = 400, error_page(str(error)), PAGE_HEADERS
+        except Throttled as error:
+            later = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_after)))
+            answer = 429, error_page("There were too many attempts. Try again in a minute"), (*PAGE_HEADERS, later)
         except (InvalidToken, Unavailable, SignInFailed) as error:
             log.warning("an account was not connected: %s", error)
             answer = 400, error_page(_told(error)), PAGE_HEADERS
@@ -158,17 +163,22 @@ class ConnectPages:
             raise BadPage("This page is no longer valid, or was opened in another browser")
         link = await self._link(identifier) if identifier else None
         if link is None:
-            _count(scope)
+            pass
         elif form.is_proven:
             return await self._take_secret(link, sent.get("secret", ""))
         elif not await self._links.may_try(link):
             raise BadPage("This link was tried too often")
         if self._sign_in is not None:
+            if link is None:
+                _count(scope)
             begun = await self._sign_in.begin_sign_in("" if link is None else link.owner.provider)
             return await self._go(identifier, form.browser, begun, form.expires, is_proven=False)
         try:
             principal = await self._gate.identify(sent.get("key", ""), scope)
         except HttpRefusal as refusal:
+            if refusal.status == 429:
+                wait = dict(refusal.headers).get(b"retry-after", b"1")
+                raise Throttled("Too many keys were wrong", retry_after=float(wait)) from None
             wrong = refusal.status in (400, 401, 403)
             raise BadPage("The key is not valid here" if wrong else "The key cannot be checked now") from None
         if link is None:

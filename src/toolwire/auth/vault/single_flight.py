@@ -6,7 +6,6 @@ A refresh token is good once at most providers. Two processes that use it at the
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -14,19 +13,13 @@ from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.verify.provider_limits import ProviderRequests
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.stores import KV
+from toolwire.stores.leases import WORK_SECONDS, Lease, poll
 
 T = TypeVar("T")
 
-#: How many seconds the work may take. The lease outlives it, so that nobody works without one.
-WORK_SECONDS: Final = 25.0
-LEASE_SECONDS: Final = 30.0
-#: How many seconds a process waits for the work of another one.
-WAIT_SECONDS: Final = LEASE_SECONDS + 5.0
 #: For how many seconds work that failed is not tried again: after a refusal, and after an outage.
 REFUSED_SECONDS: Final = 10.0
 OUTAGE_SECONDS: Final = 3.0
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.5
 _OUTAGE: Final = b"outage"
 
 
@@ -46,26 +39,27 @@ class SingleFlight:
         return await self._open.ask(key, None, lambda: self._once(key, look, work))
 
     async def _once(self, key: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]) -> T:
-        lease, own = f"toolwire:vault:lease:{key}", os.urandom(16)
-        pause = _FIRST_PAUSE
-        loop = asyncio.get_running_loop()
-        last = loop.time() + WAIT_SECONDS
-        while not await self.kv.put(lease, own, ttl=LEASE_SECONDS, if_absent=True):
-            if (found := await look()) is not None:
-                return found
-            if loop.time() > last:
-                raise Unavailable("Another process did not finish in time")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        lease = Lease(self.kv, f"toolwire:vault:lease:{key}")
+
+        async def acquire_or_look() -> tuple[T | None] | None:
+            if await lease.acquire():
+                return (None,)
+            found = await look()
+            return None if found is None else (found,)
+
+        outcome = await poll(acquire_or_look)
+        if outcome is None:
+            raise Unavailable("Another process did not finish in time")
+        if outcome[0] is not None:
+            return outcome[0]
         try:
-            # Somebody else may have finished just before.
+            # Another process may have finished just before.
             if (found := await look()) is not None:
                 return found
             await self._check_failed(key)
             return await self._worked(key, work)
         finally:
-            if await self.kv.get(lease) == own:
-                await self.kv.delete(lease)
+            await lease.release()
 
     async def _worked(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
         try:

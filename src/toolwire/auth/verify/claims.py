@@ -8,10 +8,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.verifier import InvalidToken
+from toolwire.auth.verify.verifier import ExpiredToken, InvalidToken
 from toolwire.protocol.errors import ServerError
 
 SKEW: Final = 60.0
+#: RFC 9068 section 5: where a client may choose its id, the id could be that of a user. So it is no subject by itself.
+SUBJECT_CLAIMS: Final = ("sub",)
 _NAMES: Final = ("preferred_username", "username", "upn", "email", "name")
 
 
@@ -25,7 +27,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     other_audiences: frozenset[str] = frozenset()
     """Audiences that the token may have besides."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
-    subject_claims: tuple[str, ...] = ("sub", "client_id", "azp")
+    subject_claims: tuple[str, ...] = SUBJECT_CLAIMS
+    """The claims that may name the caller. The first that the token has counts, also if it is empty."""
     skew: float = SKEW
 
     def principal(self, claims: Mapping[str, Any], now: float, provider: str) -> Principal:
@@ -33,8 +36,8 @@ class Terms(Struct, frozen=True, kw_only=True):
         self._check_issuer(claims)
         self._check_audience(claims)
         self._check_times(claims, now)
-        subject = next((claims[name] for name in self.subject_claims if _is_text(claims.get(name))), None)
-        if subject is None:
+        subject = next((claims[name] for name in self.subject_claims if name in claims), None)
+        if not isinstance(subject, str) or not subject:
             raise InvalidToken("The token names no subject")
         username = next((claims[name] for name in _NAMES if _is_text(claims.get(name))), None)
         return Principal(subject, provider, username, self._scopes(claims), claims)
@@ -59,7 +62,7 @@ class Terms(Struct, frozen=True, kw_only=True):
         if expires is None:
             raise InvalidToken("The token does not say when it expires")
         if expires + self.skew <= now:
-            raise InvalidToken("The token has expired")
+            raise ExpiredToken("The token has expired")
         for name in ("nbf", "iat"):
             starts = _time(claims, name)
             if starts is not None and starts - self.skew > now:
@@ -81,6 +84,16 @@ def end_of(claims: Mapping[str, Any]) -> float | None:
     return _time(claims, "exp")
 
 
+def as_time(value: Any) -> float | None:
+    """Return a number that a token holds as a time; None for anything else, and for a number beyond all times."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
 def audience_of(audience: str | Sequence[str]) -> frozenset[str]:
     """Return the audience that a user set. There is no default, because it would accept tokens for any server."""
     names = frozenset([audience] if isinstance(audience, str) else audience)
@@ -93,12 +106,10 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    read = as_time(value)
+    if read is None:
         raise InvalidToken(f"The time {name} of the token cannot be read")
-    try:
-        return float(value)
-    except OverflowError:
-        raise InvalidToken(f"The time {name} of the token cannot be read") from None
+    return read
 
 
 def _is_text(value: Any) -> bool:

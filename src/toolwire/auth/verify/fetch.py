@@ -90,8 +90,12 @@ async def _fetch(
 
 def checked_url(url: str, what: str) -> str:
     """Return an https address, or an http address on this machine; refuse any other (OAuth 2.1 section 1.5)."""
-    parts = urlsplit(url)
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-    if not is_safe or not parts.netloc or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        is_safe = is_safe and bool(parts.hostname) and parts.port != 0 and not parts.fragment
+    except ValueError:
+        is_safe = False
+    if not is_safe:
         raise ServerError(f"The {what} is an https address, not {url!r}")
     return url

@@ -44,6 +44,9 @@ class GitHub(RemoteVerifier):
     * `remember`: seconds for which an answer is kept.
     """
 
+    #: A login belongs to one account. It can be given up, and taken by another user.
+    unique_usernames: bool = True
+
     def __init__(
         self,
         client_id: str | None = None,

@@ -56,7 +56,7 @@ class Google(RemoteVerifier):
 def _claims(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the answer with its times as numbers, and with scopes under both of their names."""
     expires = answer.get("exp")
-    if isinstance(expires, str) and expires.isdigit():
+    if isinstance(expires, str) and expires.isascii() and expires.isdecimal() and len(expires) < 16:
         answer["exp"] = int(expires)
     granted = str(answer.get("scope", "")).split()
     short = [name for name, (full,) in SAME_SCOPES.items() if full in granted]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from toolwire.auth.flow.clients import basic_authorization
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.claims import SKEW, Terms, audience_of
+from toolwire.auth.verify.claims import SKEW, SUBJECT_CLAIMS, Terms, audience_of
 from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.token_cache import LONGEST
@@ -18,6 +18,7 @@ class Introspection(RemoteVerifier):
     """Asks `endpoint` about each token, as the client `client_id` with `client_secret` where these are given.
 
     `audience` has to stand in the answer, as in a signed token; an answer without `exp` is kept for a minute.
+    `subject_claims` are those of `JWT`.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Introspection(RemoteVerifier):
         client_secret: str | None = None,
         issuer: str | None = None,
         other_audiences: Sequence[str] = (),
+        subject_claims: Sequence[str] = SUBJECT_CLAIMS,
         skew: float = SKEW,
         remember: float = LONGEST,
         fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
@@ -44,6 +46,7 @@ class Introspection(RemoteVerifier):
             issuers=frozenset(),
             audience=audience_of(audience),
             other_audiences=frozenset(other_audiences),
+            subject_claims=tuple(subject_claims),
             skew=skew,
         )
         self._issuer = issuer

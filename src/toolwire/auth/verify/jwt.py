@@ -17,7 +17,7 @@ from toolwire.auth.jose import (
     parse,
 )
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.claims import SKEW, Terms, audience_of, end_of
+from toolwire.auth.verify.claims import SKEW, SUBJECT_CLAIMS, Terms, audience_of, end_of
 from toolwire.auth.verify.fetch import ProviderAnswer, fetch
 from toolwire.auth.verify.key_server import KeyServer
 from toolwire.auth.verify.token_cache import LONGEST, Remembered
@@ -38,6 +38,8 @@ class JWT:
     * `algorithms`: those that are accepted; all that use public keys by default.
     * `other_audiences`: whom a token may be meant for besides this server.
     * `scope_claims`: where the scopes are; `scope` and `scp` by default.
+    * `subject_claims`: what names the caller; `sub` alone by default. Name `client_id` after it only if no client can
+      choose an id that is the `sub` of a user.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class JWT:
         algorithms: Sequence[str] = ALGORITHMS,
         other_audiences: Sequence[str] = (),
         scope_claims: Sequence[str] = ("scope", "scp"),
-        subject_claims: Sequence[str] = ("sub", "client_id", "azp"),
+        subject_claims: Sequence[str] = SUBJECT_CLAIMS,
         skew: float = SKEW,
         remember: float = LONGEST,
         fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,

@@ -18,6 +18,7 @@ from toolwire.auth.flow.discovery import server_candidates
 from toolwire.auth.jose import PublicKey, import_keys
 from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.verifier import Unavailable
+from toolwire.protocol.errors import ServerError
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -125,5 +126,8 @@ class KeyServer:
             metadata: dict[str, Any] = answer.json()
             # RFC 8414 section 3.3: a document about another issuer must not be used.
             if metadata.get("issuer") == self._issuer and isinstance(metadata.get("jwks_uri"), str):
-                return checked_url(metadata["jwks_uri"], "jwks_uri")
+                try:
+                    return checked_url(metadata["jwks_uri"], "jwks_uri")
+                except ServerError:
+                    raise Unavailable("the metadata of the issuer names no https address of its keys") from None
         raise Unavailable("the issuer publishes no metadata that names its keys")

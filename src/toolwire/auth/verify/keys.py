@@ -30,6 +30,9 @@ class ApiKeys:
     Clients send a key as a bearer token. With `header="X-API-Key"` they may send it in a header of that name instead.
     """
 
+    #: Whoever made the keys named their owners.
+    unique_usernames: bool = True
+
     def __init__(self, keys: Mapping[str, str | Principal], *, header: str | None = None) -> None:
         if not keys:
             raise ServerError("ApiKeys needs at least one key")
@@ -53,6 +56,8 @@ class Anonymous:
 
     At the end of a list it lets those in whom nobody before it knows.
     """
+
+    unique_usernames: bool = True
 
     def __init__(self, principal: Principal | None = None) -> None:
         self.principal: Principal = principal or Principal("anonymous", provider="anonymous")

@@ -19,6 +19,10 @@ class InvalidToken(ToolwireError):
     """The token is refused. The text may reach the caller, so it names no secret and nothing internal."""
 
 
+class ExpiredToken(InvalidToken):
+    """The token was valid and has expired, so nobody made it up."""
+
+
 class Unavailable(ToolwireError):
     """The token cannot be judged now: a key server or an introspection endpoint did not answer."""
 
@@ -128,6 +132,14 @@ def each_of(verifier: Verifier) -> Iterator[Verifier]:
             yield from each_of(inner)
     else:
         yield verifier
+
+
+def has_unique_usernames(verifier: Verifier) -> bool:
+    """Return whether two callers never have the same user name, in any case of letters, by all verifiers of a chain.
+
+    A verifier says so with `unique_usernames = True`.
+    """
+    return all(getattr(each, "unique_usernames", False) is True for each in each_of(verifier))
 
 
 def as_verifier(value: Any) -> Verifier:

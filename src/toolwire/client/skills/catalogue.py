@@ -61,14 +61,15 @@ class Skills:
     ) -> LoadedSkill:
         """Load a skill: have it approved, read its SKILL.md, and verify it.
 
-        A URI is looked up at the server first; a skill of a listing is loaded as it was listed. Raise `SkillRejected`
-        for a skill that breaks a rule or is not what its entry says, and `Denied` for one that is not approved. A
-        dynamic skill has no digests, and is refused without `dynamic=True`.
+        A URI is looked up at the server first. A skill of a listing is loaded as it was listed; if its files have
+        changed since, its entry is fetched anew, and the new one needs a new approval. Raise `SkillRejected` for a
+        skill that breaks a rule or is not what its entry says, and `Denied` for one that is not approved. A dynamic
+        skill has no digests, and is refused without `dynamic=True`.
         """
         if isinstance(skill, ListedSkill):
             return await self._origin(skill.origin).load(skill, dynamic=dynamic, timeout=timeout)
         source = self._origin(origin)
-        return await source.load(await source.get(skill, timeout), dynamic=dynamic, timeout=timeout)
+        return await source.load(await source.get(skill, timeout), dynamic=dynamic, timeout=timeout, is_fetched=True)
 
     async def for_model(self, *, budget: int = MODEL_BUDGET, timeout: float | None = None) -> str:
         """Write the skills for the instructions of a model: name, description and origin, in `budget` tokens.

@@ -101,6 +101,8 @@ class FileSource(Protocol):
 
     def differs_from_latest(self, entry: t.Skill) -> bool: ...
 
+    async def explain(self, entry: t.Skill, error: SkillRejected, timeout: float | None) -> SkillRejected: ...
+
 
 class LoadedSkill:
     """A skill whose SKILL.md was verified and approved. It holds the entry it was loaded under while it acts.
@@ -171,7 +173,10 @@ class LoadedSkill:
         if self.dynamic:
             return await self._read_dynamic(reference, timeout)
         path = self._path_of(reference)
-        return await self._source.read_file(self.files[path], path, timeout)
+        try:
+            return await self._source.read_file(self.files[path], path, timeout)
+        except SkillRejected as error:
+            raise await self._source.explain(self.entry, error, timeout) from None
 
     async def directory(self, path: str = "", *, timeout: float | None = None) -> list[str]:
         """List the direct children of a directory of the skill by their paths; directories end with a slash.

@@ -20,7 +20,7 @@ from toolwire.client.skills.loaded import ListedSkill, LoadedSkill, SkillFile
 from toolwire.lazy_parts import load_part
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.skills import SkillRejected, shown
 from toolwire.protocol.types import SKILLS_EXTENSION
 
@@ -218,8 +218,44 @@ class OriginSkills:
 
     # --- loading ---
 
-    async def load(self, listed: ListedSkill, *, dynamic: bool, timeout: float | None) -> LoadedSkill:
-        """Have a skill approved, read its SKILL.md, verify it. Only then it can be used."""
+    async def load(
+        self, listed: ListedSkill, *, dynamic: bool, timeout: float | None, is_fetched: bool = False
+    ) -> LoadedSkill:
+        """Have a skill approved, read its SKILL.md, verify it. Only then it can be used.
+
+        Bytes that contradict the entry of a listing may be newer than the entry: a listing is used for as long as the
+        server calls it fresh. So the entry is fetched once more, and a changed one is approved and verified anew.
+        `is_fetched`: the entry was fetched for this call.
+        """
+        try:
+            return await self._load(listed, dynamic, timeout)
+        except SkillRejected as error:
+            changed = None if is_fetched else await self._changed_entry(listed.entry, error, timeout)
+            if changed is None:
+                raise
+        return await self._load(changed, dynamic, timeout)
+
+    async def explain(self, entry: t.Skill, error: SkillRejected, timeout: float | None) -> SkillRejected:
+        """Return the refusal of a file of a held skill. It says so where the server has changed the skill."""
+        if await self._changed_entry(entry, error, timeout) is None:
+            return error
+        message = f"{error}: the server has changed the skill since it was loaded, so load it again"
+        return SkillRejected(error.reason, message, error.expected, error.found)
+
+    async def _changed_entry(self, entry: t.Skill, error: SkillRejected, timeout: float | None) -> ListedSkill | None:
+        """Fetch an entry anew after a file that contradicts it; None where the server shows the same one."""
+        if error.reason not in ("digest", "size") or entry.resources == rules.DYNAMIC:
+            return None
+        try:
+            found = await self.get(entry.uri, timeout)
+        except ToolwireError:  # The refusal stands, whatever the server answers now.
+            return None
+        if rules.fingerprint(found.entry) == rules.fingerprint(entry):
+            return None
+        self.forget()  # The listing has the old entry.
+        return found
+
+    async def _load(self, listed: ListedSkill, dynamic: bool, timeout: float | None) -> LoadedSkill:
         entry = listed.entry
         if listed.dynamic and not dynamic:
             message = (

@@ -31,7 +31,7 @@ def api_of(name: str, entry: BackEntry, tls: Any) -> Api:
     options = given(table)
     for choice in ("keep", "drop", "resources"):
         if choice in options:
-            options[choice] = _choices(options[choice])
+            options[choice] = _choices(options[choice], f"api.{choice}")
     if "credentials" in options:
         options["credentials"] = {scheme: credential_of(each) for scheme, each in table.credentials.items()}
     if "timeout" in given(entry):
@@ -42,10 +42,15 @@ def api_of(name: str, entry: BackEntry, tls: Any) -> Api:
     return api
 
 
-def _choices(written: list[str]) -> Any:
-    from toolwire.openapi.definition.selection import ALL, tag
+def _choices(given: list[str], key: str) -> Any:
+    from toolwire.openapi.definition.selection import ALL, tag, written
 
-    return [ALL if each == "*" else tag(each.removeprefix(_TAG)) if each.startswith(_TAG) else each for each in written]
+    return [
+        written(
+            ALL if each == "*" else tag(each.removeprefix(_TAG)) if each.startswith(_TAG) else each, f"{key} {each!r}"
+        )
+        for each in given
+    ]
 
 
 def check_keys(name: str, entry: BackEntry, shape_keys: frozenset[str]) -> None:

@@ -40,6 +40,8 @@ class ApiTable(Table, kw_only=True, frozen=True):
     """How many bytes of an image or a sound are put into a result; 1,000,000 by default."""
     max_items: int | None = None
     """How many items are collected by following pages in one call; by default no page is followed."""
+    rate: list[str] = []
+    """How many requests the API gets, counted over all callers of this process: `["10/second", "1000/hour"]`."""
     passthrough: bool = False
     """Whether `forward_headers` may name Authorization and cookies, because both are the same service."""
     require_scopes: bool | None = None

@@ -8,7 +8,7 @@ from toolwire.auth import presets
 from toolwire.auth.jose import ALGORITHMS
 from toolwire.auth.principal import Principal
 from toolwire.auth.resource import ResourceServer
-from toolwire.auth.verify.claims import SKEW
+from toolwire.auth.verify.claims import SKEW, SUBJECT_CLAIMS
 from toolwire.auth.verify.github import API, PROVIDER, SECONDS
 from toolwire.auth.verify.introspection import Introspection
 from toolwire.auth.verify.keys import PROVIDER as API_KEY
@@ -57,7 +57,7 @@ class JwtTable(Table, kw_only=True, frozen=True):
     """Whom a token may be meant for besides this gateway."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
     """The claims with the scopes."""
-    subject_claims: tuple[str, ...] = ("sub", "client_id", "azp")
+    subject_claims: tuple[str, ...] = SUBJECT_CLAIMS
     """The claims that say who the caller is; the first that is there counts."""
     skew: float = SKEW
     """Seconds by which clocks may differ."""
@@ -80,6 +80,8 @@ class IntrospectionTable(Table, kw_only=True, frozen=True):
     """The issuer of the tokens, which is published as the authorization server."""
     other_audiences: list[str] = []
     """Whom a token may be meant for besides this gateway."""
+    subject_claims: tuple[str, ...] = SUBJECT_CLAIMS
+    """The members that say who the caller is; the first that is there counts."""
     skew: float = SKEW
     """Seconds by which clocks may differ."""
     remember: float = LONGEST
@@ -220,6 +222,8 @@ class AuthTable(Table, kw_only=True, frozen=True):
     """The address of a page about the gateway."""
     allow: list[str] | None = None
     """Only callers with these subjects."""
+    allow_usernames: list[str] | None = None
+    """Callers with these user names, too, in any case of letters; for `api_keys` and `github`."""
     enabled: bool | None = None
     """False lets everybody in, as if there were no authorization."""
     sign_in: SignInTable | None = None
@@ -251,6 +255,7 @@ def auth_of(table: AuthTable) -> ResourceServer:
         made = _preset(chosen[0], options.pop(chosen[0]), options)
         if verifiers:
             made.verifier = Chain([made.verifier, *verifiers])
+            made.check_usernames()
         return made
     if not verifiers:
         raise ServerError(f"nothing says who is let in: use {', '.join((*_VERIFIERS, *PRESETS))}")

@@ -60,7 +60,8 @@ def read_content(source: Source) -> FileContent:
         raise ServerError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         form = "TOML" if is_toml(path) else "JSON"
-        raise ServerError(f"{os.fspath(path)!r} cannot be read as a {form} file: {error}") from None
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ServerError(f"{os.fspath(path)!r} cannot be read as a {form} file: {why}") from None
     return FileContent(values, path=path, text=text)
 
 

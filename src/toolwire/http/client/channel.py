@@ -10,18 +10,27 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from toolwire.backoff import Backoff
 from toolwire.http.client.endpoint import Endpoint
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse
-from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    OutcomeUnknown,
+    ToolwireError,
+    TransportError,
+    Unauthorized,
+    Unreachable,
+)
 from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.protocol.http import SESSION, VERSION
-from toolwire.protocol.jsonrpc import ErrorResponse, Response, decode
+from toolwire.protocol.jsonrpc import ErrorResponse, Notification, Response, decode
 from toolwire.protocol.revisions import MODERN, is_modern, supports
-from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
+from toolwire.util.out_queue import OutQueue
+from toolwire.wire.channel import UNREAD_CONGESTED, UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import TimeoutClock
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -31,15 +40,33 @@ ACCEPT_STREAM: Final = {"accept": EVENT_STREAM}
 _POST: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
 #: The time in which a server confirms a notification or an answer, and the time for which requests wait for that.
 POST_SECONDS: Final = 5.0
-#: The number of times that a message is posted again, for example when a process behind a load balancer is gone.
+#: The number of times that a message is posted again at once: a process behind a load balancer may be gone.
 POST_REPEATS: Final = 3
+#: The time for which an answer to a question of a call is repeated, at most: a server waits that long for answers.
+ANSWER_SECONDS: Final = 600.0
+#: The time for which all other answers, and cancellations, are repeated.
+REPEAT_SECONDS: Final = 60.0
+# The longest pause between two posts of a message, unless the server asks for a longer one, and the longest such one.
+LONGEST_PAUSE: Final = 5.0
+_LONGEST_ASKED: Final = 30.0
 SETTLING_SECONDS: Final = 2.0
 # The time for which requests wait for the GET stream to open. Some servers send no headers before the first event.
 OPENING_SECONDS: Final = 0.5
 # The time that closing may take: sending the last messages and ending the session.
 GOODBYE_SECONDS: Final = 2.0
-CONGESTED: Final = 256
 SESSION_ID_LIMIT: Final = 4096
+
+
+class Asking(Protocol):
+    """A request of ours in flight, in whose stream the server asked a question."""
+
+    method: str
+
+    @property
+    def in_flight(self) -> bool: ...
+
+    def fail(self, error: BaseException) -> None:
+        """End the request with an error."""
 
 
 class HttpChannel(Channel):
@@ -48,8 +75,13 @@ class HttpChannel(Channel):
     def __init__(self, endpoint: Endpoint, missed: Callable[[], None]) -> None:
         self._endpoint = endpoint
         self._missed = missed
+        self.asking: Asking | None = None
+        """The request whose stream brings the message that is being delivered."""
+        # The requests to which the messages in the queue belong.
+        self._asking: deque[Asking | None] = deque()
+        self._repeating: set[asyncio.Task[None]] = set()
         self._inbox = Inbox()
-        self._queue: deque[bytes] = deque()
+        self._queue = OutQueue()
         self._posting: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._opened: asyncio.Event | None = None
@@ -101,48 +133,95 @@ class HttpChannel(Channel):
 
     # --- messages to the server ---
 
+    def route(self) -> Feed:
+        asking = self.asking
+        return self.write if asking is None else partial(self._answer, asking)
+
+    def _answer(self, asking: Asking, message: bytes) -> None:
+        """Post the answer to a question of a request. If it cannot be posted, the request ends with the reason."""
+        try:
+            self._put(message, asking)
+        except Unreachable as error:
+            _fail(asking, error)
+
     def write(self, message: bytes) -> None:
+        self._put(message, None)
+
+    def _put(self, message: bytes, asking: Asking | None) -> None:
         if self._closed:
             raise Unreachable("The connection is closed")
-        if len(self._queue) >= UNREAD_MESSAGES:
+        if len(self._queue.messages) + len(self._repeating) >= UNREAD_MESSAGES:
             raise Unreachable("The server has left too many messages unread")
-        self._queue.append(message)
+        self._queue.put(message)
+        self._asking.append(asking)
         if self._posting is None:
             self._posting = asyncio.get_running_loop().create_task(self._post_all())
 
     async def _post_all(self) -> None:
         try:
             while self._queue:
-                await self._post(self._queue.popleft())
+                await self._post(self._queue.messages.popleft(), self._asking.popleft())
         finally:
             self._posting = None
+            self._queue.wake()
         is_legacy = self.revision is not None and not self.modern
         if is_legacy and self.listens and self._listening is None and not self._closed:
             # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
             self._opened = asyncio.Event()
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
 
-    async def _post(self, message: bytes) -> None:
+    async def _post(self, message: bytes, asking: Asking | None) -> None:
+        """Post a message. If an answer or a cancellation does not arrive, it is repeated beside those that follow."""
+        try:
+            error = await self._deliver(message, POST_REPEATS)
+        except BaseException:
+            self._queue.remove(len(message))
+            raise
+        if error is not None and not self._closed and may_repeat(error, message):
+            task = asyncio.get_running_loop().create_task(self._repeat(message, asking, error))
+            self._repeating.add(task)
+            task.add_done_callback(self._repeating.discard)
+            return
+        self._queue.remove(len(message))
+        if error is not None:
+            _fail(asking, error)
+
+    async def _deliver(self, message: bytes, repeats: int = 0) -> ToolwireError | None:
+        """Post a message, and post it again where the server never got it. Return the error of the last attempt."""
+        backoff = Backoff(repeats)
+        error: ToolwireError | None = None
         try:
             async with asyncio.timeout(POST_SECONDS) as deadline:
-                await self._deliver(message, TimeoutClock(deadline))
-        except ToolwireError as error:
-            # A caller that waits for an answer learns of the loss through its own request.
-            log.warning("a notification or an answer did not arrive: %s", error)
+                while True:
+                    try:
+                        await self._endpoint.deliver(self._headers, message, TimeoutClock(deadline))
+                        return None
+                    except ToolwireError as caught:
+                        error = caught
+                    pause = backoff.next()
+                    if pause is None or not (_was_unreached(error) or may_repeat(error, message)):
+                        return error
+                    if may_repeat(error, message) and retry_after(error):
+                        return error
+                    await asyncio.sleep(pause)
         except TimeoutError:
-            log.warning("the server did not say that a notification or an answer has arrived")
+            return error or OutcomeUnknown("The server did not confirm a notification or an answer")
 
-    async def _deliver(self, message: bytes, clock: TimeoutClock) -> None:
-        """Post a message. Post it again where the server did not get it, or where a second time does nothing more."""
-        backoff = Backoff(POST_REPEATS)
-        while True:
-            try:
-                return await self._endpoint.deliver(self._headers, message, clock)
-            except TransportError as error:
-                pause = backoff.next()
-                if pause is None or not _may_repeat(error, message):
-                    raise
-            await asyncio.sleep(pause)
+    async def _repeat(self, message: bytes, asking: Asking | None, error: ToolwireError) -> None:
+        """Post an answer or a cancellation until the server has it, or until the request ends that it belongs to."""
+        loop, backoff = asyncio.get_running_loop(), Backoff(longest=LONGEST_PAUSE)
+        until = loop.time() + (REPEAT_SECONDS if asking is None else ANSWER_SECONDS)
+        last: ToolwireError | None = error
+        try:
+            while last is not None and (asking is None or asking.in_flight):
+                if loop.time() >= until or not may_repeat(last, message):
+                    _fail(asking, last)
+                    return
+                await asyncio.sleep(max(backoff.after(None), retry_after(last)))
+                if asking is None or asking.in_flight:
+                    last = await self._deliver(message)
+        finally:
+            self._queue.remove(len(message))
 
     @property
     def unsettled(self) -> bool:
@@ -164,11 +243,18 @@ class HttpChannel(Channel):
 
     @property
     def congested(self) -> bool:
-        return len(self._queue) > CONGESTED
+        return len(self._queue.messages) > UNREAD_CONGESTED or self._queue.congested
+
+    @property
+    def full(self) -> bool:
+        return self._queue.full
+
+    def admits(self, optional: bool) -> bool:
+        return not (optional and self.congested) and self._queue.admits(optional)
 
     async def drain(self) -> None:
         while self.congested and self._posting is not None:
-            await asyncio.wait({self._posting})
+            await self._queue.progress()
 
     async def flush(self) -> None:
         while self._posting is not None:
@@ -204,7 +290,8 @@ class HttpChannel(Channel):
                         try:
                             await self._hear(response, decoder, backoff)
                         finally:
-                            last_event_id, retry = decoder.last_event_id, decoder.retry or retry
+                            last_event_id = decoder.last_event_id
+                            retry = retry if decoder.retry is None else decoder.retry
                 except TransportError as error:
                     log.debug("the server's stream broke off: %s", error)
                 await asyncio.sleep(backoff.after(retry))
@@ -259,9 +346,11 @@ class HttpChannel(Channel):
                 await self._end_session()
         except TimeoutError:
             log.debug("the server did not say goodbye in time")
-        if self._posting is not None:
-            self._posting.cancel()
-            await asyncio.wait({self._posting})
+        unfinished = {*self._repeating} if self._posting is None else {self._posting, *self._repeating}
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(unfinished)
 
     async def _end_session(self) -> None:
         """Send DELETE for the session (2025-03-26 basic/transports). A server that does not allow it answers 405."""
@@ -273,8 +362,31 @@ class HttpChannel(Channel):
             log.debug("the session could not be ended: %s", error)
 
 
-def _may_repeat(error: TransportError, message: bytes) -> bool:
-    """Return whether a message may be posted again. Nobody waits for an answer any more that has arrived already."""
-    if error.status is not None and error.status < 500:
+def retry_after(error: ToolwireError) -> float:
+    """Return after how many seconds the server wants a message again; 0 where it does not say so."""
+    asked = error.retry_after if isinstance(error, TransportError) else None
+    return min(asked or 0.0, _LONGEST_ASKED)
+
+
+def _was_unreached(error: ToolwireError) -> bool:
+    """Return whether the server certainly did not get a message."""
+    return isinstance(error, Unreachable) and (error.status is None or error.status >= 500)
+
+
+def may_repeat(error: ToolwireError, message: bytes) -> bool:
+    """Return whether a message may be posted until it arrives: a second answer or cancellation does nothing more."""
+    if not isinstance(error, TransportError):
         return False
-    return isinstance(error, Unreachable) or isinstance(decode(message), Response | ErrorResponse)
+    if error.status is not None and error.status < 500 and error.status != 429:
+        return False
+    sent = decode(message)
+    is_cancellation = isinstance(sent, Notification) and sent.method == "notifications/cancelled"
+    return is_cancellation or isinstance(sent, Response | ErrorResponse)
+
+
+def _fail(asking: Asking | None, error: ToolwireError) -> None:
+    """End the request whose question stays without an answer: it could wait for ever."""
+    if asking is None or not asking.in_flight:
+        log.warning("a notification or an answer did not arrive: %s", error)
+        return
+    asking.fail(OutcomeUnknown(f"The answer to a question of {asking.method} did not arrive: {error}"))

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urljoin
 
-from toolwire.http.client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM, POST_SECONDS
+from toolwire.backoff import Backoff
+from toolwire.http.client.channel import (
+    ACCEPT_STREAM,
+    EVENT_STREAM,
+    LONGEST_PAUSE,
+    POST_SECONDS,
+    REPEAT_SECONDS,
+    may_repeat,
+    retry_after,
+)
 from toolwire.http.client.endpoint import Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent
-from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
+from toolwire.util.out_queue import OutBound
+from toolwire.wire.channel import UNREAD_CONGESTED, UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import TimeoutClock
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -35,6 +46,8 @@ class SseClientChannel(Channel):
         self._messages: Endpoint | None = None
         self._inbox = Inbox()
         self._posts: set[asyncio.Task[None]] = set()
+        # The bytes of the messages that are being posted.
+        self._unsent = OutBound()
         self._agreed = False
         self._initialized: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -108,9 +121,14 @@ class SseClientChannel(Channel):
         # a question before that.
         post = asyncio.get_running_loop().create_task(self._post(self._messages, message, self._initialized))
         self._posts.add(post)
-        post.add_done_callback(self._posts.discard)
+        self._unsent.add(len(message))
+        post.add_done_callback(partial(self._posted, len(message)))
         if self._agreed and self._initialized is None:
             self._initialized = post
+
+    def _posted(self, size: int, post: asyncio.Task[None]) -> None:
+        self._posts.discard(post)
+        self._unsent.remove(size)
 
     async def _post(self, messages: Endpoint, message: bytes, after: asyncio.Task[None] | None) -> None:
         """Post a message.
@@ -119,11 +137,19 @@ class SseClientChannel(Channel):
         """
         if after is not None and not after.done():
             await asyncio.wait({after}, timeout=POST_SECONDS)
-        try:
-            await messages.deliver(_POST, message)
-        except ToolwireError as error:
-            # Answers come on the stream. A message that did not arrive gets no answer, so the channel ends.
-            self._inbox.end(error)
+        loop, backoff = asyncio.get_running_loop(), Backoff(longest=LONGEST_PAUSE)
+        until = loop.time() + REPEAT_SECONDS
+        while True:
+            try:
+                await messages.deliver(_POST, message)
+                return
+            except ToolwireError as error:
+                if loop.time() >= until or not may_repeat(error, message):
+                    # Answers come on the stream. A message that did not arrive gets no answer, so the channel ends.
+                    self._inbox.end(error)
+                    return
+                pause = max(backoff.after(None), retry_after(error))
+            await asyncio.sleep(pause)
 
     async def read(self) -> bytes | None:
         return await self._inbox.read()
@@ -138,11 +164,18 @@ class SseClientChannel(Channel):
 
     @property
     def congested(self) -> bool:
-        return len(self._posts) > CONGESTED
+        return len(self._posts) > UNREAD_CONGESTED or self._unsent.congested
+
+    @property
+    def full(self) -> bool:
+        return self._unsent.full
+
+    def admits(self, optional: bool) -> bool:
+        return not (optional and self.congested) and self._unsent.admits(optional)
 
     async def drain(self) -> None:
         while self.congested:
-            await asyncio.wait(self._posts, return_when=asyncio.FIRST_COMPLETED)
+            await self._unsent.progress()
 
     async def close(self) -> None:
         self._closed = True

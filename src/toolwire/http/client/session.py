@@ -108,6 +108,15 @@ class Exchange(Struct, eq=False):
     def resolve(self, result: Raw | None, error: BaseException | None) -> None:
         self.done, self.result, self.error = True, result, error
 
+    # --- questions of the server in the stream of the answer (`channel.Asking`) ---
+
+    @property
+    def in_flight(self) -> bool:
+        return not self.done and self._session.peer.outgoing.get(self.identifier) is self
+
+    def fail(self, error: BaseException) -> None:
+        self._session.give_up(self, error, "The answer to a question was lost")
+
     # --- the clock, which stands still during a sign-in ---
 
     def pause(self) -> None:
@@ -163,6 +172,7 @@ class HttpSession(Session):
         super().__init__(HttpChannel(endpoint, handler.missed), Peer(lifecycle), handler, ceiling=ceiling)
         self._endpoint = endpoint
         self._closed_early = handler.closed_early
+        self._behind = handler.behind
         # Set when nothing is in flight any more; None while nobody waits for that.
         self._idle: asyncio.Event | None = None
         self.leaves_requests: bool = False
@@ -182,7 +192,7 @@ class HttpSession(Session):
         if self._closed:
             for exchange in list(self.peer.outgoing.values()):
                 if exchange.interrupt(OutcomeUnknown(f"The client was closed before {exchange.method} was answered")):
-                    self._give_up(exchange, "The connection is closing")
+                    self._tell_given_up(exchange, "The connection is closing")
 
     async def request(
         self,
@@ -214,7 +224,7 @@ class HttpSession(Session):
                 finally:
                     turns.give_back()
         except CancelledError:
-            self._give_up(exchange, "The caller gave up")
+            self._tell_given_up(exchange, "The caller gave up")
             raise
         finally:
             self.peer.forget(identifier)
@@ -300,7 +310,7 @@ class HttpSession(Session):
                     self._accept(exchange, message)
                 await self._follow(exchange, response, last_event_id)
         except CancelledError:
-            self._give_up(exchange, "The caller gave up")
+            self._tell_given_up(exchange, "The caller gave up")
             raise
         finally:
             self.peer.forget(identifier)
@@ -316,14 +326,14 @@ class HttpSession(Session):
         reader = None if exchange is None or self.channel.modern else exchange.reader
         return "" if reader is None else reader.last_event_id
 
-    def _give_up(self, exchange: Exchange, reason: str) -> None:
+    def _tell_given_up(self, exchange: Exchange, reason: str) -> None:
         # HTTP-12: on 2026-07-28 the closed connection cancels. Before, a disconnect cancels nothing (1.5.1).
         if not self.channel.modern and self.channel.revision is not None and not self.leaves_requests:
             self._tell_cancelled(exchange.identifier, exchange.method, reason)
 
-    def _expire(self, exchange: Any) -> None:
-        if exchange.interrupt(self._too_late(exchange)):
-            self._give_up(exchange, "The deadline passed")
+    def give_up(self, request: Any, error: BaseException, reason: str) -> None:
+        if request.interrupt(error):
+            self._tell_given_up(request, reason)
 
     # --- one exchange ---
 
@@ -376,7 +386,9 @@ class HttpSession(Session):
         self._accept(exchange, answer)
         if not exchange.done:
             what = "nothing" if not answer else "something else than an answer to it"
-            raise InvalidResponse(f"The server answered {exchange.method} with {what} (status {response.status})")
+            broken = InvalidResponse(f"The server answered {exchange.method} with {what} (status {response.status})")
+            broken.status = response.status
+            raise broken
 
     async def _refused(self, exchange: Exchange, response: HttpResponse, in_session: bool) -> None:
         """Raise or keep the error of a refused request: the one in the body, or else that of the status (HTTP-13)."""
@@ -394,7 +406,9 @@ class HttpSession(Session):
             raise self._session_gone()
         if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
             told = exchange.error or await failure(response)
-            raise NotStreamable(str(told))
+            refusal = NotStreamable(str(told))
+            refusal.status, refusal.url = response.status, response.url
+            raise refusal
         if not exchange.done:
             raise await failure(response)
 
@@ -421,7 +435,8 @@ class HttpSession(Session):
                 _release(exchange, response)
             if exchange.done:
                 return
-            last_event_id, retry = decoder.last_event_id, decoder.retry or retry
+            last_event_id = decoder.last_event_id
+            retry = retry if decoder.retry is None else decoder.retry
             if self.channel.modern or not last_event_id:
                 # SSE-7: a stream of 2026-07-28 that broke off cannot be resumed.
                 raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
@@ -442,6 +457,8 @@ class HttpSession(Session):
                     self._accept(exchange, each.data.encode())
                     if exchange.done:
                         return
+            if (behind := self._behind(exchange.identifier)) is not None:
+                await behind  # Meanwhile the server notices that nothing is read from this stream.
 
     async def _resume(
         self, exchange: Exchange, last_event_id: str, retry: int | None, backoff: Backoff
@@ -473,7 +490,11 @@ class HttpSession(Session):
     def _accept(self, exchange: Exchange, data: bytes) -> None:
         if self._endpoint.tap is not None:
             self._endpoint.tap("←", data)
-        self.feed(data, exchange.identifier)
+        self.channel.asking = exchange
+        try:
+            self.feed(data, exchange.identifier)
+        finally:
+            self.channel.asking = None
 
 
 def _release(exchange: Exchange, response: HttpResponse) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, version_header
+from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, version_header
 from toolwire.http.legacy.event_log import (
     END,
     LAST,
@@ -48,6 +48,7 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_batch, encode_error, encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
+from toolwire.util.out_queue import CONGESTED
 from toolwire.wire.deadlines import Timeouts, timeouts
 
 log: logging.Logger = logging.getLogger("toolwire.http")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, quote
@@ -17,10 +16,11 @@ from urllib.parse import parse_qs, quote
 import msgspec
 from msgspec import Struct
 
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
+from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS
 from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import json_refusal, respond
+from toolwire.http.unsent_answers import UnsentAnswers, unread
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
@@ -29,6 +29,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import Bus, Stores
+from toolwire.util.out_queue import FULL, OutQueue
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.outlet import Outlet
@@ -39,6 +40,8 @@ STREAM_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
 REVISION: Final = "2024-11-05"
 MAX_UNREAD: Final = 256
+#: Bytes that wait for the reader of a stream at most. Above that the stream ends.
+MOST_UNREAD: Final = 64 * 1024 * 1024
 
 
 class SseHost(Protocol):
@@ -71,16 +74,14 @@ class SseServerChannel(Channel):
         self._send = send
         self._inbox = Inbox()
         self._sender: Any = None
-        self._queue: deque[bytes] = deque()
-        self._queued = 0
+        self._queue = OutQueue()
         self._wake = asyncio.Event()
-        self._room: asyncio.Event | None = None
         self._closed = False
 
     # --- what the HTTP side uses ---
 
     @property
-    def full(self) -> bool:
+    def inbox_full(self) -> bool:
         """Return whether so many posted messages wait to be read that no more should be taken."""
         return len(self._inbox) >= MAX_UNREAD
 
@@ -105,17 +106,16 @@ class SseServerChannel(Channel):
         """End the channel, because the client disconnected."""
         self._closed = True
         self._inbox.end()
+        self._queue.close()
         self._wake.set()
 
     async def pump(self) -> None:
         """Send what is written, until the channel is closed."""
         while self._queue or not self._closed:
-            data, self._queue, self._queued = b"".join(self._queue), deque(), 0
-            if self._room is not None:
-                self._room.set()
-                self._room = None
-            if data:
+            if self._queue:
+                data = self._queue.take_all()
                 await self._body(data)
+                self._queue.remove(len(data))
                 continue
             self._wake.clear()
             if not await in_time(KEEP_ALIVE, self._wake.wait()):
@@ -132,14 +132,18 @@ class SseServerChannel(Channel):
     def write(self, message: bytes) -> None:
         if self._closed:
             raise Unreachable("the stream is closed")
-        event = encode_event(message, event="message")
-        self._queue.append(event)
-        self._queued += len(event)
+        if self._queue.size + len(message) > MOST_UNREAD:
+            # Its client posts calls, and does not read the answers.
+            self._queue.clear()
+            self.end()
+            raise Unreachable("the client leaves its answers unread")
+        self._queue.put(encode_event(message, event="message"))
         self._wake.set()
 
     async def close(self) -> None:
         self._closed = True
         self._inbox.silence()
+        self._queue.close()
         self._wake.set()
 
     @property
@@ -156,12 +160,17 @@ class SseServerChannel(Channel):
 
     @property
     def congested(self) -> bool:
-        return self._queued > CONGESTED and not self._closed
+        return self._queue.congested and not self._closed
+
+    @property
+    def full(self) -> bool:
+        return self._queue.full
+
+    def admits(self, optional: bool) -> bool:
+        return self._queue.admits(optional)
 
     async def drain(self) -> None:
-        while self.congested:
-            self._room = self._room or asyncio.Event()
-            await self._room.wait()
+        await self._queue.drain()
 
     def attach(self, feed: Feed, ended: Ended) -> bool:
         self._inbox.attach(feed, ended)
@@ -177,12 +186,16 @@ class SseServerChannel(Channel):
 class _Counting:
     """The handler of one connection. It counts running requests in the share of their caller."""
 
-    def __init__(self, handler: Handler, caller: Caller, exchanges: Shares) -> None:
+    def __init__(self, handler: Handler, caller: Caller, exchanges: Shares, unsent: UnsentAnswers) -> None:
         self._handler = handler
         self._caller = caller
         self._exchanges = exchanges
+        self._unsent = unsent
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
+        self._unsent.check(self._caller)
+        if outlet.full:
+            raise unread(FULL)
         self._exchanges.take(self._caller)
         try:
             return await self._handler.handle(request, outlet)
@@ -209,14 +222,16 @@ class SseTransport:
         host: SseHost,
         limits: HttpLimits,
         exchanges: Shares,
+        unsent: UnsentAnswers,
         *,
         clock: Callable[[], float] = time.time,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """`exchanges` counts the requests of the whole application that run."""
+        """`exchanges` counts the requests of the whole application that run, and `unsent` their unread answers."""
         self._host = host
-        self._limits = limits
+        self.limits: HttpLimits = limits
         self._exchanges = exchanges
+        self._unsent = unsent
         self._shares = Shares(limits.sessions, limits.share, "streams open", seconds=5)
         self._clock = clock
         self._random = random
@@ -240,7 +255,7 @@ class SseTransport:
         self.drain()
         if self._channels:
             self._emptied.clear()
-            await in_time(self._limits.drain, self._emptied.wait())
+            await in_time(self.limits.drain, self._emptied.wait())
         for channel in tuple(self._channels.values()):
             channel.end()
         if self._leave is not None:
@@ -276,7 +291,7 @@ class SseTransport:
             watch = asyncio.create_task(_watch(receive, channel))
             pump = asyncio.create_task(channel.pump())
             # 2025-03-26 basic/transports: this transport belongs to the revision that had it, not to later ones.
-            handler = _Counting(self._host.handler, caller, self._exchanges)
+            handler = _Counting(self._host.handler, caller, self._exchanges, self._unsent)
             await self._host.serve(channel, principal, (REVISION,), caller, handler)
             await pump
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -308,7 +323,7 @@ class SseTransport:
                 raise json_refusal(
                     503, "The stream is about to end: open another one", headers=((b"retry-after", b"1"),)
                 )
-            if channel.full:
+            if channel.inbox_full:
                 raise json_refusal(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
             channel.deliver(body, principal)
         await respond(send, 202, b"", extra)
@@ -316,12 +331,12 @@ class SseTransport:
     def _heard(self, data: bytes) -> None:
         posted = _decode_posted(data)
         channel = self._channels.get(posted.stream)
-        if channel is not None and not channel.full:
+        if channel is not None and not channel.inbox_full:
             channel.deliver(posted.message)
 
     def _token(self, identifier: str, principal: Any) -> str:
         now = int(self._clock())
-        expires = now + int(self._limits.session_age)
+        expires = now + int(self.limits.session_age)
         token = SessionToken(identifier, REVISION, 0, self._digest(principal), now, expires, self._process)
         return self._tokens.write(token)
 

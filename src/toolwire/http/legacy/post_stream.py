@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
+from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS
 from toolwire.http.legacy.event_log import (
     END,
     HEADER_EVERY,
@@ -32,6 +32,7 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, StoreFailed, StoreFull
+from toolwire.util.out_queue import OutQueue
 from toolwire.wire.deadlines import Timeouts, in_time, timeouts
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -46,8 +47,6 @@ KEPT_FOR_RETURN: Final = 300.0
 CONGESTED_ALONE: Final = 64 * 1024
 # The bytes of messages that were sent and that the log has yet to take.
 MAX_UNLOGGED: Final = 64 * 1024
-# Not every report of a call waits. Beyond this many bytes they are dropped.
-MAX_QUEUED: Final = 4 * CONGESTED
 
 
 class PostStreams(Protocol):
@@ -96,8 +95,7 @@ class PostStream:
         self._answers: list[bytes] = ready or []
         self._cancelled: list[RequestId] = []
         self._last_request: RequestId | None = None
-        self._queue: deque[bytes] = deque()
-        self._queued = 0
+        self._queue = OutQueue()
         self._position: Position | None = None
         self._header = b""
         self._lease = ""  # The lease that is in the header.
@@ -112,7 +110,6 @@ class PostStream:
         self._closing = False
         self._sending = False
         self._wake: asyncio.Event | None = None
-        self._room: asyncio.Event | None = None
         self._writer: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._silence: Timeouts | None = None
@@ -173,7 +170,9 @@ class PostStream:
             self._silence.stop(self._start)
         if self._sending and self._writer is not None:
             self._writer.cancel()
-        self._make_room()
+        # A client that has left does not slow the call down, but the log does.
+        self._queue.high = CONGESTED_ALONE
+        self._queue.wake()
         if not self.done.done():
             self.done.set_result(None)
 
@@ -204,20 +203,24 @@ class PostStream:
 
     @property
     def congested(self) -> bool:
-        # A client that has left does not slow the call down, but the log does.
-        return self._queued > (CONGESTED if self.attached else CONGESTED_ALONE)
+        return self._queue.congested
+
+    @property
+    def full(self) -> bool:
+        return self._queue.full
+
+    def admits(self, optional: bool) -> bool:
+        """Return whether a notification may be sent now; count it as dropped if not."""
+        return self._queue.admits(optional)
 
     async def drain(self) -> None:
-        while self.congested:
-            self._room = self._room or asyncio.Event()
-            await self._room.wait()
+        await self._queue.drain()
 
     def put(self, message: bytes) -> bool:
         """Send a message before the answer; return False when no client can ever get it, or too much waits already."""
-        if self.expected == 0 or not (self.attached or self._has_event_id) or self._queued > MAX_QUEUED:
+        if self.expected == 0 or not (self.attached or self._has_event_id) or self._queue.full:
             return False
-        self._queue.append(message)
-        self._queued += len(message)
+        self._queue.put(message)
         self._start()
         return True
 
@@ -264,8 +267,8 @@ class PostStream:
             self._wake.set()
 
     def _move_answers(self) -> None:
-        self._queue.extend(self._answers)
-        self._queued += sum(map(len, self._answers))
+        for answer in self._answers:
+            self._queue.put(answer)
         self._answers.clear()
 
     async def _run(self) -> None:
@@ -281,7 +284,6 @@ class PostStream:
         finally:
             attached = self.attached
             self._queue.clear()
-            self._queued = 0
             self._disconnect()
             if self._has_event_id:
                 self._streams.events.retire(self.session, self.name, KEPT_AFTER if attached else KEPT_FOR_RETURN)
@@ -331,8 +333,8 @@ class PostStream:
         self._disconnect()
 
     async def _flush(self, finished: bool) -> None:
-        messages, self._queue, self._queued = self._queue, deque(), 0
-        self._make_room()
+        messages = self._queue.messages.copy()
+        self._queue.clear()
         if not self.attached and not self._has_event_id:
             return
         lines: list[bytes] = []
@@ -473,8 +475,3 @@ class PostStream:
             log.error("the answer of a call is lost to a client that comes back: %s", error)
         else:
             self._streams.woken(self.session, self.name, self._carrier)
-
-    def _make_room(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None

@@ -12,7 +12,7 @@ from typing import Final
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Queue
-from toolwire.wire.process_lease import Sightings, has_ended
+from toolwire.wire.process_lease import LocalEndings, Sightings
 
 LEASE_SECONDS: Final = 15.0
 
@@ -25,6 +25,7 @@ class ProcessWatch:
         self._queue = queue
         self._clock = clock
         self._sightings = Sightings(LEASE_SECONDS)
+        self._endings = LocalEndings(LEASE_SECONDS)
 
     @property
     def interval(self) -> float:
@@ -42,7 +43,7 @@ class ProcessWatch:
         for lease, renewal in self._sightings.lost(began, self._clock(), stale):
             if lease in leases:
                 await self._queue.bury(lease, renewal)
-        for lease in leases:
-            if has_ended(lease):
-                await self._queue.release(lease)
-        return {lease for lease in leases if lease not in dict(await self._queue.leases(lease))}
+        present = {each for lease in leases for each in await self._queue.leases(lease) if each[0] == lease}
+        ended = self._endings.confirm(began, present)
+        buried = {name for name, last in ended if await self._queue.bury(name, last)}
+        return set(leases) - ({name for name, _ in present} - buried)

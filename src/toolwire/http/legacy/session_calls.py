@@ -24,6 +24,7 @@ from toolwire.protocol.jsonrpc import (
     encode_request,
 )
 from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
 from toolwire.wire.session import Handler, Pending
@@ -117,6 +118,8 @@ class SessionConnection:
     def notify(self, method: str, params: Any) -> bool:
         """Send a notification on the stream of the call while that is open, and on the session's own stream after."""
         message = encode_notification(method, shape(params, self.token.revision))
+        if not self._stream.admits(method in OPTIONAL_NOTIFICATIONS):
+            return False
         if not self._stream.put(message):
             self._say(self.token.id, message)
         return True
@@ -153,12 +156,18 @@ class SessionCall:
     def congested(self) -> bool:
         return self.stream.congested
 
+    @property
+    def full(self) -> bool:
+        return self.stream.full
+
     async def drain(self) -> None:
         await self.stream.drain()
 
     def notify(self, method: str, params: t.Wire) -> bool:
         # 3.4.9: messages that a request causes go onto the stream of its own POST.
-        return self.open and self.stream.put(encode_notification(method, shape(params, self.incoming.revision)))
+        if not self.open or not self.stream.admits(method in OPTIONAL_NOTIFICATIONS):
+            return False
+        return self.stream.put(encode_notification(method, shape(params, self.incoming.revision)))
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
         return await self._calls.ask(self, method, shape(params, self.incoming.revision), timeout)
@@ -186,7 +195,7 @@ class SessionCalls:
         self._remember = remember
         self._edit = edit
         self._say = say
-        self._max_result = max_result
+        self.max_result: int = max_result
         self._running: dict[str, dict[RequestId, SessionCall]] = {}
         self._asked: dict[tuple[str, RequestId], Pending] = {}
         self._last_id = 0
@@ -221,7 +230,7 @@ class SessionCalls:
             change = call.connection.change()
             if change is not None:
                 await self._remember(call.connection.token, change)
-            data = encode_answer(incoming.id, result, self._max_result)
+            data = encode_answer(incoming.id, result, self.max_result)
         except BaseException as raised:
             data = encode_failure(incoming, raised)
         self._settle(call, data)

@@ -73,7 +73,7 @@ class SessionRecords:
         """The name of the store in the ids of new sessions."""
         self._homes: set[bytes] = set()
         self._kv = kv
-        self._idle = idle
+        self.idle: float = idle
         self._clock = clock
         self._random = random
 
@@ -158,7 +158,7 @@ class SessionRecords:
 
     @property
     def _ttl(self) -> float:
-        return self._idle + RENEWAL
+        return self.idle + RENEWAL
 
 
 def _read(data: bytes) -> SessionRecord:

@@ -42,7 +42,7 @@ CLAIM_SECONDS: Final = 5.0
 FLUSH_SECONDS: Final = 1.0
 
 # The answers to requests that no process works on any more.
-_PROCESS_GONE: Final = "The server process that ran this request ended before it answered; the request may have run"
+_PROCESS_GONE: Final = "The server lost contact with the process that ran this request; the request may have run"
 _ANSWER_LOST: Final = "The answer to this request is lost: the store did not take it; the request has run"
 
 

@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw, Struct
 from toolwire.http.exchange import version_header
 from toolwire.http.legacy.event_log import Resume, parse_event_id
 from toolwire.http.legacy.get_stream import GetStream
+from toolwire.http.legacy.late_replies import LateReplies
 from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_calls import SessionCalls, StateChange
 from toolwire.http.legacy.session_records import RENEWAL, SessionRecord, SessionRecords
@@ -28,6 +29,7 @@ from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import JSON_TYPE, json_refusal, respond
+from toolwire.http.unsent_answers import UnsentAnswers
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.changes import Change, declared_extensions
@@ -127,14 +129,16 @@ class Sessions:
         host: SessionHost,
         limits: HttpLimits,
         exchanges: Shares,
+        unsent: UnsentAnswers,
         *,
         clock: Callable[[], float] = time.time,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """`exchanges` counts the requests of the whole application that run."""
+        """`exchanges` counts the requests of the whole application that run, and `unsent` their unread answers."""
         self._host = host
         self._exchanges = exchanges
-        self._limits = limits
+        self._unsent = unsent
+        self.limits: HttpLimits = limits
         self._clock = clock
         self._random = random
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
@@ -158,6 +162,13 @@ class Sessions:
         self._slot: _Slot = (0, None)
         self._shares = Shares(limits.sessions, limits.share, "sessions open", seconds=60)
         self._leave: list[Callable[[], None]] = []
+        self._late = LateReplies(limits.share)
+
+    def use_limits(self, limits: HttpLimits) -> None:
+        """Use other limits from now on, where they are looked at for each request or session."""
+        self.limits = limits
+        self._records.idle = limits.session_idle
+        self.calls.max_result = limits.result
 
     async def open(self) -> None:
         """Start listening to the other processes."""
@@ -175,7 +186,8 @@ class Sessions:
 
     async def close(self) -> None:
         """Give calls some time to finish, then end every stream."""
-        await self.calls.finish(self._limits.drain)
+        await self.calls.finish(self.limits.drain)
+        await self._late.close()
         self.leave()
         await self.streams.close()
 
@@ -189,6 +201,7 @@ class Sessions:
     def forget_loop(self) -> None:
         """Stop everything that outlives the event loop of the sessions, which has ended."""
         self.leave()
+        self._late.forget_loop()
         self.streams.forget_loop()
 
     def __len__(self) -> int:
@@ -207,7 +220,7 @@ class Sessions:
         send: SendMessage,
         extra: HeaderList,
     ) -> None:
-        limits = self._limits
+        limits = self.limits
         message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
         kind = type(message)
         identifier = message.id if isinstance(message, Request | Malformed) else None
@@ -215,6 +228,10 @@ class Sessions:
             raise json_refusal(400, message.message, identifier, code=message.code or INVALID_REQUEST)
         if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
             await self._initialize(principal, caller, headers, message, send, extra)
+            return
+        if all(map(_is_reply, message.items if isinstance(message, Batch) else [message])):
+            revision = await self._reply(principal, caller, headers, message, len(body))
+            await respond(send, 202, b"", (*extra, version_header(revision)))
             return
         token, record = await self._session(principal, headers, identifier)
         extra = (*extra, version_header(token.revision))
@@ -233,6 +250,7 @@ class Sessions:
             calls = self._unused(calls, token, ready)
         if calls:
             self._check_room(token, calls, identifier)
+            self._unsent.check(caller)
             self._exchanges.take(caller, len(calls))
             stream = PostStream(
                 self.streams,
@@ -262,7 +280,7 @@ class Sessions:
             # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
             raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized:
-            raise json_refusal(400, f"A batch has at most {counted(self._limits.batch, 'message')}")
+            raise json_refusal(400, f"A batch has at most {counted(self.limits.batch, 'message')}")
         if not batch.items:
             raise json_refusal(400, "A batch has at least one message")
         answers = [isinstance(item, Response | ErrorResponse) for item in batch.items]
@@ -312,7 +330,7 @@ class Sessions:
         return unused
 
     def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
-        if len(self.calls.of(token.id)) + len(calls) > self._limits.in_flight:
+        if len(self.calls.of(token.id)) + len(calls) > self.limits.in_flight:
             raise json_refusal(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
 
     async def _initialize(
@@ -357,7 +375,7 @@ class Sessions:
             bits,
             self._digest(principal),
             now,
-            now + int(self._limits.session_age),
+            now + int(self.limits.session_age),
             self._records.home,
         )
         session = (b"mcp-session-id", self._tokens.write(token).encode())
@@ -380,7 +398,7 @@ class Sessions:
 
     def _slot_from(self, now: float, caller: Caller) -> _Slot:
         """Make the slot of a session that is used now. Sessions of the same second share one object."""
-        slot = (math.ceil(now) + self._limits.session_idle + RENEWAL, caller)
+        slot = (math.ceil(now) + self.limits.session_idle + RENEWAL, caller)
         if slot != self._slot:
             self._slot = slot
         return self._slot
@@ -401,7 +419,7 @@ class Sessions:
         resume = await self._resume(token, headers.get("last-event-id", ""))
         resumes_answer = resume is not None and resume.from_post
         # All calls that can run at once can be resumed: they may have run in one process that is gone.
-        most = self._limits.in_flight if resumes_answer else self._limits.streams
+        most = self.limits.in_flight if resumes_answer else self.limits.streams
         if self.streams.count(token.id, resumed=resumes_answer) >= most:
             raise json_refusal(429, f"A session has at most {counted(most, 'stream')} open", headers=_RETRY_LATER)
         stream: GetStream | None
@@ -454,12 +472,7 @@ class Sessions:
     async def _session(
         self, principal: Any, headers: Mapping[str, str], identifier: RequestId | None
     ) -> tuple[SessionToken, SessionRecord]:
-        text = headers.get(SESSION)
-        if text is None:
-            raise json_refusal(
-                400, "Mcp-Session-Id is missing: send initialize first, then the id it returned", identifier
-            )
-        token = self._tokens.read(text, principal=self._digest(principal), now=self._clock())
+        token = self._token(principal, headers, identifier)
         record = None if token is None else await self._records.find(token)
         if token is None or record is None:
             if token is not None:
@@ -478,10 +491,19 @@ class Sessions:
         self._renew_slot(token.id)
         return token, record
 
+    def _token(self, principal: Any, headers: Mapping[str, str], identifier: RequestId | None) -> SessionToken | None:
+        """Return what the session id says, without the store; None for an id that is not valid."""
+        text = headers.get(SESSION)
+        if text is None:
+            raise json_refusal(
+                400, "Mcp-Session-Id is missing: send initialize first, then the id it returned", identifier
+            )
+        return self._tokens.read(text, principal=self._digest(principal), now=self._clock())
+
     def _renew_slot(self, session: str) -> None:
         opened = self._opened.get(session)
         now = asyncio.get_running_loop().time()
-        if opened is not None and opened[0] < now + self._limits.session_idle:
+        if opened is not None and opened[0] < now + self.limits.session_idle:
             del self._opened[session]
             self._opened[session] = self._slot_from(now, opened[1])
 
@@ -505,6 +527,39 @@ class Sessions:
         return lifecycle
 
     # --- notifications, cancellations and answers ---
+
+    async def _reply(
+        self, principal: Any, caller: Caller, headers: Mapping[str, str], message: Message | Batch, size: int
+    ) -> str:
+        """Take answers and cancellations, and return the revision of their session.
+
+        One for a call of this process reaches it at once, whatever the store does. Those for calls of other processes
+        are kept until the store can pass them on: many clients send them only once.
+        """
+        token = self._token(principal, headers, None)
+        if token is None:
+            raise _no_session(None)
+        items = self._batch(message, token) if isinstance(message, Batch) else [message]
+        items = [item for item in items if not self._reply_here(item, token)]
+        if items:
+
+            async def pass_on() -> None:
+                known, record = await self._session(principal, headers, None)
+                for item in items:
+                    await self._take(item, known, record, [], [])
+
+            await self._late.deliver(caller, size, pass_on)
+        return token.revision
+
+    def _reply_here(self, message: Message, token: SessionToken) -> bool:
+        if isinstance(message, Response | ErrorResponse):
+            return self.calls.answered(token.id, message)
+        assert isinstance(message, Notification)
+        lifecycle = self._lifecycle(token)
+        lifecycle.ready = True
+        known = lifecycle.notice(message.method, message.params)
+        request = UNSET if known is None else known[1].request_id
+        return request is not UNSET and self.calls.cancel(token.id, request)
 
     async def _notified(self, notification: Notification, token: SessionToken, record: SessionRecord) -> None:
         lifecycle = self._lifecycle_for(token, record)
@@ -552,6 +607,13 @@ class Sessions:
         except StoreFull:
             raise ProtocolError(INTERNAL_ERROR, "There is no room to remember this now; try again later") from None
         await self.streams.tell_state(token.id, record)
+
+
+def _is_reply(message: Message) -> bool:
+    """Return whether a message is an answer or a cancellation, which a call in flight waits for."""
+    if isinstance(message, Notification):
+        return message.method == "notifications/cancelled"
+    return isinstance(message, Response | ErrorResponse)
 
 
 def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:

@@ -49,7 +49,7 @@ class Stateless:
         self._offer_to = offer_to
         self._handler = handler
         self._admit = admit
-        self._limits = limits
+        self.limits: HttpLimits = limits
 
     async def post(
         self,
@@ -61,7 +61,7 @@ class Stateless:
         send: SendMessage,
         extra: HeaderList,
     ) -> None:
-        message = decode(body, max_depth=self._limits.depth, max_batch=self._limits.batch)
+        message = decode(body, max_depth=self.limits.depth, max_batch=self.limits.batch)
         if isinstance(message, Malformed):
             raise json_refusal(400, message.message, message.id, code=message.code or INVALID_REQUEST)
         revision = headers.get(VERSION, ASSUMED).strip(" \t")
@@ -94,7 +94,7 @@ class Stateless:
         if not lifecycle.batches:
             raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized or not batch.items:
-            raise json_refusal(400, f"A batch has at least 1 message, and at most {self._limits.batch}")
+            raise json_refusal(400, f"A batch has at least 1 message, and at most {self.limits.batch}")
         return batch.items
 
     def _take(
@@ -148,7 +148,7 @@ class Stateless:
         try:
             handled = self._handler.handle(incoming, outlet)
             result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
-            return encode_answer(incoming.id, result, self._limits.result)
+            return encode_answer(incoming.id, result, self.limits.result)
         except BaseException as raised:
             failure = encode_failure(incoming, raised)
             if failure is None:

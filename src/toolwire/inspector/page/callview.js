@@ -127,8 +127,17 @@ function summary(call) {
   return [
     h("span", { class: `state ${call.failed ? "failed" : call.state}` }, word),
     call.size === null ? null : h("span", { class: "size" }, bytes(call.size)),
+    call.rounds > 1 ? roundState(call.rounds) : null,
     call.task ? taskState(call.task) : null,
   ];
+}
+
+/** Makes the badge of a call that was sent again with the answer to a question of the server. */
+function roundState(round) {
+  const why =
+    "On 2026-07-28 an answer comes with the same request once more. A tool of Toolwire then runs again from the top: " +
+    "ctx.step keeps a side effect before the question from happening twice.";
+  return h("span", { class: "badge", title: why }, `ran again, round ${round}`);
 }
 
 /** Makes the badge of a call that goes on as a task, with the state of the task. */

@@ -62,6 +62,7 @@ const PATHS = {
   download: "M12 4v11M7 11l5 5 5-5M5 20h14",
   link: "M9 15l6-6M10 6l1-1a5 5 0 0 1 7 7l-1 1M14 18l-1 1a5 5 0 0 1-7-7l1-1",
   bell: "M6 16V11a6 6 0 0 1 12 0v5l2 2H4zM10 21h4",
+  terminal: "M4 5h16v14H4zM7 9l3 3-3 3M12 15h5",
   wire: "M4 8h5a4 4 0 0 1 4 4 4 4 0 0 0 4 4h3M17 13l3 3-3 3",
   bookmark: "M7 4h10v16l-5-4-5 4z",
   key: "M14 10a4 4 0 1 0-4 4l2-.5V16h2v2h3v-3l-3.5-3.5z",

@@ -1,10 +1,11 @@
-// The drawer below the page: messages on the wire, events, calls, the servers behind a gateway, tasks of the fleet, saved
+// The drawer below the page: messages on the wire, events, output of the server, calls, the servers behind a gateway, tasks of the fleet, saved
 // requests, and the steps of the sign-in.
 
 import { exported } from "./api.js";
 import { backsPanel } from "./backs.js";
 import { bytes, clock, duration, h, icon, iconButton, replace, save, tabList, toast } from "./dom.js";
 import { fleetPanel } from "./fleet.js";
+import { outputPanel } from "./output.js";
 import { savedPanel } from "./saved.js";
 import { signInPanel } from "./sign_in.js";
 import { on, select, state } from "./store.js";
@@ -15,6 +16,7 @@ import { virtualList } from "./virtual.js";
 const TABS = [
   ["wire", "Wire", "wire"],
   ["notes", "Events", "bell"],
+  ["output", "Output", "terminal"],
   ["calls", "Calls", "play"],
   ["backs", "Servers", "extension"],
   ["fleet", "Tasks", "task"],
@@ -26,6 +28,7 @@ export function drawer(element) {
   const panels = {
     wire: wire(),
     notes: notes(),
+    output: outputPanel(),
     calls: calls(),
     backs: backsPanel(),
     fleet: fleetPanel(),
@@ -62,6 +65,8 @@ export function drawer(element) {
     const counts = {
       wire: state.messages.length,
       notes: state.notes.length,
+      // Only where the inspector, or a gateway in its process, started the server.
+      output: state.output === null ? null : state.output.length,
       calls: state.calls.size,
       // Only where the server is a gateway in the process of the inspector.
       backs: state.backs === null ? null : state.backs.length,
@@ -79,7 +84,7 @@ export function drawer(element) {
     show(name, true);
     document.getElementById(`drawer-${name}`).focus();
   });
-  for (const part of ["messages", "notes", "calls", "backs", "fleet", "saved", "signIn", "connection"]) {
+  for (const part of ["messages", "notes", "output", "calls", "backs", "fleet", "saved", "signIn", "connection"]) {
     on(part, () => {
       draw();
       if (open) panels[current].show();

@@ -6,6 +6,8 @@ export const state = {
   calls: new Map(),
   questions: new Map(),
   notes: [],
+  // The lines that a started server wrote to standard error; null for a server that was not started here.
+  output: null,
   messages: [],
   reload: null,
   signIn: [],
@@ -25,6 +27,7 @@ export const state = {
 
 const MAX_MESSAGES = 10_000;
 const MAX_NOTES = 500;
+const MAX_OUTPUT = 1_000;
 const MAX_FINDINGS = 200;
 const MAX_VIEW_MESSAGES = 2_000;
 
@@ -65,6 +68,7 @@ const ACTIONS = {
     state.calls = new Map(event.calls.map((call) => [call.id, call]));
     state.questions = new Map(event.questions.map((question) => [question.id, question]));
     state.notes = event.notes;
+    state.output = event.output;
     state.messages = event.messages;
     state.reload = event.reload;
     state.signIn = event.signIn;
@@ -80,6 +84,7 @@ const ACTIONS = {
       "calls",
       "questions",
       "notes",
+      "output",
       "messages",
       "reload",
       "signIn",
@@ -119,6 +124,11 @@ const ACTIONS = {
     state.notes.push(event.note);
     if (state.notes.length > MAX_NOTES) state.notes.splice(0, state.notes.length - MAX_NOTES);
     changed("notes", event.note);
+  },
+  output(event) {
+    const last = state.output?.at(-1)?.number ?? 0;
+    state.output = [...(state.output ?? []), ...event.lines.filter((line) => line.number > last)].slice(-MAX_OUTPUT);
+    changed("output");
   },
   reload(event) {
     state.reload = event.reload;

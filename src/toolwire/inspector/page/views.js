@@ -374,7 +374,7 @@ function bridgePanels() {
   const model = h("div", { class: "app-model" });
   const policy = h("div", { class: "app-policy" });
   const bodies = { findings, bridge: bridge.element, model, policy };
-  const body = h("div", { class: "app-panel", role: "tabpanel" });
+  const body = h("div", { class: "app-panel", role: "tabpanel", tabindex: 0 });
   const tabs = tabList(
     "About the view",
     "app",

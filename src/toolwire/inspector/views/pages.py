@@ -60,6 +60,11 @@ def openai_script(values: Any) -> bytes:
     return b"const GLOBALS = %b;\n%b" % (encoded, (_HERE / "view_page" / "openai.js").read_bytes())
 
 
+def closing_script() -> bytes:
+    """Return the script that closes ways out of a view which no policy closes, for a page and its frames."""
+    return (_HERE / "view_page" / "closed.js").read_bytes()
+
+
 def writing_script() -> str:
     """Return the function that writes a message of a view, for a page that has it inside."""
     return (_HERE / "page" / "written.js").read_text(encoding="utf-8").replace("export ", "")
@@ -98,11 +103,14 @@ class ViewPage:
     def body(self) -> bytes:
         """Return the page, with the scripts of the host before those of the page."""
         openai = "" if self._globals is None else f'<script src="{self.path}/openai.js"></script>'
-        scripts = f'<script src="{self.path}/host.js"></script>{openai}'
+        own = "".join(f'<script src="{self.path}/{name}"></script>' for name in ("closed.js", "host.js"))
+        scripts = own + openai
         return with_first_element(self._text, scripts).encode("utf-8", "replace")
 
     def script(self, name: str) -> bytes | None:
         """Return a script of the host; None for a name that there is not."""
+        if name == "closed.js":
+            return closing_script()
         if name == "host.js":
             return (_HERE / "view_page" / "host.js").read_bytes()
         if name == "openai.js" and self._globals is not None:

@@ -272,7 +272,7 @@ def secret_of(name: str, given: str | Path) -> Callable[[], str]:
     Raise `ServerError` where there is none now.
     """
     if isinstance(given, Path):
-        read = _FileSecret(name, given)
+        read = FileSecret(name, given)
         read()
         return read
     variable = _VARIABLE.fullmatch(given) if isinstance(given, str) else None
@@ -285,7 +285,7 @@ def secret_of(name: str, given: str | Path) -> Callable[[], str]:
     return lambda: os.environ[variable[1]]
 
 
-class _FileSecret:
+class FileSecret:
     """A secret in a file, which a platform may replace at any time."""
 
     def __init__(self, name: str, path: Path) -> None:

@@ -1,13 +1,13 @@
-"""Answers that differ from the description of their API: compared in the background, counted, and logged once."""
+"""Answers that differ from the description of their API: marked in the result, counted, and logged once."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from toolwire import schemas
+from toolwire.openapi.answer.left_out import pointer_of
 from toolwire.printable import printable
 from toolwire.server.metrics import Metrics
 
@@ -19,6 +19,7 @@ log: logging.Logger = logging.getLogger("toolwire.openapi")
 #: A longer answer is not compared, because that would hold up other calls.
 MAX_COMPARED: Final = 1_000_000
 _SHOWN_PROBLEMS: Final = 3
+_MAX_PLACES: Final = 10
 
 
 class AnswerDrift:
@@ -42,10 +43,12 @@ class OperationDrift:
         self._validator: Validator | None = None
         self._is_usable = True
 
-    def compare_later(self, value: Any, text: bytes) -> None:
-        """Compare an answer with the description when the result has left. `text` is its JSON."""
-        if self._is_usable and len(text) <= MAX_COMPARED:
-            asyncio.get_running_loop().call_soon(self._compare, value, text)
+    def compare(self, value: Any, text: bytes) -> list[str]:
+        """Compare an answer with the description. Return the JSON Pointers of the first differences.
+
+        `text` is the JSON of the answer. A long one is not compared, because that would hold up other calls.
+        """
+        return self._compare(value, text) if self._is_usable and len(text) <= MAX_COMPARED else []
 
     def found(self, what: str) -> None:
         """Count a difference, and log the first one."""
@@ -58,19 +61,22 @@ class OperationDrift:
                 printable(what),
             )
 
-    def _compare(self, value: Any, text: bytes) -> None:
+    def _compare(self, value: Any, text: bytes) -> list[str]:
         try:
             validator = self._validator or self._compiled()
         except schemas.SchemaError as error:
             self._is_usable = False
             log.warning("the answers of %s are not compared: %s", printable(self._operation), printable(str(error)))
-            return
+            return []
         if validator.fits(value, text):
-            return
+            return []
+        problems = validator.check(value, text)
+        if problems == [schemas.TOO_LARGE]:
+            return []
         # Only the first difference is put in words.
-        problems = [] if self._operation in self._counts else validator.check(value, text)[:_SHOWN_PROBLEMS]
-        if problems != [schemas.TOO_LARGE]:
-            self.found("; ".join(map(difference, problems)))
+        is_first = self._operation not in self._counts
+        self.found("; ".join(map(difference, problems[:_SHOWN_PROBLEMS])) if is_first else "")
+        return list(dict.fromkeys(pointer_of(each.path) for each in problems))[:_MAX_PLACES]
 
     def _compiled(self) -> Validator:
         self._validator = schemas.compile(self._schema, what=f"the described answer of {self._operation!r}")

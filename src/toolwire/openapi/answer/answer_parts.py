@@ -12,6 +12,7 @@ from toolwire.openapi.answer.answers import AnswerParts, Answers, text_of
 from toolwire.openapi.answer.binary_answers import BinaryAnswers
 from toolwire.openapi.answer.item_streams import read_items
 from toolwire.openapi.answer.large_answers import AnswerLimits, LargeAnswers
+from toolwire.openapi.answer.left_out import LeftOut
 from toolwire.openapi.answer.long_running import LongRunning
 from toolwire.openapi.answer.pagination import Pagination, follow, hint
 from toolwire.openapi.answer.partial_answers import NothingSelected, selected
@@ -94,16 +95,24 @@ class _Readers:
         if self._cache is not None:
             self._cache.store(exchange, data)
         shown, notes = await self._pages(exchange, value)
+        left_out = LeftOut()
         if self._select is not None and (paths := exchange.arguments.get(self._select)):
             try:
-                shown = selected(shown, paths)
+                shown = selected(shown, paths, left_out)
             except NothingSelected as error:
                 return error_result(str(error))
+            if left_out:
+                notes.append(
+                    t.TextContent(f"[Left out, because `{self._select}` does not name it: {left_out.in_words()}.]")
+                )
         text = data if shown is value else msgspec.json.encode(shown)
         if not self._large.fits(text):
-            shown, more = await self._large.shown(exchange.call, shown, text)
+            shown, more, cut = await self._large.shown(exchange.call, shown, text)
+            left_out.update(cut)
             notes = [*more, *notes]
-        return self._answers.json_result(exchange, data, value, shown=UNSET if shown is value else shown, notes=notes)
+        return self._answers.json_result(
+            exchange, data, value, shown=UNSET if shown is value else shown, notes=notes, left_out=left_out
+        )
 
     async def _pages(self, exchange: Exchange, value: Any) -> tuple[Any, list[Any]]:
         """Return an answer with the items of the pages behind it, and what there is to say about more of them."""
@@ -129,19 +138,19 @@ class _Readers:
             self._cache.store(exchange, data)
         if self._large.fits(data):
             return self._answers.text_result(exchange, data)
-        shown, notes = await self._large.shown_text(
-            exchange.call, text_of(data, exchange.answer.header("content-type") or "")
+        return self._answers.preview(
+            *await self._large.shown_text(exchange.call, text_of(data, exchange.answer.header("content-type") or ""))
         )
-        return self._answers.preview(shown, notes)
 
     async def too_large(self, exchange: Exchange, beginning: bytes) -> t.CallToolResult:
         """Make a result of the beginning of a body. The rest is not read."""
         answer = exchange.answer
         exchange.close()
-        shown, notes = await self._large.cut(
-            exchange.call, beginning[: self._limits.max_bytes], is_json(answer.media_type), _size(exchange)
+        return self._answers.preview(
+            *await self._large.cut(
+                exchange.call, beginning[: self._limits.max_bytes], is_json(answer.media_type), _size(exchange)
+            )
         )
-        return self._answers.preview(shown, notes)
 
     # --- streams and bytes ---
 
@@ -158,8 +167,10 @@ class _Readers:
         notes: list[Any] = []
         if items.stopped is not None:
             notes = [t.TextContent(f"[The stream was not read to its end: {items.stopped}.]")]
-        shown, more = await self._large.shown(exchange.call, items.values, msgspec.json.encode(items.values))
-        return self._answers.preview(shown, [*more, *notes])
+        shown, more, left_out = await self._large.shown(exchange.call, items.values, msgspec.json.encode(items.values))
+        if items.stopped is not None:
+            left_out.add(("-",))
+        return self._answers.preview(shown, [*more, *notes], left_out)
 
     async def binary(self, exchange: Exchange) -> t.CallToolResult:
         """Make a result of bytes."""
@@ -169,9 +180,9 @@ class _Readers:
             return self._answers.text_result(exchange, b"")
         if not is_whole:
             exchange.close()
-            return self._answers.preview("", self._binary.cut(answer.media_type, _size(exchange)))
+            return self._answers.preview("", content=self._binary.cut(answer.media_type, _size(exchange)))
         blocks = await self._binary.blocks(exchange.call, data, answer.media_type, answer.headers)
-        return self._answers.preview("", blocks)
+        return self._answers.preview("", content=blocks)
 
     async def picture_in_text(self, exchange: Exchange) -> t.CallToolResult:
         """Make a result of SVG, which models read and do not see."""

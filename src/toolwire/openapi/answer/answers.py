@@ -1,8 +1,9 @@
 """Answers of an API as results of a tool: by status, by media type, and by what was published about them.
 
-APIs answer what their descriptions do not say. So the schema of an answer is a hint and never a reason to fail: the
-text of a result is always the whole answer, its structured content is what fits the published schema, and a difference
-to the description is counted and logged once (`output="strict"` makes it an error).
+APIs answer what their descriptions do not say. So the schema of an answer is a hint and never a reason to fail. The
+text of a result is the whole answer, and so is its structured content: the published schema takes any member. A
+difference to the description is marked in `_meta`, counted, and logged once (`output="strict"` makes it an error).
+Where a schema that was locked earlier has types, the part that fits it is sent, and what is left out is named.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire import schemas
 from toolwire.openapi.answer.answer_drift import AnswerDrift, difference
+from toolwire.openapi.answer.left_out import DRIFT, LeftOut, with_members
 from toolwire.openapi.calling import After, AnswerReader, Before, CalledOperation, Exchange, Prepare
 from toolwire.openapi.request.parameters import is_json
 from toolwire.printable import printable_lines
@@ -176,14 +178,13 @@ class Answers:
         *,
         shown: Any = UNSET,
         notes: Sequence[Any] = (),
+        left_out: LeftOut | None = None,
     ) -> t.CallToolResult:
         """Make a result of a JSON answer.
 
         `value` is the answer, where it is decoded already. `shown` is what the model gets in place of it, such as a
-        part of it; then `data` may be empty, where the whole is too large. `notes` are content blocks that follow.
+        part of it. `notes` are content blocks that follow. `left_out` has the parts that `shown` does not have.
         """
-        if shown is not UNSET and not data:
-            return self._shown(shown, notes)
         if not data.strip():
             return self.text_result(exchange, b"", notes=notes)
         try:
@@ -194,13 +195,14 @@ class Answers:
         except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
             # The body is not what its media type says.
             return self.text_result(exchange, data, notes=notes)
-        if self._drift is not None:
-            self._drift.compare_later(value, data)
-        return self._checked(text, value, written, notes) if shown is UNSET else self._shown(shown, notes)
-
-    def _shown(self, shown: Any, notes: Sequence[Any]) -> t.CallToolResult:
-        written = msgspec.json.encode(shown)
-        return self._checked(written.decode(), shown, Raw(written), notes)
+        if shown is not UNSET:
+            encoded = msgspec.json.encode(shown)
+            text, written = encoded.decode(), Raw(encoded)
+        places = [] if self._drift is None else self._drift.compare(value, data)
+        result = self._checked(text, value if shown is UNSET else shown, written, notes, left_out)
+        if places:
+            result.meta = with_members(result.meta, {DRIFT: places})
+        return result
 
     def text_result(self, exchange: Exchange, data: bytes, *, notes: Sequence[Any] = ()) -> t.CallToolResult:
         """Make a result of a text. An empty one says that the call succeeded."""
@@ -208,7 +210,9 @@ class Answers:
         text = text_of(data, answer.header("content-type") or "") if data else ""
         if not text.strip():
             text = f"{self.operation.name} succeeded ({answer.status}), and the answer has no content."
-            empty = UNSET if self._schema is None else fitting_part({}, self._validator or self._compiled(self._schema))
+            empty = UNSET
+            if self._schema is not None:
+                empty = empty_part(self._validator or self._compiled(self._schema))
             return self._result(text, empty, notes)
         if self._schema is None:
             return self._result(text, UNSET, notes)
@@ -216,35 +220,53 @@ class Answers:
             self._drift.found("it is not JSON")
         return self._checked(text, text, None, notes)
 
-    def preview(self, shown: Any, notes: Sequence[Any] = ()) -> t.CallToolResult:
+    def preview(
+        self, shown: Any, notes: Sequence[Any] = (), left_out: LeftOut | None = None, content: Sequence[Any] = ()
+    ) -> t.CallToolResult:
         """Make a result of a part of an answer, or of what was made of it. It is compared to no description.
 
-        A text that is not JSON is a `str`.
+        A text that is not JSON is a `str`. `left_out` has the parts of the answer that `shown` does not have. `content`
+        are blocks that stand for the answer, such as an image, in place of a text.
         """
         if isinstance(shown, str):
             text, written = shown, None
         else:
             encoded = msgspec.json.encode(shown)
             text, written = encoded.decode(), Raw(encoded)
-        content = [t.TextContent(text), *notes] if text else list(notes)
+        left_out = left_out or LeftOut()
+        blocks = [*content, *([t.TextContent(text)] if text else ()), *notes]
         if self._schema is None:
-            return t.CallToolResult(content=content, structured_content=UNSET if written is None else written)
+            structured = UNSET if written is None else written
+            return left_out.mark(t.CallToolResult(content=blocks, structured_content=structured))
         validator = self._validator or self._compiled(self._schema)
-        fits = written is not None and validator.fits(shown, bytes(written))
-        structured = written if fits else fitting_part(shown, validator)
-        return t.CallToolResult(content=content, structured_content=structured)
+        if content:
+            left_out.add(())
+            structured = empty_part(validator)
+        elif written is not None and validator.fits(shown, bytes(written)):
+            structured = written
+        else:
+            structured = self._fitting(shown, validator, blocks, left_out)
+        return left_out.mark(t.CallToolResult(content=blocks, structured_content=structured))
 
-    def _checked(self, text: str, value: Any, written: Raw | None, notes: Sequence[Any]) -> t.CallToolResult:
+    def _checked(
+        self,
+        text: str,
+        value: Any,
+        written: Raw | None,
+        notes: Sequence[Any],
+        left_out: LeftOut | None = None,
+    ) -> t.CallToolResult:
         """Make a result whose structured content fits what was published. `written` is None for what is not JSON.
 
         2025-06-18 server/tools onwards: with an output schema, a success has structured content that fits. Clients
-        refuse any other. So the part that fits is sent, and the text has everything.
+        refuse any other. So the part that fits is sent, what is left out is named, and the text has everything.
         """
+        left_out = left_out or LeftOut()
         if self._schema is None:
-            return self._result(text, UNSET if written is None else written, notes)
+            return left_out.mark(self._result(text, UNSET if written is None else written, notes))
         validator = self._validator or self._compiled(self._schema)
         if written is not None and validator.fits(value, bytes(written)):
-            return self._result(text, written, notes)
+            return left_out.mark(self._result(text, written, notes))
         if self._is_strict:
             problems = [] if written is None else validator.check(value, bytes(written))
             lines = [difference(each) for each in problems[:_MAX_PROBLEMS]] or ["It is not JSON."]
@@ -252,7 +274,19 @@ class Answers:
                 [f"The answer of {self.operation.name} does not fit its description.", *lines, "The answer is:", text]
             )
             return t.CallToolResult(content=[t.TextContent(told), *notes], is_error=True)
-        return self._result(text, fitting_part(value, validator), notes)
+        blocks = [t.TextContent(text), *notes]
+        structured = self._fitting(value, validator, blocks, left_out)
+        return left_out.mark(t.CallToolResult(content=blocks, structured_content=structured))
+
+    def _fitting(self, value: Any, validator: Validator, blocks: list[Any], left_out: LeftOut) -> Any:
+        """Return the part of a value that fits, and say in the content what does not."""
+        removed = LeftOut()
+        structured = fitting_part(value, validator, removed)
+        if removed:
+            left_out.update(removed)
+            what = removed.in_words() or "all of it"
+            blocks.append(t.TextContent(f"[Left out of the structured content, which cannot carry it: {what}.]"))
+        return structured
 
     def _result(self, text: str, structured: Any, notes: Sequence[Any]) -> t.CallToolResult:
         return t.CallToolResult(content=[t.TextContent(text), *notes], structured_content=structured)
@@ -346,27 +380,48 @@ def _problem(data: bytes) -> str:
 # -- What fits --------------------------------------------------------------------------------------------------------
 
 
-def fitting_part(value: Any, validator: Validator) -> Any:
-    """Return the part of a value that fits a schema: without the members and items that do not.
+def fitting_part(value: Any, validator: Validator, left_out: LeftOut) -> Any:
+    """Return the part of a value that fits a schema, and add what does not fit to `left_out`.
 
     UNSET where nothing of it fits. A value that is of another type than the schema says is put under a name that the
-    schema does not know, if that fits.
+    schema does not know, or into a list, if that fits.
     """
     kept = value
+    removed: list[tuple[Any, ...]] = []
     for _ in range(_MAX_PROBLEMS):
         faults = validator.faults(kept)
         if not faults:
             break
-        paths = {fault.path for fault in faults}
+        paths = dict.fromkeys(fault.path for fault in faults)
         if () in paths or len(paths) > _MAX_REMOVED:
             kept = {"result": value}
+            removed = []
             break
-        kept = _without(kept, paths)
-    candidates: tuple[Any, ...] = (kept, {}, [])
-    for candidate in candidates:
+        removed += [_original(path, set(removed)) for path in paths]
+        kept = _without(kept, set(paths))
+    for candidate in (kept, {"result": value}, [value]):
         if validator.fits(candidate):
+            for path in removed if candidate is kept else ():
+                left_out.add(path)
             return Raw(msgspec.json.encode(candidate))
-    return UNSET
+    left_out.add(())
+    return empty_part(validator)
+
+
+def empty_part(validator: Validator) -> Any:
+    """Return an empty object or list, whichever fits a schema; UNSET where neither does."""
+    return next((Raw(text) for text, value in ((b"{}", {}), (b"[]", [])) if validator.fits(value)), UNSET)
+
+
+def _original(path: tuple[Any, ...], removed: set[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the path in the whole value of a path in what is left: items move when others are removed."""
+    found: tuple[Any, ...] = ()
+    for step in path:
+        if isinstance(step, int):
+            for gone in sorted(each[-1] for each in removed if each[:-1] == found and isinstance(each[-1], int)):
+                step += gone <= step
+        found = (*found, step)
+    return found
 
 
 def _without(value: Any, paths: set[tuple[Any, ...]]) -> Any:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.openapi.answer.answers import MAX_BYTES
+from toolwire.openapi.answer.left_out import LeftOut
 from toolwire.openapi.answer.previews import closed_json, outline, smaller
 from toolwire.openapi.model import OperationSettings
 from toolwire.protocol import types as t
@@ -56,6 +57,8 @@ class Shown(NamedTuple):
     """The value, or a smaller one of the same shape."""
     notes: list[Any]
     """The content blocks that stand behind it."""
+    left_out: LeftOut
+    """The parts of the answer that the value does not have."""
 
 
 class LargeAnswers:
@@ -78,18 +81,19 @@ class LargeAnswers:
     async def shown(self, call: Call, value: Any, text: bytes) -> Shown:
         """Return a JSON value, or its preview where its text is too large."""
         if self.fits(text):
-            return Shown(value, [])
-        preview = self._preview(value)
+            return Shown(value, [], LeftOut())
+        preview, left_out = self._preview(value)
         said = f"The answer has {len(text):,} bytes, which is more than {self.limits.max_tokens:,} tokens. "
-        return Shown(preview, await self._notes(call, said + outline(value, preview), text.decode(errors="replace")))
+        said += outline(value, preview) + _missing(left_out)
+        return Shown(preview, await self._notes(call, said, text.decode(errors="replace")), left_out)
 
     async def shown_text(self, call: Call, text: str) -> Shown:
         """Return a text, or its beginning where it is too large."""
         encoded = text.encode(errors="replace")
         if self.fits(encoded):
-            return Shown(text, [])
+            return Shown(text, [], LeftOut())
         said = f"The answer has {len(encoded):,} bytes in {text.count(chr(10)) + 1:,} lines. This is its beginning."
-        return Shown(self._head(text), await self._notes(call, said, text, "text/plain"))
+        return Shown(self._head(text), await self._notes(call, said, text, "text/plain"), _all_that_follows())
 
     async def cut(self, call: Call, data: bytes, is_json: bool, size: int | None) -> Shown:
         """Return the beginning of an answer whose first `max_bytes` were read, and no more of it.
@@ -101,24 +105,28 @@ class LargeAnswers:
         of = "" if size is None else f", of {size:,}"
         said = f"The answer has more than {self.limits.max_bytes:,} bytes{of}, so the rest was not read."
         text = data.decode(errors="replace")
+        left_out = _all_that_follows()
         if began is None:
-            return Shown(self._head(text), await self._notes(call, said, text, "text/plain", is_whole=False))
-        preview = self._preview(began)
-        said += " " + outline(began, preview, is_beginning=True)
-        return Shown(preview, await self._notes(call, said, text, "text/plain", is_whole=False))
+            return Shown(self._head(text), await self._notes(call, said, text, "text/plain", is_whole=False), left_out)
+        preview, cut = self._preview(began)
+        left_out.update(cut)
+        said += " " + outline(began, preview, is_beginning=True) + _missing(left_out)
+        return Shown(preview, await self._notes(call, said, text, "text/plain", is_whole=False), left_out)
 
-    def _preview(self, value: Any) -> Any:
-        """Return a value of the same shape that the model can take."""
+    def _preview(self, value: Any) -> tuple[Any, LeftOut]:
+        """Return a value of the same shape that the model can take, and the parts that it does not have."""
         most = max(self.limits.max_tokens - _NOTE_TOKENS, self.limits.max_tokens // 2)
         room = most * _PREVIEW_BYTES
         preview: Any = value
+        left_out = LeftOut()
         for _ in range(_ATTEMPTS):
-            preview = smaller(value, room)
+            left_out = LeftOut()
+            preview = smaller(value, room, left_out)
             tokens = count_tokens(msgspec.json.encode(preview).decode(errors="replace"))
             if tokens <= most:
                 break
             room = min(room * most // tokens, room * 9 // 10)
-        return preview
+        return preview, left_out
 
     def _head(self, text: str) -> str:
         most = max(self.limits.max_tokens - _NOTE_TOKENS, self.limits.max_tokens // 2)
@@ -142,3 +150,15 @@ class LargeAnswers:
             uri=uri, name=f"answer of {self._name}"[:200], mime_type=mime_type, size=len(text.encode(errors="replace"))
         )
         return [t.TextContent(f"[{said} {where} {self._less}]"), link]
+
+
+def _all_that_follows() -> LeftOut:
+    """Return that the rest of the answer is left out, whatever it is."""
+    left_out = LeftOut()
+    left_out.add(())
+    return left_out
+
+
+def _missing(left_out: LeftOut) -> str:
+    words = left_out.in_words()
+    return f" Left out or cut: {words}." if words else ""

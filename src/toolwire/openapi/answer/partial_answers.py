@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from toolwire.openapi.answer.left_out import LeftOut
 from toolwire.openapi.answer.previews import members_in_words
 
 SELECT: Final = "select"
@@ -32,8 +33,10 @@ class NothingSelected(Exception):
     """The answer has none of the members that were asked for. The text says which it has."""
 
 
-def selected(value: Any, paths: list[str] | str) -> Any:
+def selected(value: Any, paths: list[str] | str, left_out: LeftOut | None = None) -> Any:
     """Return the parts of an answer that are named, in the shape that the answer has.
+
+    `left_out` gets the parts that are not named.
 
     A path is a JSON Pointer (RFC 6901), or the name of a member. A step that is no index goes into each item of a list.
     A list that stands alone in an object is searched too, because the names of its items are what people mean.
@@ -46,11 +49,15 @@ def selected(value: Any, paths: list[str] | str) -> Any:
         _add(wanted, steps)
     if not wanted:
         return value
-    found = _part(value, wanted)
+    rest = LeftOut()
+    found = _part(value, wanted, (), rest)
     if found is _MISSING and isinstance(value, dict):
         lists = [name for name, member in value.items() if isinstance(member, list) and member]
         if len(lists) == 1:
-            found = _part(value, {lists[0]: wanted})
+            rest = LeftOut()
+            found = _part(value, {lists[0]: wanted}, (), rest)
+    if left_out is not None:
+        left_out.update(rest)
     if found is _MISSING:
         raise NothingSelected(f"The answer has nothing of what was selected. {members_in_words(value)}")
     return found
@@ -72,24 +79,34 @@ def _add(wanted: dict[str, Any], steps: list[str]) -> None:
     wanted[last] = {}
 
 
-def _part(value: Any, wanted: dict[str, Any]) -> Any:
+def _part(value: Any, wanted: dict[str, Any], path: tuple[str | int, ...], left_out: LeftOut) -> Any:
     if not wanted:
         return value
     if isinstance(value, dict):
-        parts = {name: _part(value[name], rest) for name, rest in wanted.items() if name in value}
-        # In the order of the answer.
-        return {name: parts[name] for name in value if parts.get(name, _MISSING) is not _MISSING} or _MISSING
-    return _part_of_list(value, wanted) if isinstance(value, list) else _MISSING
+        parts: dict[str, Any] = {}
+        for name, member in value.items():  # In the order of the answer.
+            part = _part(member, wanted[name], (*path, name), left_out) if name in wanted else _MISSING
+            if part is not _MISSING:
+                parts[name] = part
+            elif name not in wanted:
+                left_out.add((*path, name))
+        return parts or _MISSING
+    if isinstance(value, list):
+        return _part_of_list(value, wanted, path, left_out)
+    left_out.add(path)
+    return _MISSING
 
 
-def _part_of_list(value: list[Any], wanted: dict[str, Any]) -> Any:
+def _part_of_list(value: list[Any], wanted: dict[str, Any], path: tuple[str | int, ...], left_out: LeftOut) -> Any:
     of_each = {name: rest for name, rest in wanted.items() if not name.isdecimal()}
     parts: list[Any] = []
     for index, item in enumerate(value):
         of_this = wanted.get(str(index))
         if of_this is None and not of_each:
+            left_out.add((*path, index))
             continue
-        part = _part(item, of_each if of_this is None else of_this and {**of_each, **of_this})
+        of_item = of_each if of_this is None else of_this and {**of_each, **of_this}
+        part = _part(item, of_item, (*path, index), left_out)
         if part is not _MISSING:
             parts.append(part)
     return parts if parts or not value else _MISSING

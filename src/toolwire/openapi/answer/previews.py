@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from toolwire.openapi.answer.left_out import LeftOut
 from toolwire.printable import printable
 
 _MAX_DEPTH: Final = 64
@@ -15,44 +16,54 @@ _SHOWN_KEYS: Final = 20
 _SHOWN_KEY: Final = 60
 
 
-def smaller(value: Any, room: int, depth: int = 0) -> Any:
-    """Return a JSON value of the same shape whose JSON has about `room` bytes at most."""
-    return _smaller(value, max(room, 2), depth)[0]
+def smaller(value: Any, room: int, left_out: LeftOut | None = None) -> Any:
+    """Return a JSON value of the same shape whose JSON has about `room` bytes at most.
+
+    `left_out` gets the parts that are missing or cut.
+    """
+    return _smaller(value, max(room, 2), (), LeftOut() if left_out is None else left_out)[0]
 
 
-def _smaller(value: Any, room: int, depth: int) -> tuple[Any, int]:
+def _smaller(value: Any, room: int, path: tuple[str | int, ...], left_out: LeftOut) -> tuple[Any, int]:
     """Return the smaller value, and about how many bytes its JSON has."""
     if isinstance(value, str):
         if len(value) <= room:
             return value, len(value) + 2
+        left_out.add(path)
         return value[: max(room - 1, 0)] + "…", room + 2
     if isinstance(value, list):
-        return _shorter_list(value, room, depth)
+        return _shorter_list(value, room, path, left_out)
     if isinstance(value, dict):
-        return _smaller_object(value, room, depth)
+        return _smaller_object(value, room, path, left_out)
     return value, len(str(value))
 
 
-def _shorter_list(value: list[Any], room: int, depth: int) -> tuple[list[Any], int]:
+def _shorter_list(value: list[Any], room: int, path: tuple[str | int, ...], left_out: LeftOut) -> tuple[list[Any], int]:
     kept: list[Any] = []
     used = 2
-    if depth >= _MAX_DEPTH:
-        return kept, used
-    for item in value:
+    for index, item in enumerate(value if len(path) < _MAX_DEPTH else ()):
         # One item may take half of the room, so that a list of large items still shows its first one.
-        made, size = _smaller(item, max(room - used, 0) if kept else room // 2, depth + 1)
+        cut = LeftOut()
+        made, size = _smaller(item, max(room - used, 0) if kept else room // 2, (*path, index), cut)
         if kept and used + size > room:
             break
+        left_out.update(cut)
         kept.append(made)
         used += size + 1
         if used >= room:
             break
+    if len(kept) < len(value):
+        left_out.add((*path, "-"))
     return kept, used
 
 
-def _smaller_object(value: dict[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
+def _smaller_object(
+    value: dict[str, Any], room: int, path: tuple[str | int, ...], left_out: LeftOut
+) -> tuple[dict[str, Any], int]:
     used = 2
-    if depth >= _MAX_DEPTH:
+    if len(path) >= _MAX_DEPTH:
+        for name in value:
+            left_out.add((*path, name))
         return {}, used
     left = len(value)
     made: dict[str, Any] = {}
@@ -64,8 +75,10 @@ def _smaller_object(value: dict[str, Any], room: int, depth: int) -> tuple[dict[
             share = (room - used) // left
             left -= 1
             if used + len(name) + 6 <= room:
-                made[name], size = _smaller(member, max(share - len(name) - 4, 8), depth + 1)
+                made[name], size = _smaller(member, max(share - len(name) - 4, 8), (*path, name), left_out)
                 used += len(name) + 4 + size
+            else:
+                left_out.add((*path, name))
     return {name: made[name] for name in value if name in made}, used
 
 

@@ -73,6 +73,7 @@ def _entry(name: str, text: str, indent: str) -> list[str]:
 
 
 def _escaped(line: str) -> str:
+    """Escape a line, so that no quote in it ends the docstring: not with two before it, nor with those behind it."""
     return line.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
@@ -82,5 +83,11 @@ def _opened(text: str) -> str:
 
 
 def _closed(text: str) -> str:
+    """Return the only line of a docstring, which must not end with a quote that stands before the closing ones.
+
+    All backslashes are doubled, so an odd number of them before a quote means that it is escaped.
+    """
     text = _opened(text)
-    return f'{text[:-1]}\\"' if text.endswith('"') and not text.endswith('\\"') else text
+    before = text[:-1]
+    backslashes = len(before) - len(before.rstrip("\\"))
+    return f'{before}\\"' if text.endswith('"') and backslashes % 2 == 0 else text

@@ -52,6 +52,7 @@ class TypeWriter:
         self._names = names
         self._is_input = is_input
         self._of_definition: dict[str, Kinds] = {}
+        self._parts: dict[str, Schema] = {}
         self._reading: set[str] = set()
         self._written: dict[str, WrittenType | None] = {}
 
@@ -177,26 +178,34 @@ class TypeWriter:
 
     def _merged(self, schema: Schema, depth: int) -> Schema:
         """Return a schema whose members are those of all parts of `allOf`."""
-        parts = [schema, *(self._content(each, depth) for each in schema["allOf"] if isinstance(each, dict))]
+        parts = [schema, *(self._part(each, depth) for each in schema["allOf"] if isinstance(each, dict))]
         members: dict[str, Any] = {}
         required: list[str] = []
         kinds: list[Any] = []
         for part in parts:
-            whole = (
-                self._merged(part, depth + 1) if part is not schema and depth < _MAX_DEPTH and _has_all(part) else part
-            )
-            members.update(_members(whole))
-            required += whole["required"] if isinstance(whole.get("required"), list) else []
-            kinds += [whole["type"]] if "type" in whole else []
+            members.update(_members(part))
+            required += part["required"] if isinstance(part.get("required"), list) else []
+            kinds += [part["type"]] if "type" in part else []
         merged = {key: value for key, value in schema.items() if key not in ("allOf", "properties", "required")}
         if members:
-            return {**merged, "type": "object", "properties": members, "required": required}
+            return {**merged, "type": "object", "properties": members, "required": list(dict.fromkeys(required))}
         if len(parts) == 2:
             return {**parts[1], **merged}
         return {**merged, "type": kinds[0]} if kinds and all(kind == kinds[0] for kind in kinds) else merged
 
-    def _content(self, schema: Schema, depth: int) -> Schema:
-        return self._schemas.content(schema) if depth < _MAX_DEPTH else {}
+    def _part(self, schema: Schema, depth: int) -> Schema:
+        """Return a part of `allOf` with the members of its own parts. Those of a definition are merged once."""
+        name = target_of(schema) if len(schema) == 1 else None
+        known = None if name is None else self._parts.get(name)
+        if known is None:
+            known = self._schemas.content(schema) if depth < _MAX_DEPTH else {}
+            if name is not None:
+                self._parts[name] = known  # While its parts are merged: one of them may lead back to it.
+            if depth < _MAX_DEPTH and _has_all(known):
+                known = self._merged(known, depth + 1)
+            if name is not None:
+                self._parts[name] = known
+        return known
 
     def _alias(self, literal: str, hint: str) -> str:
         """Give a long list of values a name."""

@@ -11,10 +11,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from toolwire.openapi.definition.descriptions import plain_text, remarks_on
-from toolwire.openapi.definition.json_schemas import JsonSchemas
+from toolwire.openapi.definition.json_schemas import JsonSchemas, composed
 from toolwire.openapi.definition.names import plain_name
+from toolwire.openapi.definition.schema_definitions import target_of
 from toolwire.openapi.model import (
     ApiDescription,
+    DescriptionError,
     MediaTypeObject,
     Node,
     OperationObject,
@@ -23,6 +25,7 @@ from toolwire.openapi.model import (
     ToolArgument,
 )
 from toolwire.openapi.request.media_types import body_kind
+from toolwire.redaction import repr_without
 from toolwire.schemas.walking import Schema, listed
 
 #: Bytes that the model hands over: a resource of the server, or the bytes themselves.
@@ -48,6 +51,18 @@ _OF_THE_NETWORK: Final = re.compile(
     r"traceparent|tracestate|baggage|b3|x-b3-.*|uber-trace-id|x-datadog-.*|x-amzn-trace-id|x-cloud-trace-context|"
     r"(?:x-)?(?:request|correlation|trace|span)-?id|(?:x-)?(?:client-)?request-id"
 )
+# Optional headers that change what a request means, where it goes or how its answer is read: the library sets them, or
+# nothing does.
+_OF_THE_EXCHANGE: Final = re.compile(
+    r"content-.*|if-none-match|if-modified-since|if-range|range|cache-control|pragma|age|date|warning|origin|referer|"
+    r"sec-.*|access-control-.*|x-http-method(?:-override)?|x-method-override|x-original-(?:url|host|method)|"
+    r"x-rewrite-url|x-host|(?:x-|true-)?(?:client|cluster-client)-ip|x-originating-ip|x-remote-.*|cf-.*|mcp-.*|set-cookie.*"
+)
+# Words in the names of optional headers and cookies that carry a credential. A model must not know one.
+_CREDENTIAL: Final = re.compile(
+    r"auth|token|secret|passw|credential|signature|session|csrf|xsrf|jwt|jsession|api[-_]?key|access[-_]?key|(?:^|[-_.])s?sid$"
+)
+_NEEDED: Final = "Required if the request has a body."
 _CHAIN: Final = 20
 # Keywords of an object body that flat arguments can say.
 _FLAT: Final = frozenset(
@@ -67,7 +82,12 @@ class ArgumentPlan(Struct, frozen=True, kw_only=True):
     """Rules on several members together. Vendors refuse them in a schema, so a model learns them from the error."""
     fixed: tuple[tuple[ParameterObject, Any], ...] = ()
     """Parameters that are sent with every call, and their values."""
+    fixed_body: tuple[tuple[ToolArgument, Any], ...] = ()
+    """Members of the body, or the whole of it, that are sent with every call."""
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return repr_without(self, "fixed", "fixed_body")
 
 
 class _Candidate(Struct, kw_only=True):
@@ -119,10 +139,19 @@ class ArgumentMaker:
         body = operation.request_body
         if media is not None and body is not None:
             candidates += self._of_body(media, body.required, body.description, conditions, warnings)
+        asked = {each.parameter.name for each in candidates if each.parameter is not None}
+        fixed_body = [each for each in candidates if each.place == "body" and each.wanted in values]
+        _check_named(settings, {each.name for each, _ in fixed}, asked, fixed_body)
+        if fixed_body:
+            candidates = [each for each in candidates if each not in fixed_body]
+            # The body is sent with every call, and rules on its members would judge arguments that are not there.
+            conditions = []
+            for each in candidates:
+                each.required = each.required or each.is_needed
         names = _names(candidates, settings.arguments or {})
         if any(names[each.key] != each.member for each in candidates if each.member is not None):
             conditions = []
-        if body is not None and not body.required:
+        if body is not None and not body.required and not fixed_body:
             conditions += _members_together(candidates, names)
         return ArgumentPlan(
             arguments=tuple(
@@ -138,6 +167,11 @@ class ArgumentMaker:
             schema=_schema_of(candidates, names),
             conditions=tuple(conditions),
             fixed=tuple(fixed),
+            fixed_body=tuple(
+                # No argument has such a name.
+                (ToolArgument(name=f"\0{each.key}", member=each.member), values[each.wanted])
+                for each in fixed_body
+            ),
             warnings=tuple(warnings),
         )
 
@@ -165,10 +199,13 @@ class ArgumentMaker:
             return True
         if (parameter.location, parameter.name.lower()) in self._credentials:
             return False
-        if parameter.location in ("header", "cookie"):
-            # Usually set by configuration.
-            return parameter.required and not (parameter.location == "header" and _is_set_elsewhere(parameter.name))
-        return parameter.required or not parameter.deprecated
+        if parameter.location == "header" and _is_set_elsewhere(parameter.name):
+            return False
+        if parameter.required:
+            return True
+        if parameter.location in ("header", "cookie") and _is_not_for_models(parameter.name):
+            return False
+        return not parameter.deprecated
 
     def _of_parameter(self, parameter: ParameterObject, warnings: list[str]) -> _Candidate:
         schema: Schema = {"type": "string"}
@@ -238,41 +275,49 @@ class ArgumentMaker:
             return False
         if not content.keys() <= _FLAT | set(_CONDITIONS):
             return False
-        conditions = {key: content[key] for key in _CONDITIONS if key in content}
-        return self._members_named(conditions, 0).issubset(content["properties"])
+        conditions: Schema = {key: content[key] for key in _CONDITIONS if key in content}
+        return self._members_named(conditions).issubset(content["properties"])
 
-    def _members_named(self, schema: Any, chain: int) -> set[str]:
-        """Collect the members that conditions name."""
-        if not isinstance(schema, dict) or chain > _CHAIN:
-            return set()
-        content = self._schemas.content(schema)
-        if content.get("type", "object") != "object":
-            return {""}
-        names = {*content.get("properties", ()), *content.get("required", ())}
-        parts = [content[key] for key in ("not", "if", "then", "else") if key in content]
-        parts += listed(content, ("anyOf", "oneOf", "allOf"))
-        parts += content.get("dependentSchemas", {}).values()
-        for part in parts:
-            names |= self._members_named(part, chain + 1)
-        for first, others in content.get("dependentRequired", {}).items():
-            names |= {first, *others}
+    def _members_named(self, schema: Schema) -> set[str]:
+        """Collect the members that conditions name. A definition is read once, however often it is named."""
+        names: set[str] = set()
+        seen: set[str] = set()
+        waiting: list[Any] = [schema]
+        while waiting:
+            part = waiting.pop()
+            if not isinstance(part, dict):
+                continue
+            if (target := target_of(part)) is not None:
+                if target in seen:
+                    continue
+                seen.add(target)
+            content = self._schemas.content(part)
+            if content.get("type", "object") != "object":
+                return {""}
+            names |= {*content.get("properties", ()), *content.get("required", ())}
+            waiting += [content[key] for key in ("not", "if", "then", "else") if key in content]
+            waiting += listed(content, ("anyOf", "oneOf", "allOf"))
+            waiting += content.get("dependentSchemas", {}).values()
+            for first, others in content.get("dependentRequired", {}).items():
+                names |= {first, *others}
         return names
 
     def _of_members(self, content: Schema, node: Node, required: bool) -> list[_Candidate]:
         needed = content.get("required", [])
         # A name that is required and not described takes any value.
         members = {**content["properties"], **{name: {} for name in needed if name not in content["properties"]}}
-        nodes = dict(self._member_nodes(node, 0))
+        nodes = self._member_nodes(node)
         found = []
         for name, schema in members.items():
             member = nodes.get(name)
             upload = self._upload(member, schema)
+            made = schema if upload is None else upload
             found.append(
                 _Candidate(
                     wanted=name,
                     place="body",
                     key=f"body {name}",
-                    schema=schema if upload is None else upload,
+                    schema=made if required or name not in needed else _with_note(made),
                     required=required and name in needed,
                     member=name,
                     is_needed=name in needed,
@@ -282,17 +327,15 @@ class ArgumentMaker:
             )
         return found
 
-    def _member_nodes(self, node: Node, chain: int) -> Iterator[tuple[str, Node]]:
-        """Yield the schemas of members as the description has them, also from the schemas of `allOf`."""
-        node = self._target(node)
-        if not isinstance(node.value, dict) or chain > _CHAIN:
-            return
-        parts = node.value.get("allOf")
-        for index in range(len(parts) if isinstance(parts, list) else 0):
-            yield from self._member_nodes(node.at("allOf").at(index), chain + 1)
-        properties = node.value.get("properties")
-        if isinstance(properties, dict):
-            yield from ((str(name), node.at("properties").at(name)) for name in properties)
+    def _member_nodes(self, node: Node) -> dict[str, Node]:
+        """Return the schemas of members as the description has them, also from the schemas of `allOf`."""
+        found: dict[str, Node] = {}
+        for part in composed(self._description, node):
+            properties = part.value.get("properties")
+            if isinstance(properties, dict):
+                for name in properties:
+                    found.setdefault(str(name), part.at("properties").at(name))
+        return found
 
     # -- What a value is -----------------------------------------------------------------------------------------------
 
@@ -341,6 +384,26 @@ class ArgumentMaker:
         )
 
 
+# -- Settings ---------------------------------------------------------------------------------------------------------
+
+
+def _check_named(settings: OperationSettings, fixed: set[str], asked: set[str], fixed_body: list[_Candidate]) -> None:
+    """Raise `DescriptionError` where settings name what the operation does not have: they would have no effect."""
+    known = fixed | {each.wanted for each in fixed_body}
+    for name in settings.fixed or ():
+        if name not in known:
+            raise DescriptionError(
+                f"fixed has {name[:100]!r}, which is neither a parameter of the operation nor a member of its body "
+                "that is an argument: correct the name"
+            )
+    for each in fixed_body:
+        if each.is_upload:
+            raise DescriptionError(f"fixed has {each.wanted[:100]!r}, which is a file: a file cannot be fixed")
+    for name in settings.ask or ():
+        if name not in asked | fixed:
+            raise DescriptionError(f"ask has {name[:100]!r}, which is no parameter of the operation: correct the name")
+
+
 # -- Names -------------------------------------------------------------------------------------------------------------
 
 
@@ -372,6 +435,18 @@ def _is_set_elsewhere(header: str) -> bool:
     """Return whether no model gives the value of a header."""
     name = header.lower()
     return _OF_THE_LIBRARY.fullmatch(name) is not None or _OF_THE_NETWORK.fullmatch(name) is not None
+
+
+def _is_not_for_models(name: str) -> bool:
+    """Return whether an optional header or cookie is not for a model: a credential, or a part of the exchange."""
+    name = name.lower()
+    return _OF_THE_EXCHANGE.fullmatch(name) is not None or _CREDENTIAL.search(name) is not None
+
+
+def _with_note(schema: Schema) -> Schema:
+    """Say that a member is needed wherever the optional body is sent: the published schema cannot."""
+    said = schema.get("description")
+    return {**schema, "description": f"{said} {_NEEDED}" if said else _NEEDED}
 
 
 def _members_together(candidates: list[_Candidate], names: dict[str, str]) -> Iterator[Schema]:

@@ -17,6 +17,7 @@ from toolwire.openapi.definition.names import collision
 from toolwire.openapi.definition.selection import Selection
 from toolwire.openapi.definition.tool_definitions import ToolDefiner, checked_name, merged_settings
 from toolwire.openapi.description.operations import operations_of
+from toolwire.openapi.lock_file.lock import place_of
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.model import (
     ApiDescription,
@@ -31,6 +32,7 @@ from toolwire.printable import printable
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
 _LOGGED: Final = 10
+_BY_OPTION: Final = "operations="
 
 
 class OperationRow(Struct, frozen=True):
@@ -52,6 +54,7 @@ class ApiOperations:
     * `defaults`: settings of the whole API, which stand below those of an operation.
     * `decisions`: settings of a person, by the id of the operation or by method and path (`GET /pets`).
     * `locked`: the tools of a lock file. They are the choice, unless `selection` chooses among them.
+    * `decided_by`: the option that has `decisions`, for error texts.
     """
 
     def __init__(
@@ -63,7 +66,9 @@ class ApiOperations:
         defaults: OperationSettings,
         decisions: Mapping[str, OperationSettings],
         locked: LockedTools | None = None,
+        decided_by: str = _BY_OPTION,
     ) -> None:
+        self._decided_by = decided_by
         self._definer = definer
         self._selection = selection
         self._defaults = defaults
@@ -127,13 +132,14 @@ class ApiOperations:
         for operation in chosen:
             made = self._definition(operation)
             if isinstance(made, LeftOutOperation):
-                if self._is_named(operation):
+                if self._is_named(operation) or self._has_values(operation):
                     raise DescriptionError(f"{operation.label} cannot become a tool: {made.reason}")
                 left_out.append(f"{operation.label}: {made.reason}")
                 continue
             if (other := names.get(made.name)) is not None:
                 raise DescriptionError(collision(made.name, (other, operation)))
             names[made.name] = operation
+            self._check_arguments(made)
             yield made
         for line in left_out[:_LOGGED]:
             log.warning("an operation that is chosen becomes no tool: %s", printable(line))
@@ -153,18 +159,35 @@ class ApiOperations:
         """Return whether a person named this operation, and not a group of which it is one."""
         return self._locked is not None or (self._selection is not None and self._selection.names(operation))
 
+    def _has_values(self, operation: OperationObject) -> bool:
+        """Return whether a person decided values of this operation, which must not be missing unseen."""
+        settings = self.settings(operation)
+        return settings.enabled is not False and bool(settings.fixed or settings.ask)
+
+    def _check_arguments(self, made: ToolDefinition) -> None:
+        """Raise `DescriptionError` where a person named an argument that the operation does not have."""
+        if self._decided_by != _BY_OPTION or self._locked is not None:
+            return  # A lock file has the names of all arguments, also of those that are gone.
+        known = {place_of(each).partition(" (")[0] for each in made.arguments}
+        for place in self.settings(made.operation).arguments or ():
+            if place not in known:
+                raise DescriptionError(
+                    f"{made.operation.label}: arguments has {place[:100]!r}, which is no argument; there are: "
+                    f"{', '.join(sorted(known)[:10]) or 'none'}"
+                )
+
     def _check_matched(self, selection: Selection | None) -> None:
         unmatched = [] if selection is None else selection.unmatched
         if unmatched:
-            written = unmatched[0].partition("=")[2].strip("'\"")
-            raise DescriptionError(f"{unmatched[0]} matches no operation of the API{self._meant(written)}")
+            label, text = unmatched[0]
+            raise DescriptionError(f"{label} matches no operation of the API{self._meant(text)}")
 
     def _check_labels(self) -> None:
         known = {label for each in self.readable for label in (each.label, _place(each))}
         for label, settings in self._decisions.items():
             if label not in known:
                 raise DescriptionError(
-                    f"operations= has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
+                    f"{self._decided_by} has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
                 )
             if settings.name is not None:
                 checked_name(settings.name, self.find(label))

@@ -39,10 +39,15 @@ Use: TypeAlias = Literal["input", "output", "loose"]
 
 _TYPES: Final = frozenset(("null", "boolean", "object", "array", "number", "string", "integer"))
 _MAX_CHAIN: Final = 40
+#: Schemas that one schema may be composed of by `allOf` and references, and subschemas that one copy may have.
+_MAX_PARTS: Final = 1_000
+# A cycle of schemas has as many parts as schemas, for each of them.
+_MAX_HIDDEN_PARTS: Final = 1_000_000
+_MAX_COPIED: Final = 500
 _MAX_ENUM: Final = 2_000
 _MAX_NAME: Final = 60
 # Texts in an answer's schema are read by few clients, and take space in every list.
-_MAX_OUTPUT_TEXT: Final = 120
+_MAX_OUTPUT_TEXT: Final = 80
 
 
 class ConvertedSchema(NamedTuple):
@@ -67,6 +72,9 @@ class JsonSchemas:
         self._converting: set[str] = set()
         self._warnings: dict[str, None] = {}
         self._patterns: dict[tuple[str, int], bool] = {}
+        self._hidden: dict[tuple[str, int], bool] = {}
+        # How many parts of schemas may still be read to find hidden members.
+        self._parts_left = _MAX_HIDDEN_PARTS
 
     # -- What others ask for -------------------------------------------------------------------------------------------
 
@@ -402,7 +410,7 @@ class JsonSchemas:
         parts = [*parts, *own.pop("allOf", [])]
         if len(parts) == 1 and set(parts[0]) == {"$ref"} and own.keys() <= ANNOTATIONS:
             return {**parts[0], **own}
-        hidden = self._hidden_names(node, 0)
+        hidden = self._hidden_names(node)
         result, kept = own, []
         for part in parts:
             content = self._content_to_merge(part)
@@ -419,47 +427,61 @@ class JsonSchemas:
         return result
 
     def _content_to_merge(self, part: Schema) -> Schema | None:
-        """Return the content of a schema; None for a definition that is being made, or after a long chain of them."""
+        """Return the content of a schema.
+
+        None for a definition that is being made, for a long chain of definitions, and for a large definition: a schema
+        that copies the one before it twice would double with each level.
+        """
         name = target_of(part)
         if name is None:
             return part
         if len(part) > 1 or name in self._converting or len(self._converting) > _MAX_CHAIN:
             return None
         definition = self.definition(name)
-        if "$ref" in definition.schema:
+        if "$ref" in definition.schema or definition.subschemas > _MAX_COPIED:
             return None
         self._warnings.update(dict.fromkeys(definition.warnings))
         return definition.schema
 
     # -- readOnly and writeOnly ----------------------------------------------------------------------------------------
 
-    def _is_hidden(self, node: Node, chain: int = 0) -> bool:
+    def _is_hidden(self, node: Node) -> bool:
         """Return whether a property is `readOnly` in an input schema, or `writeOnly` in an output schema."""
-        value = node.value
-        if not isinstance(value, dict) or chain > _MAX_CHAIN:
-            return False
-        reference = value.get("$ref")
-        is_ignored = isinstance(reference, str) and node.document.version == "3.0"
-        if value.get(self._hides) is True and not is_ignored:
-            return True
-        if isinstance(reference, str):
-            return self._is_hidden(self._description.referenced(reference, node.document)[1], chain + 1)
-        return any(self._is_hidden(part, chain + 1) for part in _listed(node, "allOf"))
+        # A reference is as hidden as its target, which many members name.
+        reference = node.value.get("$ref") if isinstance(node.value, dict) else None
+        if isinstance(reference, str) and (node.document.version == "3.0" or self._hides not in node.value):
+            node = self._description.referenced(reference, node.document)[1]
+        known = node.document.uri, id(node.value)
+        found = self._hidden.get(known)
+        if found is None:
+            found = self._hidden[known] = any(
+                # OpenAPI 3.0, Reference Object: members beside `$ref` are ignored.
+                part.value.get(self._hides) is True
+                and not (part.document.version == "3.0" and isinstance(part.value.get("$ref"), str))
+                for part in self._composed(node)
+            )
+        return found
 
-    def _hidden_names(self, node: Node, chain: int) -> set[str]:
+    def _composed(self, node: Node) -> Iterator[Node]:
+        """Yield the parts of a schema, and count them: all schemas of a description together have a bound."""
+        for part in composed(self._description, node):
+            self._parts_left -= 1
+            if self._parts_left < 0:
+                raise DescriptionError(
+                    f"{node.pointer}: the schemas are composed of each other so often that they cannot be read: "
+                    "choose fewer operations, or remove cycles of allOf"
+                )
+            yield part
+
+    def _hidden_names(self, node: Node) -> set[str]:
         """Collect the hidden properties of a schema and of the schemas that it is composed of."""
-        if not isinstance(node.value, dict) or chain > _MAX_CHAIN:
-            return set()
-        reference = node.value.get("$ref")
-        if isinstance(reference, str):
-            return self._hidden_names(self._description.referenced(reference, node.document)[1], chain + 1)
-        names: set[str] = set()
-        if isinstance(node.value.get("properties"), dict):
-            properties = node.at("properties")
-            names = {name for name in properties.value if self._is_hidden(properties.at(name))}
-        for part in _listed(node, "allOf"):
-            names |= self._hidden_names(part, chain + 1)
-        return names
+        return {
+            name
+            for part in self._composed(node)
+            if not isinstance(part.value.get("$ref"), str) and isinstance(part.value.get("properties"), dict)
+            for name in part.value["properties"]
+            if self._is_hidden(part.at("properties").at(name))
+        }
 
     # -- Discriminators ------------------------------------------------------------------------------------------------
 
@@ -587,6 +609,27 @@ def _too_heavy(pattern: str) -> str:
 
 
 # -- Small pieces ------------------------------------------------------------------------------------------------------
+
+
+def composed(description: ApiDescription, node: Node) -> Iterator[Node]:
+    """Yield a schema and the schemas that it is composed of by `$ref` and `allOf`, each once.
+
+    Two schemas that name the one before them twice would otherwise double the work with each level.
+    """
+    seen: set[tuple[str, int]] = set()
+    waiting = [node]
+    while waiting and len(seen) < _MAX_PARTS:
+        part = waiting.pop()
+        known = part.document.uri, id(part.value)
+        if not isinstance(part.value, dict) or known in seen:
+            continue
+        seen.add(known)
+        yield part
+        reference = part.value.get("$ref")
+        if isinstance(reference, str):
+            waiting.append(description.referenced(reference, part.document)[1])
+        else:
+            waiting += reversed(list(_listed(part, "allOf")))
 
 
 def _listed(node: Node, keyword: str) -> Iterator[Node]:

@@ -25,6 +25,9 @@ _NEIGHBOURS: Final[dict[str, frozenset[str]]] = {
     "if": frozenset(("then", "else")),
 }  # fmt: skip
 
+# Parts of one `allOf`. Without a bound, lists that are joined pairwise double with each level.
+_MAX_PARTS: Final = 64
+
 
 def merged(first: Json, second: Json) -> Schema | None:
     """Return one schema that says what both say; None where no schema without `allOf` says exactly that."""
@@ -63,7 +66,8 @@ def _both(keyword: str, first: Any, second: Any) -> Any:
         case "properties":
             return _both_members(first, second)
         case "allOf":
-            return [*first, *second]
+            parts = [*first, *(each for each in second if each not in first)]
+            return parts if len(parts) <= _MAX_PARTS else None
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from toolwire.callbacks import plain_callback
 from toolwire.openapi.model import DescriptionError, OperationObject
 
 _METHOD: Final = re.compile(r"[A-Za-z]+")
@@ -19,6 +20,13 @@ class tag(Struct, frozen=True):
     name: str
 
 
+class written(Struct, frozen=True):
+    """A choice with the words in which a person wrote it, for error texts: `--operation pets/list`, `api.keep`."""
+
+    choice: Choice
+    label: str
+
+
 class _All:
     def __repr__(self) -> str:
         return "ALL"
@@ -28,7 +36,7 @@ class _All:
 ALL: Final = _All()
 
 #: An `operationId`, a path pattern (`/pets/*`, `GET /pets/**`), a tag, a function, or `ALL`.
-Choice: TypeAlias = "str | tag | Callable[[OperationObject], bool] | _All"
+Choice: TypeAlias = "str | tag | written | Callable[[OperationObject], bool] | _All"
 
 
 class Selection:
@@ -63,20 +71,32 @@ class Selection:
         return any(isinstance(rule.choice, str) and rule.choice.strip() in names for rule in self._keep)
 
     @property
-    def unmatched(self) -> list[str]:
-        """Return the ids, paths and tags of `keep` that no operation matched, after all operations were asked."""
-        return [rule.label for rule in self._keep if not rule.has_matched and isinstance(rule.choice, (str, tag))]
+    def unmatched(self) -> list[tuple[str, str]]:
+        """Return the ids, paths and tags of `keep` that no operation matched, after all operations were asked.
+
+        Each comes with the words in which it was written.
+        """
+        missed = [rule for rule in self._keep if not rule.has_matched]
+        return [
+            (rule.label, rule.choice.name if isinstance(rule.choice, tag) else rule.choice)
+            for rule in missed
+            if isinstance(rule.choice, (str, tag))
+        ]
 
 
 class _Rule:
-    def __init__(self, choice: Choice, option: str) -> None:
-        self.choice = choice
-        self.label = f"{option}={_shown(choice)}"
+    def __init__(self, given: Choice, option: str) -> None:
+        choice, self.label = given, f"{option}={_shown(given)}"
+        if isinstance(given, written):
+            choice, self.label = given.choice, given.label
+        self.choice: Choice = choice
         self.has_matched = False
-        self._test = _test_of(choice, option)
+        self._test = _test_of(choice, option, self.label)
 
     def matches(self, operation: OperationObject) -> bool:
-        is_match = bool(self._test(operation))
+        is_match = self._test(operation)
+        if not isinstance(is_match, bool):
+            raise DescriptionError(f"{self.label} returned {type(is_match).__name__} in place of True or False")
         self.has_matched = self.has_matched or is_match
         return is_match
 
@@ -84,7 +104,7 @@ class _Rule:
 def _listed(choices: Iterable[Choice] | Choice | None) -> list[Choice]:
     if choices is None:
         return []
-    if isinstance(choices, (str, tag, _All)) or callable(choices):
+    if isinstance(choices, (str, tag, written, _All)) or callable(choices):
         return [choices]
     return list(choices)
 
@@ -95,26 +115,26 @@ def _shown(choice: Choice) -> str:
     return repr(choice) if isinstance(choice, (str, _All)) else getattr(choice, "__name__", repr(choice))
 
 
-def _test_of(choice: Choice, option: str) -> Callable[[OperationObject], bool]:
+def _test_of(choice: Choice, option: str, label: str) -> Callable[[OperationObject], bool]:
     if isinstance(choice, _All):
         return lambda operation: True
     if isinstance(choice, tag):
         return lambda operation: choice.name in operation.tags
     if isinstance(choice, str):
-        return _test_of_text(choice, option)
+        return _test_of_text(choice, label)
     if callable(choice):
-        return choice
+        return plain_callback(choice, f"{option}=")
     raise DescriptionError(
         f"{option}= takes operation ids, path patterns, tag(...), functions and ALL, not {type(choice).__name__}"
     )
 
 
-def _test_of_text(text: str, option: str) -> Callable[[OperationObject], bool]:
+def _test_of_text(text: str, label: str) -> Callable[[OperationObject], bool]:
     method, space, path = text.strip().rpartition(" ")
     if not path.startswith("/"):
         return lambda operation: operation.operation_id == text
     if space and _METHOD.fullmatch(method.strip()) is None:
-        raise DescriptionError(f"{option}={text!r} is neither an operation id nor a method and a path")
+        raise DescriptionError(f"{label} is neither an operation id nor a method and a path")
     wanted, pattern = method.strip().upper(), path_pattern(path)
     return lambda operation: (
         (not wanted or operation.method == wanted)

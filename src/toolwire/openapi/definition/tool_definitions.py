@@ -20,6 +20,7 @@ from toolwire.openapi.definition.arguments import ArgumentMaker, ArgumentPlan
 from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION, description_of, remarks_on, title_of
 from toolwire.openapi.definition.json_schemas import JsonSchemas
 from toolwire.openapi.definition.names import plain_name, tool_name
+from toolwire.openapi.definition.open_types import OpenTypes
 from toolwire.openapi.definition.schema_definitions import MAX_SUBSCHEMAS, Budget, measured
 from toolwire.openapi.model import (
     ApiDescription,
@@ -37,7 +38,7 @@ from toolwire.schemas.walking import Schema
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # A list has the output schemas of all tools. Parts that do not fit take any value.
-_PUBLISHED_OUTPUT: Final = Budget(subschemas=400, bytes=12_000)
+_PUBLISHED_OUTPUT: Final = Budget(subschemas=200, bytes=6_000)
 _DEEPEST: Final = 12
 
 
@@ -58,6 +59,7 @@ class ToolDefiner:
         self._input = JsonSchemas(description, "input", max_description=max_description)
         self._output = JsonSchemas(description, "output")
         self._loose = JsonSchemas(description, "loose", max_description=max_description)
+        self._open_types = OpenTypes()
         self._arguments = ArgumentMaker(description, self._input, max_description)
         self._token_schemes = _token_schemes(description)
 
@@ -103,6 +105,7 @@ class ToolDefiner:
             annotations=annotations,
             arguments=plan.arguments,
             fixed=plan.fixed,
+            fixed_body=plan.fixed_body,
             media=media,
             scopes=self._scopes(operation),
             select=select,
@@ -174,7 +177,7 @@ class ToolDefiner:
                     alternatives.append(schema)
             found.append(converter.closed(_any_of(alternatives), budget=budget).schema)
         loose, true = found
-        return (loose or None), (true or None)
+        return (self._open_types.open(loose) if loose else None), (true or None)
 
     def _scopes(self, operation: OperationObject) -> frozenset[str]:
         """Return the scopes that each alternative of the security requirements asks for."""

@@ -77,7 +77,7 @@ class Sources:
         if isinstance(source, str) and source.startswith(("http://", "https://")):
             return self._counted(Source(self._copies.get(source) or self._fetched(source), source, source))
         path = Path(_path_of_uri(source) if isinstance(source, str) and source.startswith("file://") else source)
-        file = path.resolve()
+        file = _resolved(path)
         if self._folder is None:
             self._folder = file.parent
         return self._counted(self._file(file, str(path), file.as_uri()))
@@ -88,7 +88,7 @@ class Sources:
         if (copy := self._copies.get(uri)) is not None:
             return self._counted(Source(copy, uri, uri))
         if scheme == "file":
-            file = Path(_path_of_uri(uri)).resolve()
+            file = _resolved(Path(_path_of_uri(uri)))
             if self._folder is None or not file.is_relative_to(self._folder):
                 raise DescriptionError(
                     f"{uri}: this file is not below the folder of the description: move it there, "
@@ -199,6 +199,13 @@ def _encoded(content: Mapping[str, Any], name: str, limits: Limits) -> bytes:
         return msgspec.json.encode(content)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise DescriptionError(f"{name}: the object is not JSON ({error}): give a dict as JSON has it") from None
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except ValueError:
+        raise DescriptionError(f"{str(path)[:200]!r} is the name of no file: remove its control characters") from None
 
 
 def _path_of_uri(uri: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces
+from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, LockedServer
 from toolwire.openapi.lock_file.schema_changes import changed_texts, compare_schemas
 
 #: `alarm`: requests or credentials would go elsewhere. `breaking`: calls that work today would fail. `review`: a person
@@ -45,6 +46,8 @@ _SEVERITY: Final[dict[Kind, Severity]] = {
     "security changed": "alarm",
 }
 _SHOWN_PLACES: Final = 5
+# A path starts with one slash. `//host`, `@host` and `http://host` name another server, and some read `\` as `/`.
+_LIKE_A_HOST: Final = re.compile(r"(?!/)|//|[^?#]*(?:\\|://)")
 
 
 class ApiChange(Struct, frozen=True):
@@ -78,16 +81,19 @@ def _change(kind: Kind, operation: str, detail: str = "") -> ApiChange:
 def _operations(before: Lock, after: Lock) -> Iterator[ApiChange]:
     places = {*after.others, *(each.place for each in after.operations)}
     locked = LockedPlaces(before, places)
+    is_unchanged = {name: each.digest for name, each in before.documents.items()} == {
+        name: each.digest for name, each in after.documents.items()
+    }
     now = {old.place: new for new in after.operations if (old := locked.find(new.place, new.operation)) is not None}
     for old in before.operations:
         new = now.get(old.place)
         if new is None:
             yield _change("removed", old.label, _why_gone(old, places))
         else:
-            yield from compare_operations(old, new)
+            yield from compare_operations(old, new, is_unchanged=is_unchanged)
     known = {*before.others, *(each.place for each in before.operations), *(each.place for each in now.values())}
     for place in sorted(places - known):
-        yield _change("added", place)
+        yield _moved("added", place, place.partition(" ")[2], "")
 
 
 def _why_gone(old: LockedOperation, places: set[str]) -> str:
@@ -100,14 +106,19 @@ def _schemes(before: Lock, after: Lock) -> Iterator[ApiChange]:
             yield _change("security changed", "", f"the security scheme {name!r}")
 
 
-def compare_operations(before: LockedOperation, after: LockedOperation) -> Iterator[ApiChange]:
-    """Yield the differences between an operation as it was locked and as it is now."""
+def compare_operations(
+    before: LockedOperation, after: LockedOperation, *, is_unchanged: bool = False
+) -> Iterator[ApiChange]:
+    """Yield the differences between an operation as it was locked and as it is now.
+
+    `is_unchanged`: the documents have the digests that were locked.
+    """
     label = before.label
     if before.place != after.place:
-        yield _change("moved", label, f"from {before.place} to {after.place}")
+        yield _moved("moved", label, after.path, f"from {before.place} to {after.place}")
     elif before.operation != after.operation:
         yield _change("renamed", label, f"the operationId is {after.operation!r} now; the tool keeps its name")
-    if before.servers != after.servers:
+    if not _are_same_servers(before, after, is_unchanged):
         yield _change("server changed", label, f"from {_list(before.servers)} to {_list(after.servers)}")
     if before.security != after.security:
         yield _change("security changed", label, f"from {_schemes_of(before)} to {_schemes_of(after)}")
@@ -155,8 +166,27 @@ def _places(places: list[str]) -> str:
     return ", ".join(places[:_SHOWN_PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _list(texts: tuple[str, ...]) -> str:
-    return ", ".join(texts) or "none"
+def _list(servers: tuple[str | LockedServer, ...]) -> str:
+    return ", ".join(map(str, servers)) or "none"
+
+
+def _are_same_servers(before: LockedOperation, after: LockedOperation, is_unchanged: bool) -> bool:
+    """Return whether requests go where they went.
+
+    Older lock files do not say the variables of servers. Then only unchanged documents prove that they are the same.
+    """
+    if before.servers == after.servers or not is_unchanged:
+        return before.servers == after.servers
+    urls = tuple(each.url if isinstance(each, LockedServer) else each for each in after.servers)
+    return before.servers == urls
+
+
+def _moved(kind: Kind, operation: str, path: str, detail: str) -> ApiChange:
+    """Return a change of a path. One that a careless reader takes for a host is an alarm."""
+    if _LIKE_A_HOST.match(path) is None:
+        return _change(kind, operation, detail)
+    reason = "the path reads like the address of another host"
+    return ApiChange("alarm", kind, operation, f"{detail}: {reason}" if detail else reason)
 
 
 def _schemes_of(operation: LockedOperation) -> str:

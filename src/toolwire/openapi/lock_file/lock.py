@@ -13,6 +13,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urljoin
 
 import msgspec
 from msgspec import Struct
@@ -24,11 +25,14 @@ from toolwire.openapi.model import (
     Node,
     OperationObject,
     ParameterObject,
+    ServerObject,
+    ServerVariable,
     ToolArgument,
     ToolDefinition,
 )
 from toolwire.protocol import types as t
 from toolwire.tokens import definition_tokens
+from toolwire.wire.regular_files import replace_file
 
 FORMAT: Final = "toolwire-openapi-lock/1"
 _MAX_BYTES: Final = 64_000_000
@@ -41,6 +45,22 @@ class LockedDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     copy: str | None = None
     """The file beside the lock that has the bytes; None for a document that is a file itself."""
+
+
+class LockedServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A server whose address its URL alone does not decide."""
+
+    url: str
+    name: str | None = None
+    """The name by which `server=` chooses it (3.2)."""
+    variables: dict[str, ServerVariable] = {}
+    """The variables of the URL: what stands in the place of each, and what may."""
+
+    def __str__(self) -> str:
+        texts = [f"{name}={each.default}" for name, each in self.variables.items()]
+        texts += [f"{name} in {list(each.enum)}" for name, each in self.variables.items() if each.enum]
+        named = "" if self.name is None else f" named {self.name}"
+        return self.url + (f" with {', '.join(texts)}" if texts else "") + named
 
 
 class LockedOperation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,7 +77,8 @@ class LockedOperation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The arguments, each with its place in the request: `query limit`, `path petId`, `body name`, `body`."""
     media_type: str | None = None
     annotations: t.ToolAnnotations
-    servers: tuple[str, ...] = ()
+    servers: tuple[str | LockedServer, ...] = ()
+    """Plain URLs, and servers with variables or names. Files of older versions have the URLs of those alone."""
     security: tuple[dict[str, tuple[str, ...]], ...] = ()
     tokens: int = 0
     """About how many tokens of a model's context the definition takes."""
@@ -147,21 +168,14 @@ def _write_lock(target: Path, lock: Lock, copies: Mapping[str, bytes]) -> None:
     wanted = {document.copy: uri for uri, document in lock.documents.items() if document.copy is not None}
     for name, uri in wanted.items():
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(target.parent / name, copies[uri])
-    _replace(target, encode_lock(lock))
+        replace_file(target.parent / name, copies[uri], 0o666)
+    replace_file(target, encode_lock(lock), 0o666)
     if folder.is_dir():
         for old in folder.iterdir():
             if old.is_file() and f"{folder.name}/{old.name}" not in wanted:
                 old.unlink()
         if not any(folder.iterdir()):
             folder.rmdir()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file in one step, so that a reader never sees half of it."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 def read_lock(path: str | os.PathLike[str]) -> Lock:
@@ -188,7 +202,7 @@ def is_lock(path: str | os.PathLike[str]) -> bool:
     try:
         with Path(path).open("rb") as file:
             return b'"toolwire-openapi-lock/' in file.read(200)
-    except OSError:
+    except (OSError, ValueError):  # A text with a NUL is the name of no file.
         return False
 
 
@@ -290,7 +304,8 @@ def make_lock(
     copies = _copy_names((uri for uri in digests if not uri.startswith(_FILE)), copies_folder(target).name)
     about = description.root.root.get("info")
     about = about if isinstance(about, dict) else {}
-    operations = [locked(each, (decisions or {}).get(each.operation.label)) for each in definitions]
+    root = description.root.retrieved_from
+    operations = [locked(each, (decisions or {}).get(each.operation.label), root) for each in definitions]
     return Lock(
         source=source,
         title=str(about.get("title", "")),
@@ -307,8 +322,10 @@ def make_lock(
     )
 
 
-def locked(definition: ToolDefinition, decisions: Mapping[str, Any] | None = None) -> LockedOperation:
-    """Return a definition as a lock file has it."""
+def locked(
+    definition: ToolDefinition, decisions: Mapping[str, Any] | None = None, root: str | None = None
+) -> LockedOperation:
+    """Return a definition as a lock file has it. `root` is the address of the root document."""
     operation = definition.operation
     true_output = definition.true_output_schema
     made = LockedOperation(
@@ -318,10 +335,10 @@ def locked(definition: ToolDefinition, decisions: Mapping[str, Any] | None = Non
         tool=definition.name,
         title=definition.title,
         description=definition.description,
-        arguments={each.name: _place_of(each) for each in definition.arguments},
+        arguments={each.name: place_of(each) for each in definition.arguments},
         media_type=definition.media.media_type if definition.media is not None else None,
         annotations=definition.annotations,
-        servers=tuple(each.url for each in operation.servers),
+        servers=tuple(_locked_server(each, root) for each in operation.servers),
         security=tuple(
             {name: tuple(scopes) for name, scopes in sorted(each.schemes.items())} for each in operation.security
         ),
@@ -334,6 +351,16 @@ def locked(definition: ToolDefinition, decisions: Mapping[str, Any] | None = Non
     return msgspec.structs.replace(made, digest=_digest(made))
 
 
+def _locked_server(server: ServerObject, root: str | None) -> str | LockedServer:
+    """Return a server with all that decides where its requests go."""
+    url = server.url
+    if root is not None and server.document_uri != root and "://" not in url:
+        # Relative to a document that a reference names: that document decides the host.
+        url = urljoin(server.document_uri, url) if server.document_uri.startswith(("http://", "https://")) else url
+    used = {name: each for name, each in sorted(server.variables.items()) if f"{{{name}}}" in server.url}
+    return LockedServer(url=url, name=server.name, variables=used) if used or server.name is not None else url
+
+
 def _digest(operation: LockedOperation) -> str:
     plain = msgspec.to_builtins(operation)
     for member in ("operation", "tokens", "digest", "settings"):
@@ -341,7 +368,8 @@ def _digest(operation: LockedOperation) -> str:
     return digest_of(msgspec.json.encode(plain, order="sorted"))
 
 
-def _place_of(argument: ToolArgument) -> str:
+def place_of(argument: ToolArgument) -> str:
+    """Return where an argument goes in the request, as a lock file says it."""
     if argument.parameter is None:
         return "body" if argument.member is None else f"body {argument.member}"
     parameter = argument.parameter

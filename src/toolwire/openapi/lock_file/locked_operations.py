@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -52,6 +52,7 @@ class LockedTools:
         self.copies: Mapping[str, bytes] = read_copies(self.path, self.lock)
         """The documents that are kept beside the lock file, by URI."""
         self._changed: tuple[str, ...] = ()
+        self._root: str | None = None
         self._found: dict[str, LockedOperation] = {}
 
     @property
@@ -68,8 +69,12 @@ class LockedTools:
         """Return the addresses of the overlays, in their order."""
         return [uri_of(each, self.folder) for each in self.lock.overlays]
 
-    def check_documents(self, digests: Mapping[str, str]) -> None:
-        """Take note of the documents that differ from those that were locked. `digests` are by URI."""
+    def check_documents(self, digests: Mapping[str, str], root: str) -> None:
+        """Take note of the documents that differ from those that were locked.
+
+        `digests` are by URI, and `root` is the address of the root document.
+        """
+        self._root = root
         names = {name_of(uri, self.folder): digest for uri, digest in digests.items()}
         known = {name: each.digest for name, each in self.lock.documents.items()}
         both = sorted(names.keys() | known.keys())
@@ -94,6 +99,16 @@ class LockedTools:
         """Return an operation as it was locked; None for one that was not chosen."""
         return self._found.get(f"{operation.method} {operation.path}")
 
+    def check_schemes(self, schemes: Mapping[str, Any]) -> None:
+        """Raise `DescriptionError` where a security scheme is another one: its credential would go another way."""
+        known = self.lock.security_schemes
+        changed = [name for name, scheme in schemes.items() if known.get(name) != scheme]
+        if self._changed and changed:
+            raise DescriptionError(
+                f"{self._changed[0]} is not as it was locked in {self.path}, and the security scheme {changed[0]!r} "
+                f"would send credentials in another way: {_REMEDY}"
+            )
+
     def settings(self, operation: OperationObject, given: OperationSettings) -> OperationSettings:
         """Return the decisions about an operation: those that were locked, under those that are given now."""
         kept = self._found[f"{operation.method} {operation.path}"]
@@ -110,7 +125,7 @@ class LockedTools:
         """
         operation = definition.operation
         kept = self._found[f"{operation.method} {operation.path}"]
-        now = locked(definition)
+        now = locked(definition, root=self._root)
         if now.digest == kept.digest:
             return definition
         if self._changed:

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from toolwire.auth.vault.kinds import StaticSecret
 from toolwire.base_errors import ServerError
+from toolwire.openapi.access.credential_references import FORMS, is_reference, referenced
+from toolwire.openapi.access.credentials import CredentialLike
 from toolwire.openapi.api_options import ApiOptions
 from toolwire.openapi.api_server import ApiTools
 from toolwire.openapi.definition.chosen_operations import ApiOperations
@@ -111,8 +113,9 @@ def lock_api(
         api.description,
         definer_of(api.description, settings),
         selection=Selection([*keep, lambda operation: _place(operation) in kept], drop),
-        defaults=OperationSettings(),
+        defaults=OperationSettings(output=settings.get("output")),
         decisions=_decided(decisions or {}, kept, every),
+        decided_by="--name",
     )
     chosen_places = {_place(each.operation) for each in operations.chosen}
     folder = Path(path).parent
@@ -202,18 +205,18 @@ def _named(source: str, folder: Path) -> str:
 
 def check_credential(scheme: str, value: str) -> str:
     """Return the source of a credential. Raise `DescriptionError` for a secret: lock files are committed."""
-    if not value.startswith("$"):
-        raise DescriptionError(
-            f"the credential of {scheme!r} must not be written into a lock file: name a variable of the environment, "
-            "such as $API_KEY"
-        )
+    if not is_reference(value):
+        raise DescriptionError(f"the credential of {scheme!r} must not be written into a lock file, but named: {FORMS}")
     return value
 
 
 def check_servable(api: LockedApi) -> None:
     """Raise `DescriptionError` where a chosen operation has no usable server, or credentials that cannot be sent."""
     chosen_ones = api.operations.chosen
-    secrets = {scheme: StaticSecret("checked") for scheme in api.lock.settings.get("credentials") or {}}
+    secrets: dict[str, CredentialLike] = {
+        scheme: referenced(scheme, value) if ":" in value.partition("@")[0] else StaticSecret("checked")
+        for scheme, value in (api.lock.settings.get("credentials") or {}).items()
+    }
     options = ApiOptions.of({**api.lock.settings, "credentials": {}}, credentials=secrets)
     try:
         tools = ApiTools(api.description, options, api.operations.readable, chosen_ones)

@@ -39,6 +39,7 @@ class RequestBuilder:
         self._cookies: list[tuple[str, Serializer]] = []
         # Parameters with a fixed value are arguments that nobody can give.
         self._values = {_fixed_name(parameter): value for parameter, value in definition.fixed}
+        self._values |= {each.name: value for each, value in definition.fixed_body}
         named = [(each.name, each.parameter) for each in definition.arguments if each.parameter is not None]
         written = (*named, *((_fixed_name(each), each) for each, _ in definition.fixed))
         for argument, parameter in written:
@@ -65,7 +66,11 @@ class RequestBuilder:
         self._accept = {"accept": accepted(operation)}
         self._body: BodyWriter | None = None
         if definition.media is not None and operation.request_body is not None:
-            self._body = body_writer(definition.media, definition.arguments, operation.request_body.required)
+            self._body = body_writer(
+                definition.media,
+                (*definition.arguments, *(each for each, _ in definition.fixed_body)),
+                operation.request_body.required,
+            )
 
     def build(self, arguments: dict[str, Any]) -> OutgoingRequest:
         """Return the request for validated arguments; raise `ToolError` for what cannot be sent."""

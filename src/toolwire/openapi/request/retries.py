@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from math import inf
 from typing import Final
 from urllib.parse import urljoin
 from uuid import UUID
@@ -21,6 +20,8 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.openapi.access.signing import OutgoingRequest, Signer
 from toolwire.openapi.calling import CalledOperation, Exchange
+from toolwire.openapi.request.api_rate import ApiRate
+from toolwire.openapi.request.time_left import seconds_left
 from toolwire.protocol.errors import OutcomeUnknown, ToolError, TransportError, Unreachable
 from toolwire.server.call import Call
 
@@ -51,6 +52,7 @@ class Sender:
     * `home`: the origin of its server. Credentials are sent there and nowhere else.
     * `origins`: where else its reads may lead, in the form of `http1.url.origin`.
     * `idempotency_header`: the header of the key under which the API runs a write once.
+    * `rate`: how many requests the API gets.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class Sender:
         *,
         signer: Signer | None = None,
         idempotency_header: str | None = None,
+        rate: ApiRate | None = None,
     ) -> None:
         self._operation = operation
         self._pool = pool
         self._home = home
         self._origins = origins | {home}
         self._signer = signer
+        self._rate = rate
         self._key_header = None if idempotency_header is None or operation.is_read else idempotency_header.lower()
 
     async def sign(self, exchange: Exchange) -> None:
@@ -89,6 +93,8 @@ class Sender:
         has_left = False
         while True:
             request = exchange.signed
+            if self._rate is not None:
+                await self._rate.wait(exchange.call)
             try:
                 response = await self._pool().send(request.method, request.url, request.headers, request.body)
             except TransportError as error:
@@ -177,11 +183,6 @@ class Sender:
             f"The outcome of {name} is unknown: the connection to the API was lost after the request was sent. "
             "It may have been carried out. Look before you call it again."
         )
-
-
-def seconds_left(call: Call) -> float:
-    """Return how many seconds the handler of a call has left."""
-    return inf if call.deadline is None else call.deadline.time_left
 
 
 def _key(call: Call) -> str:

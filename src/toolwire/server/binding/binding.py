@@ -99,7 +99,6 @@ def bind(
     function: Callable[..., Any],
     *,
     name: str | None = None,
-    description: str | None = None,
     input_schema: Any = None,
     output_schema: Schema | None = None,
     schema_profile: Profile = "portable",
@@ -149,9 +148,16 @@ def bind(
         signature.context_type,
         len(parameters) == len(signature.parameters) and _takes_in_order(function, signature),
     )
-    text = description if description is not None else documented.description or None
     return Binding(
-        function, name, text, parameters, reader, returns, plan, signature.dependencies, signature.of_dependency
+        function,
+        name,
+        documented.description or None,
+        parameters,
+        reader,
+        returns,
+        plan,
+        signature.dependencies,
+        signature.of_dependency,
     )
 
 

@@ -163,7 +163,17 @@ class _Converter:
         return ResultError(f"{self._name!r} returned what its output schema does not allow: {lines}")
 
     def _not_json(self, value: Any, error: Exception) -> ResultError:
-        return ResultError(f"{self._name!r} returned a {type(value).__name__} that cannot be sent as JSON: {error}")
+        reason = close_coroutine(value) or error
+        return ResultError(f"{self._name!r} returned a {type(value).__name__} that cannot be sent as JSON: {reason}")
+
+
+def close_coroutine(value: Any) -> str:
+    """Close a coroutine that a handler returned, and return the advice; an empty text for any other value."""
+    if not isinstance(value, types.CoroutineType):
+        return ""
+    # It is refused and never awaited, which Python would warn of at any later time.
+    value.close()
+    return "write await before the call that it returns"
 
 
 class _Typed(_Converter):

@@ -21,17 +21,6 @@ from toolwire.server.dependencies import Dependency
 IsContext = Callable[[Any], bool]
 
 
-def names_in_code(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the names that the code of a function uses, such as the methods it calls.
-
-    The code of other functions that it calls is not looked at.
-    """
-    import inspect
-
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return frozenset() if code is None else frozenset(code.co_names)
-
-
 def plain_function(function: Callable[..., Any]) -> Any:
     """Return the plain function behind methods, partials and callable objects."""
     import functools

@@ -15,6 +15,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
 from toolwire.server.binding import Binding
+from toolwire.server.binding.signature import plain_function
 from toolwire.server.call import Call
 from toolwire.server.components.options import Icons
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
@@ -72,6 +73,12 @@ class Component(ABC):
     _invoke_whole: InvokeWhole | None = None
     _wire: dict[str, Any]
     _has_dependencies = False
+
+    @property
+    def place(self) -> str:
+        """Return the file and line of its function, for messages to its author."""
+        code = None if self._bound is None else getattr(plain_function(self._bound.function), "__code__", None)
+        return "another program" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
     @property
     def secret_arguments(self) -> Redaction | None:

@@ -23,7 +23,7 @@ class ToolOptions(Options, total=False):
     """What callers know it by; without it, the name of the function."""
     annotations: t.ToolAnnotations | Mapping[str, Any] | None
     """Hints for clients: `{"readOnlyHint": True}`, `destructiveHint`, `idempotentHint`, `openWorldHint`, `title`."""
-    parameters: Sequence[Argument] | None
+    parameters: Sequence[Argument | Mapping[str, Any]] | None
     """Its arguments, described by hand instead of by the signature."""
     input_schema: dict[str, Any] | type | None
     """The JSON Schema of its arguments, or a record class that is the whole input, instead of the signature."""
@@ -43,8 +43,8 @@ class ToolOptions(Options, total=False):
     """Whether calls may ("optional") or must ("required") run as tasks."""
     long_running: bool
     """The same as `task="optional"`."""
-    detaches: bool | None
-    """Whether `ctx.detach()` decides when its calls become tasks; by default if the code of the function has it."""
+    detaches: bool
+    """Whether only `ctx.detach()` makes its calls tasks, and not the time or a question; by default False."""
     task_stays: bool
     """Whether its tasks run only in the process that accepted the call: what middleware left for it is there alone."""
     app: ViewOfTool | None
@@ -68,6 +68,8 @@ class ResourceOptions(Options, total=False):
     """For how long, and for whom, it may be kept (2026-07-28)."""
     screen: bool
     """For templates: whether values that lead out of their place (`..`, absolute paths) are refused."""
+    completions: Mapping[str, Callable[..., Any] | Sequence[str]] | None
+    """For templates: suggestions for their variables, by name: a list of texts or a function."""
 
 
 class PromptOptions(Options, total=False):
@@ -77,6 +79,8 @@ class PromptOptions(Options, total=False):
     """What callers know it by; without it, the name of the function."""
     arguments: Sequence[t.PromptArgument | Mapping[str, Any] | str] | None
     """Its arguments, described by hand instead of by the signature."""
+    completions: Mapping[str, Callable[..., Any] | Sequence[str]] | None
+    """Suggestions for its arguments, by name: a list of texts or a function."""
 
 
 def check_options(given: Mapping[str, Any], kind: Any, noun: str) -> None:

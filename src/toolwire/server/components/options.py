@@ -55,7 +55,10 @@ class Options(TypedDict, total=False):
     meta: Mapping[str, Any] | None
     """`_meta` of its definition."""
     executor: Executor | None
-    """Where the function runs: "loop", "thread" or "process"; by default as it is defined."""
+    """Where the function runs: "loop", "thread" or "process"; by default as it is defined.
+
+    `async def` with "thread" has an event loop of its own there, so that it may compute.
+    """
     timeout: float | None
     """How many seconds it may take, instead of what the limits of the server say."""
     replay: bool

@@ -12,8 +12,9 @@ from toolwire.content import InvalidMessage, Message, check_role
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.binding import InvalidArguments, bind
+from toolwire.server.binding.results import close_coroutine
 from toolwire.server.call import Call
-from toolwire.server.completion import choices_in
+from toolwire.server.completion import Completion, choices_in, completions_for
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
 from toolwire.server.context import is_context
@@ -35,6 +36,7 @@ class Prompt(Component):
         name: str | None = None,
         arguments: Sequence[t.PromptArgument | Mapping[str, Any] | str] | None = None,
         messages: Sequence[Any] | None = None,
+        completions: Mapping[str, Callable[..., Any] | Sequence[str]] | None = None,
         **options: Unpack[Options],
     ) -> None:
         if (function is None) == (messages is None):
@@ -50,6 +52,7 @@ class Prompt(Component):
         self.arguments: list[t.PromptArgument] = self._arguments(arguments)
         self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.argument_names)
         """The possible values of arguments, where their types list them."""
+        self.completions: Mapping[str, Completion] = completions_for(self.name, completions, self.argument_names)
         super().__init__(binding, **options)
 
     @classmethod
@@ -152,7 +155,8 @@ def prompt_message(item: Any) -> t.PromptMessage:
     try:
         return Message(item).to_wire()
     except InvalidMessage as error:
-        raise InvalidMessage(f"A prompt message cannot be made of {type(item).__name__}: {error}") from None
+        reason = close_coroutine(item) or error
+        raise InvalidMessage(f"A prompt message cannot be made of {type(item).__name__}: {reason}") from None
 
 
 class _Turn(NamedTuple):

@@ -13,12 +13,13 @@ from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
 from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ResourceNotFound, ServerError
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
+from toolwire.server.binding.results import close_coroutine
 from toolwire.server.call import Call
-from toolwire.server.completion import choices_in
+from toolwire.server.completion import Completion, choices_in, completions_for
 from toolwire.server.components.base import Cache, Component, annotations_of, given
 from toolwire.server.components.options import Options
 from toolwire.server.context import is_context
@@ -117,6 +118,7 @@ class ResourceTemplate(Component):
         annotations: t.Annotations | Mapping[str, Any] | None = None,
         cache: Cache | None = None,
         screen: bool = True,
+        completions: Mapping[str, Callable[..., Any] | Sequence[str]] | None = None,
         **options: Unpack[Options],
     ) -> None:
         from toolwire.protocol.uri_template import UriTemplate
@@ -135,6 +137,7 @@ class ResourceTemplate(Component):
         self._given = () if binding is None else _template_parameters(binding, self.template)
         self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.template.variables)
         """The possible values of variables, where the types of the function list them."""
+        self.completions: Mapping[str, Completion] = completions_for(uri_template, completions, self.template.variables)
         self.name: str = name or (binding.name if binding is not None else uri_template)
         self.mime_type: str = _view_type(uri_template, mime_type) or mime_type or _mime_type_of(function, UNSET)
         self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
@@ -258,7 +261,9 @@ def _mime_type_of(function: Callable[..., Any] | None, content: Any) -> str:
 
 
 def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents]:
-    """Return the value of a resource function as the wire has it."""
+    """Return the value of a resource function as the wire has it. Raise `ResourceNotFound` for None."""
+    if value is None:
+        raise ResourceNotFound(data={"uri": uri})
     if isinstance(value, t.ResourceContents):
         return [_addressed(value, uri)]
     if isinstance(value, list) and value and all(isinstance(item, t.ResourceContents) for item in value):
@@ -279,7 +284,8 @@ def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents
     try:
         text = encode_readable(value, _dump).decode()
     except (TypeError, ValueError, RecursionError, Invalid) as error:
-        raise ResultError(f"A resource returned {type(value).__name__}, which is not JSON: {error}") from None
+        reason = close_coroutine(value) or error
+        raise ResultError(f"A resource returned {type(value).__name__}, which is not JSON: {reason}") from None
     return [text_contents(uri, text, mime_type=mime_type)]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from toolwire.auth.principal import Principal
+from toolwire.callbacks import plain_callback
 from toolwire.protocol.errors import ServerError
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -49,7 +50,7 @@ def audience_of(visible_to: VisibleTo) -> Audience | None:
     if visible_to is None:
         return None
     if callable(visible_to):
-        return Audience(picks=visible_to)
+        return Audience(picks=plain_callback(visible_to, "visible_to="))
     return Audience(names_of(visible_to, "visible_to="))
 
 

@@ -18,7 +18,7 @@ from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
-from toolwire.server.binding import Binding, InvalidArguments, bind, names_in_code
+from toolwire.server.binding import Binding, InvalidArguments, bind
 from toolwire.server.call import Call
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options, ViewOfTool
@@ -42,6 +42,8 @@ class Argument(Struct, kw_only=True):
     type: str = "string"
     required: bool = False
     default: Any = UNSET
+    header: str | None = None
+    """Clients on 2026-07-28 repeat the argument in the header `Mcp-Param-` + this name."""
 
 
 class Runner(Protocol):
@@ -64,8 +66,7 @@ class ToolBase(Component):
     task: t.TaskSupport | None
     """Whether calls may, or must, run as tasks; None for never."""
     detaches: bool = False
-    """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until it does, it asks its
-    questions in the way of an ordinary call. So the server has to know this before the handler runs."""
+    """Whether only `ctx.detach()` makes a call a task. Questions before it are those of an ordinary call."""
     task_stays: bool = False
     """Whether tasks of this tool run in the process that accepted the call, and in no other."""
     has_foreign_tasks: bool = False
@@ -148,7 +149,7 @@ class Tool(ToolBase):
         *,
         name: str | None = None,
         annotations: t.ToolAnnotations | Mapping[str, Any] | None = None,
-        parameters: Sequence[Argument] | None = None,
+        parameters: Sequence[Argument | Mapping[str, Any]] | None = None,
         input_schema: dict[str, Any] | type | None = None,
         output_schema: dict[str, Any] | None = None,
         schema_profile: Profile = "portable",
@@ -158,7 +159,7 @@ class Tool(ToolBase):
         validate_input: bool = True,
         task: t.TaskSupport | None = None,
         long_running: bool = False,
-        detaches: bool | None = None,
+        detaches: bool = False,
         task_stays: bool = False,
         app: ViewOfTool | None = None,
         visibility: Sequence[Audience] | None = None,
@@ -170,11 +171,9 @@ class Tool(ToolBase):
         if parameters is not None and input_schema is None:
             # A raw schema wins over the list of parameters.
             input_schema = _schema_of(parameters)
-            decoder = decoder or _defaults_of(parameters)
         binding = bind(
             function,
             name=name,
-            description=options.get("description"),
             input_schema=input_schema,
             output_schema=output_schema,
             schema_profile=schema_profile,
@@ -192,10 +191,10 @@ class Tool(ToolBase):
         _advise(self.name)
         self.annotations: t.ToolAnnotations | UnsetType = _tool_annotations(annotations)
         self.task: t.TaskSupport | None = _task_support(self.name, task, long_running)
-        self.detaches: bool = "detach" in names_in_code(function) if detaches is None else detaches
+        self.detaches: bool = detaches
         self.task_stays: bool = task_stays
         if self.detaches and self.task is None:
-            raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
+            raise ServerError(f"{self.name!r}: detaches=True needs task='optional' or task='required'")
         self.input_schema: dict[str, Any] = binding.input_schema
         self.output_schema: dict[str, Any] | None = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
@@ -296,10 +295,13 @@ def _moved(node: Any) -> Any:
     return [_moved(item) for item in node] if isinstance(node, list) else node
 
 
-def _schema_of(parameters: Sequence[Argument]) -> dict[str, Any]:
+def _schema_of(described: Sequence[Argument | Mapping[str, Any]]) -> dict[str, Any]:
+    parameters = [each if isinstance(each, Argument) else _argument(each) for each in described]
     properties: dict[str, Any] = {}
     for each in parameters:
         properties[each.name] = {"type": each.type}
+        if each.header is not None:
+            properties[each.name]["x-mcp-header"] = each.header
         if each.description:
             properties[each.name]["description"] = each.description
         if each.default is not UNSET:
@@ -312,9 +314,12 @@ def _schema_of(parameters: Sequence[Argument]) -> dict[str, Any]:
     return schema
 
 
-def _defaults_of(parameters: Sequence[Argument]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    defaults = {each.name: each.default for each in parameters if each.default is not UNSET}
-    return lambda arguments: {**defaults, **arguments}
+def _argument(described: Mapping[str, Any]) -> Argument:
+    """Make an `Argument` of a mapping with its fields."""
+    try:
+        return Argument(**described)
+    except TypeError as error:
+        raise ServerError(f"parameters=[{dict(described)!r}] is not an Argument: {error}") from None
 
 
 # 2025-11-25 server/tools, tool names: a guidance, so other names are served and not refused.

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from toolwire import adapters
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolError
 from toolwire.protocol.open_codec import read_unknown_later
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
@@ -64,8 +64,11 @@ class Context:
 
         In a worker thread it is a `SyncContext`, whose calls are plain.
         """
-        call = CURRENT.get()
-        return context_of(call) if asyncio._get_running_loop() is not None else _context_in_thread(call)
+        call, loop = CURRENT.get(), asyncio._get_running_loop()
+        if loop is None:
+            return _context_in_thread(call)
+        own = call.own_loop_context
+        return own if own is not None and own.is_on(loop) else context_of(call)
 
     @property
     def request_id(self) -> str | int:
@@ -373,12 +376,14 @@ class Context:
         return await self._call.host.read_for(self._call, uri, self._in_thread)
 
     async def detach(self) -> None:
-        """Let the call go on as a task, where the client accepts tasks; do nothing elsewhere.
+        """Make the call a task, where the client accepts tasks. Raise `ServerError` in a tool without `task=`.
 
-        Questions before this call are rounds of the original request. Questions after it belong to the task.
+        Questions after this belong to the task. With `detaches=True` those before it are rounds of the request.
         """
         if self._call.task_run is not None:
             await self._call.task_run.detach()
+        elif not self._call.may_be_task:
+            raise ServerError("ctx.detach() needs task='optional' or task='required' at the tool that runs")
 
     async def close_stream(self, *, retry_ms: int | None = None) -> None:
         """Close the HTTP stream of this request, so that the client resumes it later; do nothing elsewhere."""

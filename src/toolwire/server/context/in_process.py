@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import NotSupported
 from toolwire.server.call import Call
 from toolwire.wire.process_workers import report
 
-ASKING = frozenset({"elicit", "elicit_url", "sample", "list_roots"})
+
+def _refuse(name: str) -> Callable[..., NoReturn]:
+    """Make a method that needs the server's process, and so raises when it is called."""
+
+    def method(self: ProcessContext, *args: Any, **options: Any) -> NoReturn:
+        raise NotSupported(f"ctx.{name}() does not work in a process: use executor='thread'")
+
+    return method
 
 
 class ProcessContext:
@@ -31,7 +39,11 @@ class ProcessContext:
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         report(("log", level, data, logger))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ASKING:
-            raise NotSupported(f"A handler in a process cannot ask: ctx.{name}() needs executor='thread'")
-        raise AttributeError(name)
+    elicit: Callable[..., NoReturn] = _refuse("elicit")
+    elicit_url: Callable[..., NoReturn] = _refuse("elicit_url")
+    sample: Callable[..., NoReturn] = _refuse("sample")
+    list_roots: Callable[..., NoReturn] = _refuse("list_roots")
+    step: Callable[..., NoReturn] = _refuse("step")
+    detach: Callable[..., NoReturn] = _refuse("detach")
+    read_resource: Callable[..., NoReturn] = _refuse("read_resource")
+    credential: Callable[..., NoReturn] = _refuse("credential")

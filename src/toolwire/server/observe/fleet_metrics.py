@@ -26,7 +26,6 @@ class FleetMetrics:
 
     def __init__(self, server: ObservedServer) -> None:
         self._server = server
-        self._stores = server.kernel.stores
         self._counts: Counts | None = None
         self._lag: float | None = None
 
@@ -61,6 +60,14 @@ class FleetMetrics:
             ("leases_lost_total", "Leases that this process took away or lost.", "leases_lost"),
         ):
             metrics.counter(name, text, partial(self._happened, member))
+        metrics.gauge(
+            "store_evicts", "1 where the store may evict keys that are in use.", partial(self._evictions, "evicts")
+        )
+        metrics.counter(
+            "store_evicted_keys_total",
+            "Keys that the store evicted while this process watched.",
+            partial(self._evictions, "keys"),
+        )
         metrics.gauge("bus_lag_seconds", "How long a message of the bus took to be heard.", self._lags)
 
     async def read(self) -> None:
@@ -72,7 +79,7 @@ class FleetMetrics:
         if self._server.kernel.offer.has_tasks():
             try:
                 async with asyncio.timeout(STORE_SECONDS):
-                    self._counts = await self._stores.queue.counts()
+                    self._counts = await self._server.kernel.stores.queue.counts()
             except (ToolwireError, TimeoutError):
                 pass  # The store says in the log what is wrong.
 
@@ -80,7 +87,7 @@ class FleetMetrics:
         self._lag, began = None, time.perf_counter()
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                await self._stores.hear()
+                await self._server.kernel.stores.hear()
         except (ToolwireError, TimeoutError):
             return
         self._lag = time.perf_counter() - began
@@ -99,6 +106,10 @@ class FleetMetrics:
     def _happened(self, member: str) -> dict[str, float]:
         counts = self._server.kernel.task_counts
         return {} if counts is None else {"": getattr(counts, member)}
+
+    def _evictions(self, member: str) -> dict[str, float]:
+        seen = self._server.kernel.stores.evictions()
+        return {} if seen is None else {"": float(getattr(seen, member))}
 
     def _lags(self) -> dict[str, float]:
         return {} if self._lag is None else {"": self._lag}

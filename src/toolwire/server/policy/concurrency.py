@@ -43,15 +43,16 @@ Concurrency: TypeAlias = int | Slots | Sequence[Slots]
 
 
 class Placed(NamedTuple):
-    """Slots, and what they are for: a server or one of its components."""
+    """Slots, and what they are for: a server or one of its components. For `subject`, see `rates.Counted`."""
 
     slots: Slots
     place: str
+    subject: str = ""
 
 
-def compile_slots(given: Concurrency, place: str) -> list[Placed]:
+def compile_slots(given: Concurrency, place: str, subject: str = "") -> list[Placed]:
     several = [Slots(given)] if isinstance(given, int) else [given] if isinstance(given, Slots) else given
-    return [Placed(each, place) for each in several]
+    return [Placed(each, place, subject) for each in several]
 
 
 class _Gate:
@@ -107,7 +108,7 @@ class Gates:
             if gate is None:
                 gate = self._gates[key] = _Gate(key, slots.running)
             if gate.users >= slots.running + slots.queue:
-                raise self._refusal(slots, name, slots.queue)
+                raise self._refusal(placed, name, slots.queue)
             gate.users += 1
             if gate.free:
                 gate.free -= 1
@@ -116,7 +117,7 @@ class Gates:
                 gate.queue.append(waiter)
                 self.waiting += 1
         if waiter is not None:
-            await self._wait(gate, waiter, slots, name)
+            await self._wait(gate, waiter, placed, name)
         started = self._clock()
 
         def release() -> None:
@@ -132,9 +133,10 @@ class Gates:
         with self._lock:
             gate = self._gates.get((placed.place, caller if slots.per == "caller" else "", slots))
             if gate is not None and gate.users >= slots.running + slots.queue:
-                raise self._refusal(slots, name, slots.queue)
+                raise self._refusal(placed, name, slots.queue)
 
-    async def _wait(self, gate: _Gate, waiter: _Waiter, slots: Slots, name: str) -> None:
+    async def _wait(self, gate: _Gate, waiter: _Waiter, placed: Placed, name: str) -> None:
+        slots = placed.slots
         try:
             await waiter.turn(slots.wait)
         except BaseException as error:
@@ -142,7 +144,7 @@ class Gates:
                 waiting = gate.users - slots.running
                 self._leave(gate, waiter)
             if isinstance(error, TimeoutError):
-                raise self._refusal(slots, name, waiting) from None
+                raise self._refusal(placed, name, waiting) from None
             raise
         finally:
             with self._lock:
@@ -164,10 +166,13 @@ class Gates:
                 return
         gate.free += 1
 
-    def _refusal(self, slots: Slots, name: str, waiting: int) -> CallRefused:
+    def _refusal(self, placed: Placed, name: str, waiting: int) -> CallRefused:
+        slots = placed.slots
+        subject = placed.subject.format(name=name)
+        subject = subject[:1].upper() + subject[1:] or name
         seconds = max(1.0, self._usual * (waiting + 1) / slots.running)
         return CallRefused(
-            f"{name} is busy: it runs {slots.running} call{'s' if slots.running > 1 else ''} at once and {waiting} "
+            f"{subject} is busy: it runs {slots.running} call{'s' if slots.running > 1 else ''} at once and {waiting} "
             f"more are waiting. Try again in {in_words(seconds)}.",
             reason="concurrency",
             retry_after=seconds,

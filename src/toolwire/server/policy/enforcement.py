@@ -49,13 +49,27 @@ class EnforcedServer(Protocol):
     def kernel(self) -> EnforcedKernel: ...
 
 
+#: What the refusals of policies name that hold for more than one component.
+_THIS_SERVER: Final = "this server"
+_MOUNTED: Final = "the server behind {name}"
+
+
+class _Place(NamedTuple):
+    """A policy of a call: the name under which it counts, and what its refusals name."""
+
+    place: str
+    policy: Policy
+    through: Through
+    subject: str = ""
+
+
 class Enforcer:
     """The observer that applies policies. A server gets it with its first policy."""
 
     def __init__(self, server: EnforcedServer) -> None:
         self._server = server
         self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._counting = Counting(cache(_memory_counters), SharedCounters(server.stores))
+        self._counting = Counting(cache(_memory_counters), SharedCounters(lambda: server.stores))
         self.gates: Gates = Gates()
 
     async def __call__(self, call: Call, call_next: Operation) -> Any:
@@ -81,12 +95,12 @@ class Enforcer:
         return await (operation(call) if plan is None else plan.run_late(call, target, operation))
 
     def told_of_task(self, call: Call, target: CallTarget, params: Any) -> Any:
-        """Return the params of a notification about a task of a server elsewhere, as far as the client may see them.
+        """Return the state of a task of an upstream, in a notification or a list, as far as the client may see it.
 
-        Raise `CallRefused` where they are larger than the answer to a request about the task may be.
+        Raise `CallRefused` where it is larger than the answer to a request about the task may be.
         """
         plan = self._plan(call.principal, target)
-        return params if plan is None else plan.leaving(params, target)
+        return params if plan is None else plan.leaving(call, params, target, "notifications/tasks")
 
     async def run_inside(self, call: Call, inner: Call, target: CallTarget, use: Operation) -> Any:
         """Use a component for the handler of `call`, as the call `inner`, under the policies of that component.
@@ -137,24 +151,24 @@ class Enforcer:
             while component is not None:
                 suggested.add(id(component.policy))
                 component = component.original
-        for place, policy, through in self._places(target):
+        for place, policy, through, subject in self._places(target):
             asks = id(policy) not in suggested
             counts = place not in passed and asks
-            placements.append(Placement(place, policy, counts, asks, through))
+            placements.append(Placement(place, policy, counts, asks, through, subject))
             added = policy.for_caller(principal)
             if added is not None:
                 # The added policy has its own place. If both policies have the same rate, a call counts once in each.
-                placements.append(Placement(f"{place}/by_principal", added, counts, asks, through))
+                placements.append(Placement(f"{place}/by_principal", added, counts, asks, through, subject))
         return placements
 
-    def _places(self, target: CallTarget) -> list[tuple[str, Policy, Through]]:
+    def _places(self, target: CallTarget) -> list[_Place]:
         """Return the policies from the outside in: of this server, of the mounted ones on the way, of the component.
 
         Each comes with the shapes before it. A policy sees the arguments that come out of these.
         """
         server, found = self._server, target.found
         own = (server.policy, server.policy_beside)
-        places: list[tuple[str, Policy, Through]] = [(server.name, each, ()) for each in own if each is not None]
+        places = [_Place(server.name, each, (), _THIS_SERVER) for each in own if each is not None]
         if found is None:
             return places
         component, owner = found.component, found.owner
@@ -162,16 +176,17 @@ class Enforcer:
         for mount in found.way:
             mounted = mount.catalog.owner
             if mount.policy is not None:
-                places.append((f"{server.name}/{mounted.name}/shape", mount.policy, through))
+                places.append(_Place(f"{server.name}/{mounted.name}/shape", mount.policy, through, _MOUNTED))
             if component.shaped_by is mount:
                 if component.policy is not None:
                     key = f"{server.name}/{owner.name}/{component.kind}/{component.key}/shape"
-                    places.append((key, component.policy, through))
+                    places.append(_Place(key, component.policy, through))
                 through, component = (*through, component), component.original
             if mounted.policy is not None:
-                places.append((f"{server.name}/{mounted.name}", mounted.policy, through))
+                places.append(_Place(f"{server.name}/{mounted.name}", mounted.policy, through, _MOUNTED))
         if component.policy is not None:
-            places.append((f"{server.name}/{owner.name}/{component.kind}/{component.key}", component.policy, through))
+            key = f"{server.name}/{owner.name}/{component.kind}/{component.key}"
+            places.append(_Place(key, component.policy, through))
         return places
 
 

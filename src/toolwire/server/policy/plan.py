@@ -16,13 +16,13 @@ from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, coun
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
-from toolwire.server.components import Component
+from toolwire.server.components import Component, ToolBase
 from toolwire.server.context import context_of
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
 from toolwire.server.policy.held_threads import HeldThreads
-from toolwire.server.policy.masking import masked, masked_error
+from toolwire.server.policy.masking import masked, masked_error, masked_result
 from toolwire.server.policy.policy import Call as JudgedCall
 from toolwire.server.policy.policy import Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
@@ -46,6 +46,8 @@ class Placement(NamedTuple):
     asks: bool = True
     """Whether somebody has to approve."""
     through: Through = ()
+    subject: str = ""
+    """What a refusal names instead of the component, where the policy is for more than that."""
 
 
 class Plan:
@@ -61,13 +63,13 @@ class Plan:
     ) -> None:
         # The policies are kept alive, because plans are found by the ids of their policies, which must stay in use.
         self._policies = policies = [each.policy for each in placements]
-        counting = [(each.place, each.policy) for each in placements if each.counts]
+        counting = [each for each in placements if each.counts]
         counted = [
             each
-            for place, policy in counting
+            for placed in counting
             for each in (
-                *compile_rates("rate", policy.rate, place),
-                *compile_rates("quota", policy.quota, place),
+                *compile_rates("rate", placed.policy.rate, placed.place, placed.subject),
+                *compile_rates("quota", placed.policy.quota, placed.place, placed.subject),
             )
         ]
         # Two policies of one place may have the same rate or the same slots, which count once.
@@ -79,14 +81,18 @@ class Plan:
         self._gates = gates
         self._lowlevel = lowlevel
         self._slots: list[Placed] = list(
-            dict.fromkeys(slots for place, policy in counting for slots in compile_slots(policy.concurrency, place))
+            dict.fromkeys(
+                slots
+                for placed in counting
+                for slots in compile_slots(placed.policy.concurrency, placed.place, placed.subject)
+            )
         )
         self._rules: dict[Through, dict[str, list[Rule]]] = {}
         for each in placements:
             for argument, given in each.policy.rules.items():
                 self._rules.setdefault(each.through, {}).setdefault(argument, []).extend(rules_of(given))
         self._approvers = [each for each in placements if each.asks and each.policy.approve is not None]
-        self._timeout = min((policy.timeout for _, policy in counting if policy.timeout is not None), default=None)
+        self._timeout = min((each.policy.timeout for each in counting if each.policy.timeout is not None), default=None)
         self._result = min((policy.result for policy in policies if policy.result is not None), default=None)
         self.redaction: Redaction = Redaction(
             [
@@ -106,7 +112,7 @@ class Plan:
         self._mask(call)
         try:
             await self._admit(call, target)
-            return self.leaving(await call_next(call), target)
+            return self.leaving(call, await call_next(call), target, target.method)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -114,7 +120,7 @@ class Plan:
         """Let out what belongs to a call that was let in before."""
         self._mask(call)
         try:
-            return self.leaving(await operation(call), target)
+            return self.leaving(call, await operation(call), target, call.method)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -124,7 +130,8 @@ class Plan:
         try:
             await self._admit(call, target)
             using = _in_time(use, call, self._timeout, target.name)
-            return self.leaving(await self._within(call, target, principal_key(call.principal), using), target)
+            result = await self._within(call, target, principal_key(call.principal), using)
+            return self.leaving(call, result, target, target.method)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -132,7 +139,7 @@ class Plan:
         if self.redaction.patterns:
             outer, own = call.mask, partial(masked, self.redaction)
             # A call inside another call keeps the masks of the outer one.
-            call.mask = own if outer is None else lambda value: own(outer(value))
+            call.mask = own if outer is None else lambda value, type_=None: own(outer(value, type_), type_)
 
     async def _admit(self, call: Call, target: CallTarget) -> None:
         caller = principal_key(call.principal)
@@ -166,6 +173,17 @@ class Plan:
     def _guard(self, call: Call, target: CallTarget, caller: str) -> None:
         if self._holds_while_running:
             call.guard = lambda seconds, coroutine: self._running(call, target, caller, seconds, coroutine)
+        if self._result is not None or self.redaction.patterns:
+            call.release = lambda outcome: self._released(call, target, outcome)
+
+    def _released(self, call: Call, target: CallTarget, outcome: Any) -> Any:
+        """Return the outcome of a task as `run` lets out that of a call."""
+        if isinstance(outcome, ProtocolError):
+            return masked_error(self.redaction, outcome)
+        try:
+            return self.leaving(call, outcome, target, target.method)
+        except CallRefused as error:
+            raise masked_error(self.redaction, error) from None
 
     async def _goes_on(self, call: Call, target: CallTarget, judges: bool) -> bool:
         """Return whether a request brings the answers to an earlier call, which was counted when it began.
@@ -238,25 +256,32 @@ class Plan:
             if self._slots:
                 workers = call.workers = HeldThreads(call.workers or call.host.workers)
                 held.callback(workers.when_ended, held.pop_all().close)
-            try:
-                result = await coroutine
-                # The result of a task leaves after its request was answered, so it is checked and masked here.
-                return self.leaving(result, target) if call.is_task else result
-            except (ProtocolError, ToolError) as error:
-                raise masked_error(self.redaction, error) from None
+            return await coroutine
 
-    def leaving(self, result: Any, target: CallTarget) -> Any:
-        """Return what the client may see of a result. Raise `CallRefused` where it is too large."""
+    def leaving(self, call: Call, result: Any, target: CallTarget, method: str) -> Any:
+        """Return what the client may see of the result of a method. Raise `CallRefused` where it is too large."""
         if self._rules and isinstance(result, t.CompleteResult):
             for through, rules in self._rules.items():
                 (name,) = _arguments_after(through, {target.params.argument.name: ""}, _COMPLETE) or ("",)
                 result = _allowed(result, rules.get(name, ()))
         if self._result is not None:
             _check_size(result, self._result, target.name)
-        return masked(self.redaction, result) if self.redaction.patterns else result
+        if not self.redaction.patterns:
+            return result
+        return masked_result(self.redaction, result, method, partial(_output_schema, call.revision, target))
 
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _output_schema(revision: str, target: CallTarget) -> Any:
+    """Return the output schema of a called tool as a client of this revision sees it; None where none is known."""
+    tool = None if target.found is None else target.found.component
+    return (
+        None
+        if not isinstance(tool, ToolBase) or tool.output_schema is None
+        else tool.definition(revision).output_schema
+    )
 
 
 def _arguments_after(through: Through, arguments: dict[str, Any], method: str) -> dict[str, Any]:

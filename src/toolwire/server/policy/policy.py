@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from toolwire.auth.principal import Principal
+from toolwire.callbacks import plain_callback
 from toolwire.protocol.errors import ServerError
 from toolwire.server.context import Context
 from toolwire.server.policy.concurrency import Concurrency, compile_slots
@@ -82,6 +83,10 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         for argument, given in self.rules.items():
             if not all(callable(rule) for rule in rules_of(given)):
                 raise ServerError(f"rules= has functions of one value; {argument!r} has {given!r}")
+            for rule in rules_of(given):
+                plain_callback(rule, f"A rule for {argument!r}")
+        if self.by_principal is not None:
+            plain_callback(self.by_principal, "by_principal=")
         for pattern in self.mask:
             try:
                 re.compile(pattern)

@@ -36,22 +36,28 @@ Rates: TypeAlias = str | Rate | Sequence[str | Rate]
 
 
 class Counted(NamedTuple):
-    """One rate or quota, ready to count: `place` is what it is for, a server or one of its components."""
+    """One rate or quota, ready to count: `place` is what it is for, a server or one of its components.
+
+    `subject` is what a refusal names instead of the component: "this server", say.
+    """
 
     kind: Kind
     item: RateLimitItem
     per_caller: bool
     place: str
     shared: bool = False
+    subject: str = ""
 
 
-def compile_rates(kind: Kind, given: Rates, place: str) -> list[Counted]:
+def compile_rates(kind: Kind, given: Rates, place: str, subject: str = "") -> list[Counted]:
     """Read rates; `ServerError` for what is none."""
-    rates = [given] if isinstance(given, str | Rate) else given
-    return [counted for each in rates for counted in _read(kind, each if isinstance(each, Rate) else Rate(each), place)]
+    rates = [
+        each if isinstance(each, Rate) else Rate(each) for each in ([given] if isinstance(given, str | Rate) else given)
+    ]
+    return [counted for rate in rates for counted in _read(kind, rate, place, subject)]
 
 
-def _read(kind: Kind, rate: Rate, place: str) -> Iterable[Counted]:
+def _read(kind: Kind, rate: Rate, place: str, subject: str) -> Iterable[Counted]:
     limits = require("limits", extra="policy", what=f"{kind}= of a Policy")
     if rate.per not in ("caller", "everyone"):
         raise ServerError(f"A rate is per 'caller' or per 'everyone', not {rate.per!r}")
@@ -64,7 +70,7 @@ def _read(kind: Kind, rate: Rate, place: str) -> Iterable[Counted]:
             raise ServerError(f"{rate.calls!r} is not a rate: it allows nothing")
         if kind == "rate" and item.amount > _MAX_MOVING:
             raise ServerError(f"A rate has at most {_MAX_MOVING} calls; {rate.calls!r} is for quota=")
-        yield Counted(kind, item, rate.per == "caller", place, rate.shared)
+        yield Counted(kind, item, rate.per == "caller", place, rate.shared, subject)
 
 
 class Counters:
@@ -99,13 +105,22 @@ class Counters:
 def refusal(counted: Counted, name: str, seconds: float) -> CallRefused:
     """Return the refusal for a caller who has to wait."""
     seconds = max(seconds, 0.001)
-    whose = "" if counted.per_caller else " by all callers together"
-    limit = f"{counted.item.amount} per {counted.item.multiples} {counted.item.GRANULARITY.name}"
+    whose = "for you" if counted.per_caller else "for all callers together"
+    # A model that reads the name of one tool would try another one.
+    subject = counted.subject.format(name=name) or name
     return CallRefused(
-        f"Too many calls{whose}: {name} allows {limit}. Try again in {in_words(seconds)}.",
+        f"Too many calls: {subject} allows {_in_calls(counted.item)} {whose}. Try again in {in_words(seconds)}.",
         reason=counted.kind,
         retry_after=seconds,
     )
+
+
+def _in_calls(item: RateLimitItem) -> str:
+    """Return a rate as text: "2 calls a minute", "1 call an hour", "5 calls in 2 days"."""
+    calls, unit = f"{item.amount} call{'s' if item.amount > 1 else ''}", item.GRANULARITY.name
+    if item.multiples > 1:
+        return f"{calls} in {item.multiples} {unit}s"
+    return f"{calls} {'an' if unit == 'hour' else 'a'} {unit}"
 
 
 def in_words(seconds: float) -> str:

@@ -26,7 +26,7 @@ _RETRY_SECONDS: Final = 5.0
 class SharedCounters:
     """Counts the calls of one server, wherever they arrive."""
 
-    def __init__(self, stores: Stores, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, stores: Callable[[], Stores], clock: Callable[[], float] = time.time) -> None:
         self._stores = stores
         self._clock = clock
 
@@ -72,7 +72,7 @@ class SharedCounters:
     @property
     def _kv(self) -> KV:
         # Read each time, because a server may get other stores before it serves.
-        return self._stores.kv
+        return self._stores().kv
 
 
 def _wait(before: int, others: int, amount: int, passed: float, length: float) -> float:

@@ -63,7 +63,7 @@ class ShapedMount(Mount):
 
     is_shaped = True
 
-    def __init__(self, prefix: str, catalog: Catalog, shape: Shape, host: Owner, stores: Stores) -> None:
+    def __init__(self, prefix: str, catalog: Catalog, shape: Shape, host: Owner, stores: Callable[[], Stores]) -> None:
         super().__init__(prefix, catalog)
         self.shape = shape
         self.policy: Policy | None = shape.policy
@@ -140,7 +140,8 @@ class ShapedMount(Mount):
             through = list(dict.fromkeys(name for name, component in merged if selection.admits(name, component)))
             if kind == "tools" and self._book is not None:
                 pinned = ((name, _pinned(component)) for name, component in merged)
-                withheld = {name: why for name, why in self._book.not_approved(pinned).items() if name in through}
+                refused = self._book.not_approved(pinned, self.catalog.is_read)
+                withheld = {name: why for name, why in refused.items() if name in through}
             for name in tuple(through):
                 if (fault := self._fault(kind, name, listed[name], entries.get(name))) is not None:
                     faults.append(fault)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.protocol.errors import ServerError
-from toolwire.protocol.tool_changes import Change, Definition, changes, digest_of
+from toolwire.protocol.tool_changes import Change, Definition, changes, complete_definition, digest_of, is_same_json
 from toolwire.stores import KV, StoreFailed, StoreFull, Stores
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -68,7 +68,9 @@ class ToolPins:
         self._approve_first = approve_first
         self._books: dict[str, PinBook] = {}
 
-    def book(self, host: str, server: str, stores: Stores, changed: Callable[[], None] | None = None) -> PinBook:
+    def book(
+        self, host: str, server: str, stores: Callable[[], Stores], changed: Callable[[], None] | None = None
+    ) -> PinBook:
         """Return the pins of a server that is mounted in another.
 
         `changed` is called when other tools come through than before.
@@ -82,9 +84,9 @@ class ToolPins:
         if self._books.get(server) is book:
             del self._books[server]
 
-    def _kv(self, stores: Stores) -> KV:
+    def _kv(self, stores: Callable[[], Stores]) -> KV:
         if self._given is None:
-            return stores.kv
+            return stores().kv
         if self._own is None:
             from toolwire.stores.by_address import open_stores
 
@@ -139,27 +141,34 @@ class PinBook:
 
     # --- what comes through ---
 
-    def not_approved(self, listed: Iterable[tuple[str, Definition]]) -> dict[str, str]:
+    def not_approved(self, listed: Iterable[tuple[str, Definition]], is_read: bool = True) -> dict[str, str]:
         """Return the tools of a list that do not come through, each with the reason.
 
         A name may be there twice, because accounts get other lists. Then all of its definitions have to be approved.
+        `is_read` is False while the server has listed nothing yet, which is no empty list.
         """
         tools: dict[str, Definition] = {}
         approved = {} if self._record is None else self._record.approved
         for name, definition in listed:
-            if tools.setdefault(name, definition) == approved.get(name):
+            if name in approved and "_meta" not in approved[name] and not changes(name, approved[name], definition):
+                # An approval of an earlier version: what it did not cover is approved as it is now.
+                approved[name] = complete_definition(approved[name], definition)
+                self._save_soon()
+            if is_same_json(tools.setdefault(name, definition), approved.get(name)):
                 tools[name] = definition
         record = self._record
-        if not tools:
+        if not tools and not is_read:
             return {}
         if record is None:
             return dict.fromkeys(tools, "It is not known yet whether this tool was approved. Try again in a moment.")
         if self._is_new and self._approve_first and not record.approved:
+            # An empty list is a first list, too: what is listed after it is new.
+            self._is_new = False
             record.approved = dict(tools)
             self._save_soon()
-        refused = [name for name, definition in tools.items() if record.approved.get(name) != definition]
+        refused = [name for name, each in tools.items() if not is_same_json(record.approved.get(name), each)]
         waiting = {name: tools[name] for name in refused[:MAX_WAITING]}
-        if waiting != record.waiting:
+        if not is_same_json(waiting, record.waiting):
             for name in waiting.keys() - record.waiting.keys():
                 what = "has changed" if name in record.approved else "is new"
                 log.warning("the tool %r of %r %s and is withheld until it is approved", name, self._server, what)
@@ -266,11 +275,13 @@ def _chosen(server: str, record: _Record, tools: list[str]) -> list[str]:
     """Return the names of the tools to approve. Raise `ServerError` for one that does not wait."""
     chosen: list[str] = []
     for each in tools or record.waiting:
-        name, _, digest = each.rpartition("@") if each not in record.waiting else (each, "", "")
+        name, mark, digest = each.rpartition("@") if each not in record.waiting else (each, "", "")
         if name not in record.waiting:
             known = ", ".join(map(repr, sorted(record.waiting))) or "none"
             raise ServerError(f"{each!r} of {server!r} waits for no approval; waiting: {known}")
-        if digest and digest != digest_of(record.waiting[name]):
+        if mark and not digest:
+            raise ServerError(f"{each!r} has no digest behind the @: copy it from the list of what waits")
+        if mark and digest != digest_of(record.waiting[name]):
             raise ServerError(f"The definition of {name!r} is another one now: look at it again")
         chosen.append(name)
     return chosen

@@ -92,6 +92,7 @@ class Acceptance:
     async def tool_called(self, call: Call, found: Found[ToolBase]) -> Any:
         """Answer a call that may become a task: with its result, or with the task."""
         tool, params, limits = found.component, call.params, self._tasks.limits
+        call.may_be_task = tool.task is not None
         chosen = "call" if getattr(call.outlet, "in_process", False) else self._verdict(call, tool)
         if tool.has_foreign_tasks:
             called = tool.call_elsewhere(call, params.arguments, chosen, self._tasks.elsewhere)

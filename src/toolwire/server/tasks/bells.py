@@ -87,7 +87,7 @@ class Ringer:
             log.warning("the change of a task could not be announced", exc_info=True)
 
     async def _send(self, process: str, message: Message) -> None:
-        await self._stores.bus.publish(_process_topic(process), _encode(message))
+        await self._stores.bus.publish(process_topic(process), _encode(message))
 
 
 class Bells(Ringer):
@@ -120,7 +120,7 @@ class Bells(Ringer):
         bus, missed = self._stores.bus, self._missed
         self._process = process
         self._own = [
-            bus.subscribe(_process_topic(process), self._told, on_lost=missed),
+            bus.subscribe(process_topic(process), self._told, on_lost=missed),
             bus.subscribe(_ready_topic(self._server), lambda _: self._hearing.may_take(), on_lost=missed),
         ]
         if is_renamed:
@@ -168,17 +168,17 @@ class Bells(Ringer):
         self._use_loop()
         if not self._watcher:
             self._watcher = secrets.token_urlsafe(9)
-            self._watch(_process_topic(self._watcher))
+            self._watch(process_topic(self._watcher))
         return self._watcher
 
     def watch_with_everybody(self) -> None:
         """Hear the bells of tasks that very many processes watch."""
         self._use_loop()
-        self._watch(_process_topic(EVERY_PROCESS))
+        self._watch(process_topic(EVERY_PROCESS))
 
     @property
     def watches_with_everybody(self) -> bool:
-        return _process_topic(EVERY_PROCESS) in self._watched
+        return process_topic(EVERY_PROCESS) in self._watched
 
     def _watch(self, topic: str) -> None:
         if topic not in self._watched:
@@ -221,7 +221,8 @@ class Bells(Ringer):
             log.warning("the change of a task could not be announced", exc_info=True)
 
 
-def _process_topic(process: str) -> str:
+def process_topic(process: str) -> str:
+    """Return the topic of the bells for a process."""
     return f"toolwire:task-process2:{process}"
 
 

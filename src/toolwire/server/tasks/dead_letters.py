@@ -70,7 +70,7 @@ class DeadLetters:
     def __init__(self, server: str, stores: Stores, limits: Limits) -> None:
         self._prefix = f"{PREFIX}{server}:"
         self._stores = stores
-        self._limits = limits
+        self.limits: Limits = limits
 
     async def keep(self, key: str, record: Record) -> None:
         """Keep the call of a task that is about to be given up. Keeping it twice is keeping it once."""
@@ -84,13 +84,13 @@ class DeadLetters:
             record.ttl_ms,
             record.poll_ms,
             record.call,
-            longest_pause(self._limits),
+            longest_pause(self.limits),
         )
-        prefix, kv, most = f"{PREFIX}{server_of(key)}:", self._stores.kv, self._limits.tasks_dead
+        prefix, kv, most = f"{PREFIX}{server_of(key)}:", self._stores.kv, self.limits.tasks_dead
         if most <= 0:
             return
         try:
-            name, seconds = f"{prefix}{id_in(key)}", self._limits.task_dead_ttl
+            name, seconds = f"{prefix}{id_in(key)}", self.limits.task_dead_ttl
             if await kv.put(name, _encode(letter), ttl=seconds, if_absent=True):
                 # The ids begin with the time of their making, so that the first key is the oldest letter.
                 kept = await kv.keys(prefix, limit=most + _AT_ONCE)
@@ -101,7 +101,7 @@ class DeadLetters:
 
     async def all(self) -> list[DeadLetter]:
         """Return the letters, the oldest task first."""
-        keys = await reached(self._stores.kv.keys(self._prefix, limit=max(self._limits.tasks_dead, _AT_ONCE)))
+        keys = await reached(self._stores.kv.keys(self._prefix, limit=max(self.limits.tasks_dead, _AT_ONCE)))
         found = [await self.find(key.removeprefix(self._prefix)) for key in keys]
         return [letter for letter in found if letter is not None]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from msgspec import UNSET, Raw
@@ -16,9 +17,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
-from toolwire.server.components.tools import as_object
 from toolwire.server.limits import Limits
-from toolwire.server.results import Results
 from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.tasks.task_records import NoRoom, id_in
 from toolwire.stores import LeaseLost
@@ -30,6 +29,7 @@ log: logging.Logger = logging.getLogger("toolwire.tasks")
 LONGEST_PAUSE: Final = 10.0
 
 Ending = Callable[[Record], bool]
+Restore = Callable[[], Awaitable[bool]]
 
 
 class Change(Protocol):
@@ -40,13 +40,23 @@ class Change(Protocol):
     ) -> Awaitable[Record | None]: ...
 
 
+EndDamaged = Callable[[str, float], Awaitable[Record | None]]
+
+
+class Worded(Protocol):
+    """Writes results for a revision, as `Results` does."""
+
+    def finish(self, revision: str, result: Any, /) -> Any: ...
+
+
 class Ends:
     """Brings tasks to their end."""
 
-    def __init__(self, results: Results, limits: Limits, change: Change) -> None:
+    def __init__(self, results: Worded, limits: Limits, change: Change, end_damaged: EndDamaged) -> None:
         self._finished = results
-        self._limits = limits
+        self.limits: Limits = limits
         self._change = change
+        self._end_damaged = end_damaged
         self._kept = StorageBudget(limits.task_results, limits.share)
 
     def ending(self, revision: str, outcome: Any, caller: Caller = None) -> Ending:
@@ -59,8 +69,8 @@ class Ends:
             log.exception("the outcome of a task could not be written as JSON")
             failure = ProtocolError(INTERNAL_ERROR, "Internal error")
             return lambda record: rules.fail(record, failure)
-        if len(result) > self._limits.result:
-            failure = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
+        if len(result) > self.limits.result:
+            failure = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self.limits.result} bytes")
             return lambda record: rules.fail(record, failure)
         admitted = False
 
@@ -75,24 +85,32 @@ class Ends:
         return complete
 
     async def settle(
-        self, key: str, ending: Ending, kept: float, *, holder: str = "", last: bytes | None = None
+        self,
+        key: str,
+        ending: Ending,
+        kept: float,
+        *,
+        holder: str = "",
+        last: bytes | None = None,
+        restore: Restore | None = None,
     ) -> Record | None:
         """Write down the end of a task, also where the store is full or out of reach for long.
 
         It is tried for `kept` seconds, which is how long the store keeps the record of a task that runs. A process that
-        does not hold the task any more has nothing to write.
+        does not hold the task any more has nothing to write. `restore` finds out whether it does, where the store says
+        that it does not, and writes the record again that the store has lost.
         """
         loop = asyncio.get_running_loop()
         until, pauses = loop.time() + kept, None
         while True:
             try:
-                return await self._change(key, ending, holder=holder, last=last)
+                return await self._change_or_restore(key, ending, holder, last, restore)
             except LeaseLost:
                 log.warning("the end of the task %s is not kept: this process does not hold it any more", id_in(key))
                 return None
             except rules.Unreadable:
-                log.error("the end of a task could not be kept")
-                return None
+                with suppress(ProtocolError):  # The log has the reason.
+                    return await self._end_damaged(key, self.limits.task_ttl)
             except NoRoom:
                 if ending is not _no_room:
                     log.warning("the result of the task %s is dropped: there is no room for it", id_in(key))
@@ -107,6 +125,20 @@ class Ends:
             pauses = pauses or Backoff(longest=LONGEST_PAUSE)
             await asyncio.sleep(pauses.after(None))
 
+    async def _change_or_restore(
+        self, key: str, ending: Ending, holder: str, last: bytes | None, restore: Restore | None
+    ) -> Record | None:
+        """Change a record. Where the store has lost it, restore it first."""
+        try:
+            record = await self._change(key, ending, holder=holder, last=last)
+        except LeaseLost:
+            if restore is None or not await restore():
+                raise
+        else:
+            if record is not None or restore is None or not await restore():
+                return record
+        return await self._change(key, ending, holder=holder)
+
     def in_words_of(self, revision: str, record: Record) -> Record:
         """Return the record with its result as the revision has it, which may not be that of the call."""
         if record.result is UNSET or record.revision == revision:
@@ -116,6 +148,9 @@ class Ends:
             result.meta.pop(t.SERVER_INFO_KEY, None)
             result.meta = result.meta or UNSET
         if revision != MODERN and result.structured_content is not UNSET:
+            # Imported here because a worker writes ends, and never reads them.
+            from toolwire.server.components.tools import as_object
+
             result.structured_content = as_object(result.structured_content, False, revision)
         record.result = Raw(encode_readable(self._finished.finish(revision, result)))
         return record

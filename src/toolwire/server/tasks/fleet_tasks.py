@@ -30,6 +30,7 @@ from toolwire.server.tasks.task_records import (
     Records,
     by_tool,
     id_in,
+    is_worker,
     kind_of,
     longest_pause,
     owner_in,
@@ -58,6 +59,16 @@ class NoSuchTask(ToolwireError):
 
 class TaskRefused(ToolwireError):
     """The task is in a state in which this cannot be done to it."""
+
+
+class DamagedTask(TaskRefused):
+    """The record of the task cannot be read."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The record of the task {id_in(key)[:200]!r} is damaged. `toolwire tasks cancel` ends the task as failed"
+        )
+        self.key: str = key
 
 
 class FleetTask(NamedTuple):
@@ -105,6 +116,8 @@ class FleetTask(NamedTuple):
             "attempt": record.attempt,
             "process": self.process,
             "message": record.message,
+            "name": record.name,
+            "heartbeat": record.heartbeat or None,
         }
 
 
@@ -184,6 +197,8 @@ class FleetTasks:
                     task = await self._read(key, place)
                     if task is not None:
                         return task
+                    if await self._stores.kv.get(key) is not None:
+                        raise DamagedTask(key)
         raise NoSuchTask(identifier)
 
     async def letters(self, tool: str | None = None, limit: int = 100) -> tuple[list[DeadLetter], bool]:
@@ -242,6 +257,8 @@ class FleetTasks:
             return "the client has not answered"
         if task.state != "waiting":
             return ""
+        if is_worker(task.process):
+            return "no worker has begun it"
         if isinstance(task.place, Held):
             return "it stays in its process, which has no free slot for it"
         if isinstance(task.place, Ready) and task.place.delay > 0:
@@ -291,8 +308,18 @@ class FleetTasks:
     # --- acting ---
 
     async def cancel(self, identifier: str) -> FleetTask:
-        """Cancel a task, as its client would; raise `TaskRefused` for a task that is over."""
-        task = await self.find(identifier)
+        """Cancel a task, as its client would; raise `TaskRefused` for a task that is over.
+
+        A task whose record is damaged fails.
+        """
+        try:
+            task = await self.find(identifier)
+        except DamagedTask as error:
+            records = self._records(server_of(error.key))
+            ended = await records.end_damaged(error.key, Limits().task_ttl)
+            if ended is None:
+                raise
+            return FleetTask(error.key, ended, None)
         records = self._records(server_of(task.key))
         is_cancelled = False
 

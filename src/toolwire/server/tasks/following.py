@@ -23,6 +23,7 @@ from toolwire.server.subscriptions import Hub, Stream
 from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.permissions import TaskPermissions
+from toolwire.server.tasks.restoring import Restoring
 from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.task_records import Changed, NoRoom, Records, TasksUnreachable, id_in
 from toolwire.stores import LeaseLost, Stores
@@ -35,6 +36,10 @@ _NOTIFICATIONS: Final[dict[str, type[t.Wire]]] = {
     "notifications/progress": t.ProgressNotificationParams,
     "notifications/message": t.LoggingMessageNotificationParams,
 }
+
+
+class _NotYet(Exception):
+    """A record is missing, and the process that has its task may still write it."""
 
 
 class FollowingParts(Protocol):
@@ -50,12 +55,16 @@ class FollowedTasks(Protocol):
     records: Records
     ends: Ends
     permissions: TaskPermissions
+    restoring: Restoring
 
     def over(self, run: Followed) -> None: ...
 
     def may_take(self) -> None: ...
 
     def doubt(self) -> None: ...
+
+    async def restore(self) -> None:
+        """Write again what the store may have lost."""
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
@@ -75,6 +84,9 @@ class Following:
         # Tasks that could not be looked at, or of whose changes this process is not told: the store did not answer.
         self._unseen: set[str] = set()
         self._unsent: dict[str, deque[tuple[str, bytes]]] = {}
+        # Waiting tasks whose record was missing at the last look.
+        self._missing: set[str] = set()
+        self._is_restoring = self._must_restore = False
 
     # --- which tasks ---
 
@@ -107,6 +119,11 @@ class Following:
         run = self._followed.get(key)
         return isinstance(run, Run) and run.process != ""
 
+    def run(self, key: str) -> Run | None:
+        """Return the run of a task that is followed here."""
+        run = self._followed.get(key)
+        return run if isinstance(run, Run) else None
+
     def accepted_here(self, key: str) -> Run | None:
         """Return the run of a task that was accepted in this process and waits to be taken."""
         run = self._followed.get(key)
@@ -115,11 +132,13 @@ class Following:
     def forget_loop(self) -> None:
         """Forget what belongs to a loop that has ended."""
         self.bells.forget_loop()
-        self._tasks.records.doubt()
+        self._tasks.records.forget_loop()
         self._listened, self._unnamed = set(), set()
         self._looking.clear()
         self._unseen.clear()
+        self._missing.clear()
         self._unsent.clear()
+        self._is_restoring = self._must_restore = False
 
     # --- changes ---
 
@@ -154,6 +173,9 @@ class Following:
         unseen, self._unseen = self._unseen, set()
         for key in unseen:
             self._look_soon(key)
+        if self._must_restore:
+            self._must_restore = False
+            self._tasks.in_background(self._restore())
 
     def changed(self, key: str) -> None:
         """Look at a task that another process has changed, if it is followed here or a listen stream names it."""
@@ -164,12 +186,21 @@ class Following:
         self._tasks.may_take()
 
     def missed(self) -> None:
-        """Look at everything that is followed here: messages were lost."""
-        self._tasks.records.doubt()
+        """Look at everything that is followed here: messages were lost, and perhaps changes of the store."""
+        if not self._is_restoring:
+            self._is_restoring = True
+            self._tasks.in_background(self._restore())
         for key in {*self._followed, *self._listened}:
             self._look_soon(key)
         self._tasks.doubt()
         self._tasks.may_take()
+
+    async def _restore(self) -> None:
+        self._is_restoring = False
+        try:
+            await self._tasks.restore()
+        except (TasksUnreachable, NoRoom):
+            self._must_restore = True
 
     def _look_soon(self, key: str) -> None:
         if key not in self._looking:
@@ -180,10 +211,15 @@ class Following:
         self._looking.discard(key)
         try:
             record = await self._tasks.records.find(key)
+            followed = self._followed.get(key)
+            if isinstance(followed, Run) and (record is None or not record.over):
+                record = await self._restored(followed, record)
             if record is not None and key in self._listened:
                 record = await self.watch(key, record)
-        except TasksUnreachable:
+        except (TasksUnreachable, NoRoom, _NotYet):
             self._unseen.add(key)
+            return
+        except rules.Unreadable:
             return
         self.tell(key, record)
         listeners = self._listeners(id_in(key))
@@ -194,6 +230,21 @@ class Following:
             for stream in listeners:
                 if await self._tasks.permissions.of(stream.call, [record]) == ["usable"]:
                     stream.tell(Change(FILTER, record.id, "notifications/tasks", params))
+
+    async def _restored(self, run: Run, record: Record | None) -> Record | None:
+        """Return the record of a followed task, after writing it again where the store has lost it."""
+        if run.process:
+            if (record is None or record.process != run.process) and await self._tasks.restoring.restore_run(run):
+                return None if run.data is None else rules.decode(run.data)
+        elif record is None and run.is_task and run.data is not None:
+            # A process that has taken it comes first.
+            if run.key not in self._missing:
+                self._missing.add(run.key)
+                raise _NotYet
+            self._missing.discard(run.key)
+            record = await self._tasks.restoring.restore_waiting(run)
+            self._tasks.may_take()
+        return record
 
     def _listeners(self, identifier: str) -> list[Stream]:
         return [each for each in self._hub.streams if identifier in each.extra.get(FILTER, ())]

@@ -1,44 +1,35 @@
-"""`server.tasks`: tasks whose work is not a call but something that the host does in its own time."""
+"""`server.tasks`: tasks whose work is not a call of a client but something that your program does."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from toolwire.auth.principal import Principal
-from toolwire.content import ToolResult
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError
+from toolwire.protocol.errors import ServerError, UnknownTask
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.tasks import Record
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.context import Context, call_of
 from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.dead_letters import DeadLetter
 from toolwire.server.tasks.manager import Tasks, called_tool
+from toolwire.server.tasks.own_tasks import HostTask, OwnTasks, TaskAccess
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.running_tasks import Followed
 
 
-class HostTask(Struct, frozen=True):
-    """A task that the host drives. Both members together name it for good, also in another process."""
-
-    id: str
-    """What clients know it by."""
-    owner: str
-    """Whom it belongs to."""
-
-
-class HostTasks:
+class HostTasks(OwnTasks):
     """Creates tasks and brings them to their end. Clients see them like any other.
 
-    They are no calls, so no policy holds for them: nothing is masked in what they say.
+    They are not calls, so no policy applies to them: nothing is masked in their messages and results.
     """
 
     def __init__(self, tasks: Tasks) -> None:
+        super().__init__()
         self._tasks = tasks
 
     async def create(
@@ -50,28 +41,79 @@ class HostTasks:
         message: str = "",
         name: str = "",
         metadata: Mapping[str, Any] | None = None,
+        heartbeat: float | None = None,
     ) -> HostTask:
         """Create a task for the client of `ctx`, or for a principal; it is kept for `ttl` seconds after its end.
 
-        The client is told of changes on the connection of `ctx`, as far as its revision has a way. `name` and
-        `metadata`, in JSON types, are for the host: `get` returns them, and clients do not see them.
+        The client hears of changes on the connection of `ctx`, if its revision allows that. `name` and `metadata`, in
+        JSON types, are for your program: `get` returns them, and clients do not see them. With `heartbeat`, the task
+        fails when its worker, once it has reported, does not report again for so many seconds.
         """
-        limits = self._tasks.limits
+        heartbeat = None if heartbeat is None else rules.checked_number("heartbeat", heartbeat, is_time=True)
+        ttl = None if ttl is None else rules.checked_number("ttl", ttl, is_time=True)
+        message, name = rules.checked_text("message", message)[: rules.MAX_MESSAGE], rules.checked_text("name", name)
+        metadata = _checked_metadata(metadata)
+        home = self if ctx is None else self._home_of(ctx)
+        return await home._create(ctx, principal, ttl, heartbeat, message=message, name=name, metadata=metadata)
+
+    def _home_of(self, ctx: Context) -> HostTasks:
+        """Return the tasks of the server whose client made a call: this server, or one that mounts it."""
+        call = call_of(ctx)
+        for home in self._homes():
+            if home._tasks.kernel is call.host:
+                return home
+        mine, other = self._tasks.kernel.server.name, call.host.server.name
+        raise ServerError(f"This call is one of the server {other!r}, whose clients do not see tasks of {mine!r}")
+
+    def _homes(self) -> list[HostTasks]:
+        hosts = self._tasks.kernel.catalog.hosts()
+        return [self, *(catalog.owner.kernel.tasks.hosted for catalog in hosts)]
+
+    async def _create(
+        self,
+        ctx: Context | None,
+        principal: Principal | None,
+        ttl: float | None,
+        heartbeat: float | None,
+        **details: Any,
+    ) -> HostTask:
+        tasks = self._tasks
+        limits = tasks.limits
+        tasks.kernel.check_loop()
+        if not tasks.kernel.offer.has_tasks():
+            name = tasks.kernel.server.name
+            raise ServerError(
+                f"The server {name!r} does not declare tasks, so its clients cannot ask for this one: "
+                f"make it with Server({name!r}, tasks=True)"
+            )
         if ctx is None:
             owner, tool, followed = principal_key(principal) or "local", "", Followed(None, MODERN)
         else:
             call = call_of(ctx)
             outlet = call.outlet
-            may_tell = partial(self._tasks.permissions.may_tell, call.principal, outlet.is_local)
+            may_tell = partial(tasks.permissions.may_tell, call.principal, outlet.is_local)
             followed = Followed(outlet.connection, call.revision, may_tell)
             owner, tool = owner_of(call), called_tool(call)
-        longest = limits.task_ttl_max
-        ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
-        details = {} if metadata is None else msgspec.json.decode(msgspec.json.encode(dict(metadata)))
-        await self._tasks.create_hosted(
-            owner, ttl_ms, followed, message=message, tool=tool, name=name, metadata=details
+        ttl_ms = rules.lifetime(
+            int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, limits.task_ttl_max
         )
-        self._tasks.await_end(followed)
+        await tasks.create_hosted(
+            owner,
+            ttl_ms,
+            followed,
+            lasts=True,
+            tool=tool,
+            heartbeat=heartbeat or 0.0,
+            # A worker does not know the limits of this server.
+            longest=tasks.longest,
+            **details,
+        )
+        try:
+            await tasks.records.write_owner(followed.id, owner, tasks.longest + limits.task_ttl_max)
+        except BaseException:
+            tasks.in_background(tasks.settle(followed.key, rules.cancel))
+            raise
+        tasks.await_end(followed)
         return HostTask(followed.id, owner)
 
     async def dead_letters(self) -> list[DeadLetter]:
@@ -79,7 +121,7 @@ class HostTasks:
         return await self._tasks.letters.all()
 
     async def send_again(self, letter: DeadLetter) -> HostTask | None:
-        """Make a new task of the same owner out of a dead letter; None for a letter that is no longer there."""
+        """Make a new task of the same owner out of a dead letter; None for a letter that no longer exists."""
         await self._tasks.ready()
         identifier = await self._tasks.letters.send_again(letter.id, self._tasks.records)
         if identifier is None:
@@ -87,53 +129,33 @@ class HostTasks:
         await self._tasks.announce_ready()
         return HostTask(identifier, letter.owner)
 
-    async def get(self, task: HostTask) -> Record | None:
-        """Return the task as it stands; None for one that has expired."""
-        return await self._tasks.records.find(self._key(task))
+    async def _locate(self, task: HostTask | str) -> tuple[TaskAccess, str]:
+        if not isinstance(task, HostTask | str):
+            raise ServerError(
+                f"A task is what server.tasks.create() returned, or its id as text, not {type(task).__name__}"
+            )
+        homes = self._homes()
+        if isinstance(task, HostTask):
+            own = self._tasks.records.key(task.owner, task.id)
+            if len(homes) == 1:
+                return self._tasks, own
+            for home in homes:
+                key = home._tasks.records.key(task.owner, task.id)
+                if await home._tasks.records.find(key) is not None:
+                    return home._tasks, key
+            return self._tasks, own
+        for home in homes:
+            found = await home._tasks.records.find_key(task)
+            if found is not None:
+                return home._tasks, found
+        raise UnknownTask(task)
 
-    async def update(self, task: HostTask, message: str) -> bool:
-        """Say how far the work is; False for a task that is over."""
-        try:
-            return await self._noted(task, lambda record: rules.say(record, message), self._tasks.change)
-        except ProtocolError:
-            return False  # The log has the reason. Another update may get through.
 
-    async def finish(self, task: HostTask, value: Any = None) -> bool:
-        """End it with a result: what a tool may return as content, or a `ToolResult`; False for one that is over."""
-        result = value if isinstance(value, ToolResult) else ToolResult(value)
-        return await self._end(task, self._tasks.ends.ending(MODERN, result.to_wire()))
-
-    async def fail(self, task: HostTask, error: str | ProtocolError) -> bool:
-        """End it without a result; clients read the reason. False for a task that is over."""
-        failure = error if isinstance(error, ProtocolError) else ProtocolError(INTERNAL_ERROR, error)
-        return await self._end(task, lambda record: rules.fail(record, failure))
-
-    async def cancel(self, task: HostTask) -> bool:
-        return await self._end(task, rules.cancel)
-
-    async def _end(self, task: HostTask, ending: Callable[[Record], bool]) -> bool:
-        """Bring a task to its end. While the store is away this is tried again, for as long as it keeps the task."""
-        return await self._noted(task, ending, self._tasks.settle)
-
-    async def _noted(
-        self,
-        task: HostTask,
-        edit: Callable[[Record], bool],
-        write: Callable[[str, Callable[[Record], bool]], Awaitable[Record | None]],
-    ) -> bool:
-        """Write a change, and return whether it changed anything."""
-        changed = False
-
-        def noted(record: Record) -> bool:
-            nonlocal changed
-            changed = edit(record)
-            return changed
-
-        await self._tasks.ready()
-        await write(self._key(task), noted)
-        return changed
-
-    def _key(self, task: HostTask) -> str:
-        if not isinstance(task, HostTask):
-            raise ServerError(f"A task is what server.tasks.create() returned, not {type(task).__name__}")
-        return self._tasks.records.key(task.owner, task.id)
+def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a record keeps of the metadata of the program; raise `ServerError` for what is not JSON."""
+    try:
+        kept = msgspec.json.decode(encode_readable({} if metadata is None else dict(metadata)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ServerError(f"metadata= is a mapping in JSON types: {error}") from None
+    assert isinstance(kept, dict)
+    return kept

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,7 +20,8 @@ from toolwire.auth.principal import Principal
 from toolwire.backoff import Backoff
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, CallRefused, ProtocolError
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access
 from toolwire.server.call import Call, Host
@@ -36,16 +38,17 @@ from toolwire.server.subscriptions import Hub
 from toolwire.server.tasks.acceptance import Acceptance, address_of
 from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.dead_letters import DeadLetters
-from toolwire.server.tasks.ends import Ends
+from toolwire.server.tasks.ends import Ends, Restore
 from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.quota import Quota
 from toolwire.server.tasks.replicas import Description
+from toolwire.server.tasks.restoring import Restoring
 from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.taking import Taking
-from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, reached, short_name
+from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, reached, short_name, worker_of
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
@@ -89,27 +92,20 @@ class Tasks:
 
     def __init__(self, kernel: TaskParts) -> None:
         self._kernel = kernel
+        self.kernel: TaskParts = kernel
+        self.result_revision: str = MODERN
         self.limits: Limits = kernel.limits
         self.poll: float = kernel.limits.task_poll
         self.longest: float = longest_pause(kernel.limits)
         self._name = kernel.offer.implementation.name
-        server = short_name(self._name)
-        self.records: Records = Records(server, kernel.stores, self.longest)
-        self.quota: Quota = Quota(self.records, self.limits)
         self.slots: Slots = Slots(self.limits, self._slot_is_free)
-        self.ends: Ends = Ends(kernel.results, self.limits, self.change)
+        self.ends: Ends = Ends(kernel.results, self.limits, self.change, self._end_damaged)
         self.permissions: TaskPermissions = TaskPermissions(kernel)
-        self.following: Following = Following(kernel, self)
-        self.bells: Bells = self.following.bells
-        self.letters: DeadLetters = DeadLetters(server, kernel.stores, self.limits)
         self.counts: TaskCounts = TaskCounts()
+        self.use_stores()
         self.elsewhere: TasksElsewhere = TasksElsewhere(kernel, self)
         self.acceptance: Acceptance = Acceptance(kernel, self)
-        self._taking = Taking(kernel, self, server)
-        self._lease = Lease(kernel.stores, self.limits.task_lease, self._lost_lease)
-        # As long as the watchers of other processes need to see that this one is gone.
-        self._description = Description(kernel.stores.kv, 2 * self.limits.task_lease)
-        self._watcher = Watcher(self, kernel.stores, self._lease, self.letters, self.limits, self.counts)
+        self._taking = Taking(kernel, self, self.records.server)
         self._workers: ThreadWorkers | None = None
         self._capabilities: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,6 +113,25 @@ class Tasks:
         self._beats = 0
         self._drain_until: float | None = None
         self._background: set[asyncio.Task[Any]] = set()
+
+    def use_stores(self) -> None:
+        """Use the stores that the kernel has now. Call this before anything is served."""
+        self.stores: Stores = self._kernel.stores
+        stores, server = self.stores, short_name(self._name)
+        self.records: Records = Records(server, stores, self.longest)
+        self.quota: Quota = Quota(self.records, self.limits)
+        self.following: Following = Following(self._kernel, self)
+        self.bells: Bells = self.following.bells
+        self.letters: DeadLetters = DeadLetters(server, stores, self.limits)
+        self._lease = Lease(stores, self.limits.task_lease, self._lost_lease)
+        # As long as the watchers of other processes need to see that this one is gone.
+        self._description = Description(stores.kv, 2 * self.limits.task_lease)
+        self.restoring: Restoring = Restoring(stores, self.records, self._lease)
+        self._watcher = Watcher(self, stores, self._lease, self.letters, self.limits, self.counts)
+
+    def use_limits(self, limits: Limits) -> None:
+        """Use other limits from now on, where they are looked at for each task."""
+        self.limits = self.ends.limits = self.letters.limits = self._watcher.limits = limits
 
     # --- calls ---
 
@@ -172,13 +187,18 @@ class Tasks:
         self.quota.created(run.owner, address_of(run.call), run.ttl_ms / 1000)
         return record
 
-    async def create_hosted(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record:
-        """Create the record of a task that the host drives, within what its owner may have."""
+    async def create_hosted(
+        self, owner: str, ttl_ms: int, followed: Followed, *, lasts: bool = False, **details: Any
+    ) -> Record:
+        """Create the record of a task that the host drives, within what its owner may have.
+
+        `lasts` says that the task does not end at once.
+        """
         await self.ready()
         await self.quota.reserve(owner)
         try:
-            # The client of a connection of this process is told of changes that another process makes.
-            origin = "" if followed.connection is None else await self.process()
+            # This process hears of changes by others: it has the timer of the task, and the connection of the client.
+            origin = await self.process() if lasts else ""
             record = await self._create(owner, ttl_ms, followed, origin=origin, **details)
         except BaseException:
             self.quota.release(owner)
@@ -191,8 +211,12 @@ class Tasks:
     ) -> Record:
         now = time.time()
         record = rules.new_record(self.records.new_id(now), now, ttl_ms, int(self.poll * 1000), **details)
-        if record.call is not UNSET and not record.begun:
+        if (record.call is not UNSET or record.heartbeat) and not record.begun:
             rules.leave_room(record)
+        if record.heartbeat:
+            # Until a worker begins, the task has the time that every task has. Other processes see to that, too.
+            record.process = worker_of(record.id)
+            await reached(self.stores.queue.renew(record.process, self.limits.task))
         key = followed.key = self.records.key(owner, record.id)
         # Before it is there, because others may take it, change it or ring for it at once.
         self.following.add(followed)
@@ -259,6 +283,7 @@ class Tasks:
     def went_elsewhere(self, run: Run) -> None:
         """Note that another process runs a task that was accepted here."""
         self._is_started(run)
+        run.data = None  # That process writes the record again if the store loses it.
         if not run.has_listener:
             self.over(run)
 
@@ -283,13 +308,23 @@ class Tasks:
         except LeaseLost:
             if holder or orphan_of:
                 raise
-            text = "The process that ran this task is gone, and another takes it over; try again in a moment"
+            text = "The server lost contact with the process that ran this task; try again in a moment"
             raise ProtocolError(INTERNAL_ERROR, text) from None
         return await self.following.spread(key, changed)
 
     async def change_own(self, run: Run, edit: Callable[[Record], bool]) -> Record | None:
         """Change the record of a task that this process holds; `LeaseLost` when it does not hold it any more."""
-        changed = await self.records.change(run.key, edit, holder=run.process, last=run.data)
+        try:
+            changed = await self.records.change(run.key, edit, holder=run.process, last=run.data)
+            is_lost = changed.record is None
+        except LeaseLost:
+            is_lost = True
+            if not await self.restoring.restore_run(run):
+                raise
+        else:
+            is_lost = is_lost and await self.restoring.restore_run(run)
+        if is_lost:
+            changed = await self.records.change(run.key, edit, holder=run.process, last=run.data)
         run.data = changed.data or None
         if not changed.written:
             self.following.tell(run.key, changed.record)  # Perhaps another process has ended it, and its bell was lost.
@@ -309,17 +344,41 @@ class Tasks:
                 # The store does not answer. Perhaps the beginning is written, and writing it again changes nothing.
                 await asyncio.sleep(pauses.after(None))
 
+    def release(self, run: Run, outcome: Any) -> Any:
+        """Return the outcome of a task as policies let it out: masked, and refused where it is too large."""
+        release = run.call.release
+        if release is None:
+            return outcome
+        try:
+            return release(outcome)
+        except CallRefused as refusal:
+            return self._kernel.failures.refused(run.call, refusal)
+        except Exception:
+            # What cannot be masked must not leave.
+            log.exception("the outcome of a task could not be checked")
+            return ProtocolError(INTERNAL_ERROR, "Internal error")
+
     async def finish(self, run: Run, outcome: Any) -> None:
         """Keep the outcome of a run; one that comes too late is discarded."""
         ending = self.ends.ending(run.revision, outcome, run.caller)
-        await self.settle(run.key, ending, holder=run.process, last=run.data)
+        restore = partial(self.restoring.restore_run, run)
+        await self.settle(run.key, ending, holder=run.process, last=run.data, restore=restore)
 
     async def settle(
-        self, key: str, ending: Callable[[Record], bool], *, holder: str = "", last: bytes | None = None
+        self,
+        key: str,
+        ending: Callable[[Record], bool],
+        *,
+        holder: str = "",
+        last: bytes | None = None,
+        restore: Restore | None = None,
     ) -> Record | None:
         """Write down the end of a task, and go on trying for as long as the store keeps the record."""
         kept = self.longest + self.limits.task_ttl_max
-        return await self.ends.settle(key, ending, kept, holder=holder, last=last)
+        return await self.ends.settle(key, ending, kept, holder=holder, last=last, restore=restore)
+
+    async def _end_damaged(self, key: str, seconds: float) -> Record | None:
+        return await self.records.end_damaged(key, seconds)
 
     def await_end(self, followed: Followed) -> None:
         """Let a task of the host run as long as any other task may, and let it fail then."""
@@ -327,9 +386,15 @@ class Tasks:
 
     def _out_of_time(self, followed: Followed) -> None:
         text = f"The task did not end within {self.limits.task:g} seconds"
-        log.warning("the task %s of the host failed: it did not end within %g seconds", followed.id, self.limits.task)
         failure = ProtocolError(INTERNAL_ERROR, text)
-        self.in_background(self.settle(followed.key, lambda record: rules.fail(record, failure)))
+        self.in_background(self._fail_late(followed, failure))
+
+    async def _fail_late(self, followed: Followed, failure: ProtocolError) -> None:
+        record = await self.settle(followed.key, lambda record: rules.fail(record, failure))
+        if record is not None and record.error is not UNSET and record.error.message == failure.message:
+            seconds = self.limits.task
+            log.warning("the task %s of the host failed: it did not end within %g seconds", followed.id, seconds)
+        self.over(followed)
 
     # --- what the parts tell each other ---
 
@@ -352,6 +417,11 @@ class Tasks:
 
     def doubt(self) -> None:
         self._watcher.doubt()
+
+    async def restore(self) -> None:
+        """Write again what the store may have lost, and compare the rest soon."""
+        self._watcher.repair.want()
+        await self.restoring.restore_ends()
 
     def may_take(self) -> None:
         """Look for tasks that can be taken."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -28,6 +29,7 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
+from toolwire.server.limits import Limits
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import Tasks
@@ -35,7 +37,9 @@ from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.watching import TaskCounts
 
-_PAGE: Final = 100
+log: logging.Logger = logging.getLogger("toolwire.tasks")
+
+MAX_PAGE: Final = 100
 #: Begins the cursors of tasks behind this server. No id begins like this.
 _ELSEWHERE: Final = "+"
 _LONGEST_ID: Final = 200
@@ -48,10 +52,10 @@ _UNTOLD_SECONDS: Final = 1.0
 class TaskMethods:
     """Answers the requests about tasks."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, page_size: Callable[[], int]) -> None:
         self._tasks = tasks
+        self._page_size = page_size
         self.hosted: HostTasks = HostTasks(tasks)
-        self._records = tasks.records
         self._elsewhere = tasks.elsewhere
         # How many results each connection, or session, waits for.
         self._waiting: Counter[Any] = Counter()
@@ -77,6 +81,14 @@ class TaskMethods:
     def running(self) -> int:
         """Return how many tasks run in this process."""
         return self._tasks.running
+
+    def use_limits(self, limits: Limits) -> None:
+        """Use other limits from now on."""
+        self._tasks.use_limits(limits)
+
+    def use_stores(self) -> None:
+        """Use the stores that the kernel has now. Call this before anything is served."""
+        self._tasks.use_stores()
 
     def poll_every(self, seconds: float) -> float:
         """Ask clients to wait so long between two looks at a task from now on; returns what it was until now."""
@@ -113,10 +125,10 @@ class TaskMethods:
     def _key(self, call: Call) -> str:
         if len(call.params.task_id) > _LONGEST_ID:
             raise rules.unknown_task()
-        return self._records.key(owner_of(call), call.params.task_id)
+        return self._tasks.records.key(owner_of(call), call.params.task_id)
 
     async def _find(self, call: Call) -> Record:
-        record = await self._records.find(self._key(call))
+        record = await self._tasks.records.find(self._key(call))
         if record is None:
             raise rules.unknown_task()
         if self._tasks.permissions.restrict:
@@ -135,10 +147,19 @@ class TaskMethods:
     async def _usable(self, call: Call, identifiers: list[str]) -> list[Record]:
         """Return the tasks of the caller that it may use now."""
         owner = owner_of(call)
-        found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in identifiers))
+        found = await asyncio.gather(*(self._find_readable(owner, each) for each in identifiers))
         records = [record for record in found if record is not None]
         permissions = await self._tasks.permissions.of(call, records)
         return [record for record, each in zip(records, permissions, strict=True) if each == "usable"]
+
+    async def _find_readable(self, owner: str, identifier: str) -> Record | None:
+        """Return a task; None for one whose record is damaged, which does not cost the others."""
+        key = self._tasks.records.key(owner, identifier)
+        try:
+            return await self._tasks.records.find(key)
+        except rules.Unreadable:
+            log.warning("a task is left out of a list: its record cannot be read: %s", key)
+            return None
 
     # --- 2025-11-25 ---
 
@@ -165,14 +186,15 @@ class TaskMethods:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
         own: list[t.Task] = []
         if not after.startswith(_ELSEWHERE):
-            ids = await self._records.ids(owner_of(call), after, _PAGE + 1)
+            size = min(self._page_size(), MAX_PAGE)
+            ids = await self._tasks.records.ids(owner_of(call), after, size + 1)
             now = time.time()
-            own = [rules.core_task(record, t.Task, now) for record in await self._usable(call, ids[:_PAGE])]
-            if len(ids) > _PAGE:
-                return t.ListTasksResult(tasks=own, next_cursor=encode_cursor("tasks", ids[_PAGE - 1]))
+            own = [rules.core_task(record, t.Task, now) for record in await self._usable(call, ids[:size])]
+            if len(ids) > size:
+                return t.ListTasksResult(tasks=own, next_cursor=encode_cursor("tasks", ids[size - 1]))
             after = ""
         # Those behind this server come after all others.
-        tasks, last = await self._elsewhere.page(call, after.removeprefix(_ELSEWHERE))
+        tasks, last = await self._elsewhere.page(call, after.removeprefix(_ELSEWHERE), self._page_size())
         following = UNSET if last is None else encode_cursor("tasks", _ELSEWHERE + last)
         return t.ListTasksResult(tasks=[*own, *tasks], next_cursor=following)
 
@@ -289,7 +311,7 @@ class TaskMethods:
         await self._tasks.ready()
         owner, following = owner_of(call), self._tasks.following
         usable = {record.id: record for record in await self._usable(call, wanted)}
-        listening = [following.listen(self._records.key(owner, each), record) for each, record in usable.items()]
+        listening = [following.listen(self._tasks.records.key(owner, each), record) for each, record in usable.items()]
         await asyncio.gather(*listening)
         async with self._elsewhere.listening(call, [each for each in wanted if each not in usable]) as heard:
             known = {*usable, *heard}

@@ -52,6 +52,9 @@ class Keeper(Protocol):
     async def change_own(self, run: Run, edit: Callable[[Record], bool]) -> Record | None:
         """Change the record of a task that this process holds; `LeaseLost` when it does not hold it any more."""
 
+    def release(self, run: Run, outcome: Any) -> Any:
+        """Return the outcome of a task as its client may see it."""
+
     async def finish(self, run: Run, outcome: Any) -> None:
         """Keep the outcome of a run."""
 
@@ -233,8 +236,8 @@ class Run(Followed):
 
     async def open(self) -> None:
         """Become a task, if it is none; returns when it can be found."""
-        if self.is_task:
-            return
+        if self.is_task or (self.worker is not None and self.worker.done()):
+            return  # The handler did not wait for this, and its call is answered.
         if self._opening is None or self._opening.done():
             # A task of its own: a waiter that gives up does not cancel it.
             self._opening = self.loop.create_task(self._open())
@@ -372,8 +375,10 @@ class Run(Followed):
             outcome = ProtocolError(INTERNAL_ERROR, "Internal error")
         if self._opening is not None:
             await asyncio.wait({self._opening})
+        # Only now it is known whether the call is a task. The outcome of a call leaves with the answer to its request.
         if self.is_task:
             self._finishing = True
+            outcome = self._keeper.release(self, outcome)
             await self._keeper.finish(self, outcome)
         self._let_go()
         return outcome
@@ -408,10 +413,10 @@ class Run(Followed):
                 self._tell_end(record)
             self.stop()
         elif record.process != self.process:
-            if self.process:
-                self.stop()  # It was taken for dead, and another process has the task.
-            else:
+            if not self.process:
                 self._keeper.went_elsewhere(self)
+            elif record.process or self.worker is not None:
+                self.stop()  # It was taken for dead, and another process has the task.
         elif self._asking is not None:
             self._asking.deliver(record)
 
@@ -458,7 +463,11 @@ class Run(Followed):
 
     def answer_time(self, wanted: float | None) -> float:
         """Return how many seconds the client has to answer: never more than a task may run."""
-        return self._keeper.answer_time(self.ttl_ms) if wanted is None else min(wanted, self._keeper.limits.task)
+        if wanted is not None:
+            return min(wanted, self._keeper.limits.task)
+        # The ttl that the server chose says nothing about the time that the client needs.
+        is_wish = not self.call.request.modern and isinstance(rules.wanted_ttl(self.call.params.task), int)
+        return self._keeper.answer_time(self.ttl_ms if is_wish else 0)
 
     async def withdraw(self, name: str) -> None:
         """Take a question back that nobody answered in time."""
@@ -506,6 +515,10 @@ class TaskOutlet:
     @property
     def congested(self) -> bool:
         return not self._run.is_task and self._inner.congested
+
+    @property
+    def full(self) -> bool:
+        return not self._run.is_task and self._inner.full
 
     async def drain(self) -> None:
         await self._inner.drain()

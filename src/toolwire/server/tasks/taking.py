@@ -222,9 +222,8 @@ class Taking:
         await self._tasks.become_ready({self._server})
 
     async def _drop(self, task: Task, process: str) -> None:
-        """Take a task out of the queue that nobody can read, and so nobody can run or end."""
-        log.warning("the record of a task cannot be read: %s", task.key)
-        await self._place(task, process, None)
+        """End a task whose record cannot be read, so that it cannot be run."""
+        await self._tasks.settle(task.key, lambda record: rules.fail(record, rules.Unreadable()), holder=process)
 
     async def _place(self, task: Task, process: str, place: Ready | None) -> None:
         try:

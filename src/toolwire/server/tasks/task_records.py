@@ -35,6 +35,10 @@ _RECENT_BYTES: Final = 4 * 1024 * 1024
 AT_ONCE: Final = 200
 #: Records of the version before begin with `toolwire:task:`. Processes of each version leave those of the other alone.
 PREFIX: Final = "toolwire:task2:"
+#: Begins the keys under which the owners of the host's tasks are found by the ids of these.
+_OWNERS: Final = "toolwire:task-owner2:"
+#: Begins the leases of workers, one for each task with a heartbeat. The names of processes begin with their machine.
+_WORKERS: Final = "worker/"
 
 
 class NoRoom(ProtocolError):
@@ -93,6 +97,16 @@ def id_in(key: str) -> str:
     return key.rpartition(":")[2]
 
 
+def worker_of(identifier: str) -> str:
+    """Return the name of the lease that the worker of a task renews."""
+    return _WORKERS + identifier
+
+
+def is_worker(process: str) -> bool:
+    """Return whether a lease is that of the worker of a task, and not that of a server process."""
+    return process.startswith(_WORKERS)
+
+
 @lru_cache(maxsize=1024)
 def kind_of(server: str, tool: str) -> str:
     """Return the kind of task that the calls of a tool are, in the queue."""
@@ -108,17 +122,20 @@ def by_tool(server: str, counts: Mapping[str, int]) -> dict[str, int]:
 class _RecentEnds:
     """The records of tasks that this process has ended a moment ago, for the clients that poll for their results.
 
-    A record that is over never changes again, so it need not be read once more.
+    A record that is over never changes again, so it need not be read once more. The store may lose it: then it is
+    written again from here.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[float, float, bytes]] = {}
+        # When each ended, until when polls are answered from here, for how many seconds the store keeps it.
+        self._kept: dict[str, tuple[float, float, float, bytes]] = {}
         self._bytes = 0
 
     def add(self, key: str, data: bytes, seconds: float) -> None:
         """Keep a record for some seconds, which is not longer than the store keeps it."""
         now = time.time()
-        self._kept[key] = (now, now + min(seconds, _RECENT_SECONDS), data)
+        self.drop(key)
+        self._kept[key] = (now, now + min(seconds, _RECENT_SECONDS), seconds, data)
         self._bytes += len(data)
         while self._bytes > _RECENT_BYTES or len(self._kept) > _RECENT_ENDS:
             self._drop(next(iter(self._kept)))
@@ -127,15 +144,25 @@ class _RecentEnds:
         found = self._kept.get(key)
         if found is None:
             return None
-        ended, until, data = found
+        ended, until, _, data = found
         # A clock that was set back says nothing.
-        if ended <= time.time() < until:
-            return data
-        self._drop(key)
-        return None
+        return data if ended <= time.time() < until else None
+
+    def all(self) -> list[tuple[str, bytes, float]]:
+        """Return all records that are kept, each with the seconds that it is to be kept from now on."""
+        now = time.time()
+        return [(key, data, kept - max(now - ended, 0.0)) for key, (ended, _, kept, data) in self._kept.items()]
+
+    def find(self, key: str) -> bytes | None:
+        found = self._kept.get(key)
+        return None if found is None else found[3]
+
+    def drop(self, key: str) -> None:
+        if key in self._kept:
+            self._drop(key)
 
     def _drop(self, key: str) -> None:
-        self._bytes -= len(self._kept.pop(key)[2])
+        self._bytes -= len(self._kept.pop(key)[3])
 
     def clear(self) -> None:
         self._kept.clear()
@@ -169,17 +196,34 @@ class Records:
         A record that is over is kept for its ttl, and never changes again. Any other is kept for longer than the task
         may run.
         """
-        return record.ttl_ms / 1000 + (0.0 if record.over else self._longest)
+        return record.ttl_ms / 1000 + (0.0 if record.over else record.longest or self._longest)
 
     @staticmethod
-    def _place(key: str, record: Record, delay: float) -> Place | None:
+    def kind(key: str, record: Record) -> str:
+        """Return the kind that a task is counted under while a process holds it."""
+        return kind_of(server_of(key), record.tool)
+
+    @classmethod
+    def place(cls, key: str, record: Record, delay: float = 0.0) -> Place | None:
+        """Return the place in the queue that follows from a record; None for a task without one."""
         if record.over:
             return None
         if record.process:
-            return Held(record.process, kind_of(server_of(key), record.tool))
+            return Held(record.process, cls.kind(key, record))
         if record.call is UNSET:
             return None  # The host drives it.
         return Ready(kind_of(server_of(key), record.call.kind), record.call.line or owner_in(key), delay)
+
+    # --- owners by id ---
+
+    async def write_owner(self, identifier: str, owner: str, seconds: float) -> None:
+        """Let the id of a task alone find the task for so many seconds, also in another process."""
+        await reached(self._stores.kv.put(f"{_OWNERS}{self.server}:{identifier}", owner.encode(), ttl=seconds))
+
+    async def find_key(self, identifier: str) -> str | None:
+        """Return the key of a task of the host by its id; None where the store knows no such task."""
+        owner = await reached(self._stores.kv.get(f"{_OWNERS}{self.server}:{identifier}"))
+        return None if owner is None else self.key(owner.decode(), identifier)
 
     # --- one record ---
 
@@ -188,7 +232,7 @@ class Records:
 
         `QueueFull` is raised when there are `most_ready` tasks that wait to be taken, and this would be one of them.
         """
-        data, place = rules.encode(record), self._place(key, record, 0.0)
+        data, place = rules.encode(record), self.place(key, record)
         written = self._stores.queue.change(
             key, data, ttl=self.kept(record), expect=None, place=place, most_ready=most_ready
         )
@@ -206,8 +250,19 @@ class Records:
         data = self._recent.get(key) or await reached(self._stores.kv.get(key))
         return None if data is None else rules.decode(data)
 
-    def doubt(self) -> None:
-        """Read all records anew: the store may have lost some, or another loop reads them."""
+    def recent_ends(self) -> list[tuple[str, bytes, float]]:
+        """Return the records of tasks that this process ended, each with the seconds that it is kept from now on."""
+        return [(key, data, seconds) for key, data, seconds in self._recent.all() if seconds > 0]
+
+    def recent_end(self, key: str) -> bytes | None:
+        """Return the record of a task that this process ended, as long as it is remembered here."""
+        return self._recent.find(key)
+
+    def drop_recent_end(self, key: str) -> None:
+        self._recent.drop(key)
+
+    def forget_loop(self) -> None:
+        """Read all records anew, on another loop."""
         self._recent.clear()
         self._ending.clear()
 
@@ -249,7 +304,7 @@ class Records:
                 after,
                 ttl=self.kept(record),
                 expect=data,
-                place=self._place(key, record, delay),
+                place=self.place(key, record, delay),
                 holder=holder,
                 orphan_of=orphan_of,
             )
@@ -257,6 +312,25 @@ class Records:
             if data is None:
                 return Changed(record, True, process, after, watchers)
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
+
+    async def end_damaged(self, key: str, seconds: float, *, holder: str = "", orphan_of: str = "") -> Record | None:
+        """Replace a record that cannot be read by the end of its task; return None if another process changed it.
+
+        `seconds` is how long the end is kept. `LeaseLost` is raised as `change` does.
+        """
+        data = await reached(self._stores.kv.get(key))
+        if data is None:
+            return None
+        try:
+            rules.decode(data)
+            return None
+        except rules.Unreadable:
+            log.warning("the record of a task cannot be read, so the task has failed: %s", key)
+        record = rules.damaged_record(id_in(key), time.time(), int(seconds * 1000))
+        written = self._stores.queue.change(
+            key, rules.encode(record), ttl=seconds, expect=data, place=None, holder=holder, orphan_of=orphan_of
+        )
+        return record if await reached(written) is None else None
 
     async def _end(self, key: str, record: Record, data: bytes, writing: Awaitable[bytes | None]) -> bytes | None:
         """Write the end of a task as `reached` does, and keep it for the polls that come now."""

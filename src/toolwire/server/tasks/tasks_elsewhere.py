@@ -190,18 +190,18 @@ class TasksElsewhere:
             with suppress(ProtocolError):  # The log has the reason. The task is there, and is only not listed.
                 await reached(self._kernel.stores.kv.put(key, name.encode(), ttl=seconds))
 
-    async def page(self, call: Call, after: str) -> tuple[list[t.Task], str | None]:
-        """Return tasks of the caller after a key, and the key of the last one; None where it was the last page."""
+    async def page(self, call: Call, after: str, most: int) -> tuple[list[t.Task], str | None]:
+        """Return at most `most` tasks of the caller after a key, and the key of the last; None on the last page."""
         if not self._owners():
             return [], None
-        start = self._start(call)
-        keys = await reached(self._kernel.stores.kv.keys(start, after=f"{start}{after}", limit=PAGE + 1))
+        start, most = self._start(call), min(most, PAGE)
+        keys = await reached(self._kernel.stores.kv.keys(start, after=f"{start}{after}", limit=most + 1))
         tasks: list[t.Task] = []
-        for key in keys[:PAGE]:
+        for key in keys[:most]:
             task = await self._listed_task(call, key)
             if task is not None:
                 tasks.append(task)
-        return tasks, keys[PAGE - 1].removeprefix(start) if len(keys) > PAGE else None
+        return tasks, keys[most - 1].removeprefix(start) if len(keys) > most else None
 
     async def _listed_task(self, call: Call, key: str) -> t.Task | None:
         stored = await reached(self._kernel.stores.kv.get(key))
@@ -210,7 +210,9 @@ class TasksElsewhere:
         if task is None or (await self._permissions.of(call, [task])) != ["usable"]:
             return None
         try:
-            return await self._owner(task).state(call, task, name)
+            state = await self._owner(task).state(call, task, name)
+            enforcer = self._kernel.enforcer
+            return state if enforcer is None else enforcer.told_of_task(call, self._target(task.tool), state)
         except ProtocolError as error:
             if error.code == INVALID_PARAMS:
                 await reached(self._kernel.stores.kv.delete(key))  # The task has expired.

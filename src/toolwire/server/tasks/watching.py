@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from msgspec import UNSET, Struct
@@ -15,7 +16,10 @@ from toolwire.protocol.tasks import Record
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.acceptance import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
-from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, kind_of, server_of
+from toolwire.server.tasks.following import Following
+from toolwire.server.tasks.repairing import Repair
+from toolwire.server.tasks.restoring import Restoring
+from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, Records, is_worker, kind_of, server_of
 from toolwire.stores import LeaseLost, Stores, Task
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease, Sightings
 
@@ -66,6 +70,15 @@ class Watched(Protocol):
 
     def held_keys(self) -> set[str]: ...
 
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def restoring(self) -> Restoring: ...
+
+    @property
+    def following(self) -> Following: ...
+
     def holds(self, key: str) -> bool: ...
 
 
@@ -85,11 +98,12 @@ class Watcher:
         self._stores = stores
         self._lease = lease
         self._letters = letters
-        self._limits = limits
+        self.limits: Limits = limits
         self._counts = counts
         self._sightings = Sightings(lease.seconds)
         self._looks = 0
         self._doubts = False
+        self.repair: Repair = Repair(tasks, stores, lease, self._lose_placeless)
 
     async def watch(self, beat: Callable[[], Awaitable[None]]) -> None:
         """Look again and again; `beat` is called before each look."""
@@ -114,12 +128,15 @@ class Watcher:
         self._counts.leases_lost += await self._lease.end_those_of_the_dead()
         stale = await self._stores.queue.stale()
         for process, renewal in self._sightings.lost(began, clock(), stale):
-            if process != self._lease.name and await self._stores.queue.bury(process, renewal):
+            if process == self._lease.name or not await self._stores.queue.bury(process, renewal):
+                continue
+            if not is_worker(process):
                 log.warning("the process %s is gone: its lease was not renewed", process)
                 self._counts.leases_lost += 1
         await self._adopt_orphans()
         await self._adopt_own()
         await self._give_up_waiting()
+        await self.repair.step()
 
     def doubt(self) -> None:
         """Note that the store may know something of this process that the process does not know."""
@@ -129,7 +146,11 @@ class Watcher:
 
     async def _adopt_orphans(self) -> None:
         adopted: set[rules.Loss | None] = {"over"}
+        before: list[Task] = []
         while adopted != {None} and (orphans := await self._stores.queue.orphans(AT_ONCE)):
+            if orphans == before:
+                break  # They do not change: the next look tries again.
+            before = orphans
             losses = await asyncio.gather(*map(self._adopt, orphans))
             adopted = {*losses}
             ready = {server_of(task.key) for task, loss in zip(orphans, losses, strict=True) if loss in _READY}
@@ -167,7 +188,7 @@ class Watcher:
                 return False  # The answer to a take that was under way meanwhile may bring them.
             values = await asyncio.gather(*map(self._stores.kv.get, unknown))
             for key, value in zip(unknown, values, strict=True):
-                if value is None or self._tasks.holds(key):
+                if value is None or self._tasks.holds(key) or await self._is_ended_here(key):
                     continue
                 if await self._adopt(Task(key, value, process), holder=process) in _READY:
                     await self._tasks.become_ready({server_of(key)})
@@ -175,22 +196,43 @@ class Watcher:
                 return True
             after = keys[-1]
 
-    async def _adopt(self, task: Task, holder: str = "") -> rules.Loss | None:
-        """Decide what becomes of a task that nobody runs; None where nothing could be done for it now."""
-        key, limits = task.key, self._limits
+    async def _is_ended_here(self, key: str) -> bool:
+        """Return whether this process has ended a task. Its end is written again if the store lost it."""
+        tasks = self._tasks
+        for each, data, seconds in tasks.records.recent_ends():
+            if each == key:
+                return await tasks.restoring.restore_end(key, data, seconds)
+        return False
+
+    async def _lose_placeless(self, task: Task, is_own: bool) -> bool:
+        """Decide on a task without a place whose process is gone, or is this one; return whether it is ready."""
+        loss = await self._adopt(task, is_placed=False, is_own=is_own)
+        return loss in _READY
+
+    async def _adopt(
+        self, task: Task, holder: str = "", *, is_placed: bool = True, is_own: bool = False
+    ) -> rules.Loss | None:
+        """Decide what becomes of a task that no process runs; None where nothing could be done for it now.
+
+        A process that lives and does not know its task has lost no attempt.
+        """
+        key, limits = task.key, self.limits
+        is_own = is_own or holder != ""
+        orphan_of = task.process if is_placed and not holder else ""
         try:
             record = rules.decode(task.value)
-            attempt, call, loss = record.attempt, record.call, rules.lose_lease(record, limits.task_attempts)
+            attempt, call = record.attempt, record.call
+            loss = rules.lose_lease(record, limits.task_attempts, counts=not is_own)
             if loss == "dead" and call is not UNSET:
                 # First the letter and then the end, so that a process that ends in between loses neither.
                 await self._letters.keep(key, rules.decode(task.value))
             delay = min(FIRST_PAUSE * 2.0 ** (attempt - 1), LONGEST_PAUSE) if loss == "run again" else 0.0
             await self._tasks.change(
                 key,
-                lambda record: rules.lose_lease(record, limits.task_attempts) != "over",
+                lambda record: rules.lose_lease(record, limits.task_attempts, counts=not is_own) != "over",
                 last=task.value,
                 holder=holder,
-                orphan_of="" if holder else task.process,
+                orphan_of=orphan_of,
                 delay=delay,
             )
         except LeaseLost:
@@ -202,32 +244,23 @@ class Watcher:
             return None
         if loss == "run again":
             self._counts.retried += 1
+        elif loss == "failed" and record.heartbeat:
+            log.warning("the task %s failed: its worker did not report for %g seconds", record.id, record.heartbeat)
         elif loss == "dead":
             log.error("the task %s is given up after %d attempts", record.id, attempt)
             self._counts.dead += 1
         return loss
 
     async def _drop(self, task: Task, holder: str = "") -> None:
-        """Take a task out of the queue that nobody can read, and so nobody can run or end."""
-        log.warning("the record of a task cannot be read: %s", task.key)
-        kept = self._limits.task_ttl_max
-        try:
-            await self._stores.queue.change(
-                task.key,
-                task.value,
-                ttl=kept,
-                expect=task.value,
-                place=None,
-                holder=holder,
-                orphan_of="" if holder else task.process,
-            )
-        except LeaseLost:
-            pass
+        """End a task whose record cannot be read, so that it cannot be run."""
+        orphan_of = "" if holder else task.process
+        with suppress(LeaseLost, NoRoom):
+            await self._tasks.records.end_damaged(task.key, self.limits.task_ttl, holder=holder, orphan_of=orphan_of)
 
     # --- tasks that nobody takes ---
 
     async def _give_up_waiting(self) -> None:
-        seconds = self._limits.task_wait
+        seconds = self.limits.task_wait
         waiting = await self._stores.queue.waiting(seconds, AT_ONCE)
         kinds = set(self._tasks.kinds()) if waiting else set()
         foreign = [task for task in waiting if _kind(task) not in kinds]

@@ -1,4 +1,4 @@
-"""The objects behind the fixtures of the plugin: `Served`, `Surface`, `Fuzz`, `Hostile` and `Views`."""
+"""The values of the plugin's fixtures. `toolwire.testing` has their names, for the annotations of tests."""
 
 from __future__ import annotations
 
@@ -9,23 +9,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import pytest
 
-from toolwire import testing
 from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.handlers import ElicitCallback, SampleCallback
+from toolwire.content import ToolResult
 from toolwire.loops import finish
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import RENDERS_APPS
 from toolwire.protocol.errors import NotSupported
+from toolwire.testing.connecting import Over, Wire, connect
+from toolwire.testing.failures import Failure
+from toolwire.testing.fuzzing import fuzz
+from toolwire.testing.hostile import attack
+from toolwire.testing.scripted_views import ScriptedView
+from toolwire.testing.views import ViewOptions, view
+from toolwire.wire.regular_files import check_regular, replace_file
 
 if TYPE_CHECKING:
     from toolwire.testing.browser_views import BrowserView
 
+T = TypeVar("T")
 
-class Served:
+
+class ServerFixture:
     """A server, with the revision and the transport of this run of the test."""
 
     def __init__(self, target: Any, revision: str, over: Any) -> None:
@@ -33,9 +42,17 @@ class Served:
         self.revision = revision
         self.over = over
 
-    def connect(self, **options: Any) -> AbstractAsyncContextManager[tuple[Client, testing.Wire]]:
+    def connect(self, **options: Any) -> AbstractAsyncContextManager[tuple[Client, Wire]]:
         """Connect a client and record the messages; `options` are those of `testing.connect`."""
-        return testing.connect(self.target, revision=self.revision, over=self.over, **options)
+        return connect(self.target, revision=self.revision, over=self.over, **options)
+
+    @overload
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: None = None
+    ) -> ToolResult: ...
+
+    @overload
+    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: type[T]) -> T: ...
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: Any = None) -> Any:
         """Call a tool once, from a test that is not `async`."""
@@ -50,7 +67,7 @@ class Served:
         return f"<{self.target!r} on {self.revision} over {self.over}>"
 
 
-class Surface:
+class SurfaceFixture:
     """The surface of a server (what a client sees before it calls anything), and its file next to the test."""
 
     def __init__(self, server: Any, folder: Path, *, update: bool) -> None:
@@ -63,12 +80,14 @@ class Surface:
         name, found = finish(_surface_of(self._server))
         path = self._folder / f"surface-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
         if self._update:
-            path.write_text(found, encoding="utf-8")
+            # A link is replaced: the folder of a test may come from another person.
+            replace_file(path, found.encode(), 0o666)
             return
         if not path.exists():
             pytest.fail(
                 f"{path.name} does not exist yet: run pytest --update-surface, and commit the file", pytrace=False
             )
+        check_regular(path)
         kept = path.read_text(encoding="utf-8")
         if kept != found:
             changes = _difference(kept, found, path.name)
@@ -121,7 +140,7 @@ class AttackOptions(FuzzOptions, total=False):
     secrets: Sequence[str]
 
 
-class Fuzz:
+class FuzzFixture:
     """Fuzzing of a server's tools."""
 
     def __init__(self, server: Any, *, examples: int, seed: int) -> None:
@@ -131,10 +150,10 @@ class Fuzz:
 
     def check(self, **options: Unpack[FuzzOptions]) -> None:
         """Fail if a tool breaks. Tools with `destructiveHint` are left out unless `tools` names them."""
-        _fail_for(finish(testing.fuzz(self._server, examples=self._examples, seed=self._seed, **options)))
+        _fail_for(finish(fuzz(self._server, examples=self._examples, seed=self._seed, **options)))
 
 
-class Hostile:
+class HostileFixture:
     """Attacks on a server."""
 
     def __init__(self, server: Any) -> None:
@@ -142,10 +161,10 @@ class Hostile:
 
     def check(self, **options: Unpack[AttackOptions]) -> None:
         """Fail if a component raises, hangs, obeys or reveals something; the options are those of `testing.attack`."""
-        _fail_for(finish(testing.attack(self._server, **options)))
+        _fail_for(finish(attack(self._server, **options)))
 
 
-class Views:
+class ViewFixture:
     """Views of a server, each shown by a host for tests."""
 
     def __init__(self, server: Any) -> None:
@@ -159,9 +178,9 @@ class Views:
         *,
         browser: Literal[False] = False,
         revision: str | None = None,
-        over: testing.Over = "memory",
-        **options: Unpack[testing.ViewOptions],
-    ) -> AbstractAsyncContextManager[testing.ScriptedView]: ...
+        over: Over = "memory",
+        **options: Unpack[ViewOptions],
+    ) -> AbstractAsyncContextManager[ScriptedView]: ...
 
     @overload
     def __call__(
@@ -171,8 +190,8 @@ class Views:
         *,
         browser: Literal[True] | str,
         revision: str | None = None,
-        over: testing.Over = "memory",
-        **options: Unpack[testing.ViewOptions],
+        over: Over = "memory",
+        **options: Unpack[ViewOptions],
     ) -> AbstractAsyncContextManager[BrowserView]: ...
 
     def __call__(
@@ -182,8 +201,8 @@ class Views:
         *,
         browser: Any = False,
         revision: str | None = None,
-        over: testing.Over = "memory",
-        **options: Unpack[testing.ViewOptions],
+        over: Over = "memory",
+        **options: Unpack[ViewOptions],
     ) -> AbstractAsyncContextManager[Any]:
         """Connect to the server as a host of views does, call a tool and show its view, as `testing.view` does."""
         return self._shown(tool, arguments, browser, revision, over, options)
@@ -195,17 +214,17 @@ class Views:
         arguments: Mapping[str, Any] | None,
         browser: Any,
         revision: str | None,
-        over: testing.Over,
-        options: testing.ViewOptions,
+        over: Over,
+        options: ViewOptions,
     ) -> AsyncIterator[Any]:
-        connecting = testing.connect(self._server, revision=revision, over=over, extensions=RENDERS_APPS)
+        connecting = connect(self._server, revision=revision, over=over, extensions=RENDERS_APPS)
         async with (
             connecting as (client, _),
-            testing.view(client, tool, arguments, browser=browser, **options) as shown,
+            view(client, tool, arguments, browser=browser, **options) as shown,
         ):
             yield shown
 
 
-def _fail_for(failures: Sequence[testing.Failure]) -> None:
+def _fail_for(failures: Sequence[Failure]) -> None:
     if failures:
         pytest.fail("\n\n".join(str(failure) for failure in failures), pytrace=False)

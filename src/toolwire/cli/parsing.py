@@ -1,0 +1,44 @@
+"""The parser of a command's words. A mistake is one line that says what was probably meant."""
+
+from __future__ import annotations
+
+from argparse import Action, ArgumentError, ArgumentParser
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from toolwire.cli.errors import UsageError
+
+
+class CommandParser(ArgumentParser):
+    """An `ArgumentParser` that raises `UsageError` instead of printing its usage."""
+
+    def parse_words(self, words: Sequence[str], *, intermixed: bool) -> Any:
+        """Parse the words of a command; raise `UsageError` for a word that it does not know."""
+        parse = self.parse_known_intermixed_args if intermixed else self.parse_known_args
+        arguments, unknown = parse(words)
+        if unknown:
+            option = next((word for word in unknown if word.startswith("-") and word != "-"), None)
+            if option is None:
+                self.error(f"unexpected argument {unknown[0]!r}")
+            name = option.partition("=")[0]
+            self.error(f"unknown option {name}{suggest(name, self._option_string_actions)}")
+        return arguments
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (`{self.prog} --help` explains the command)")
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        # The parser of Python lists the choices and proposes none of them.
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            text = f"{value!r} is not one of {', '.join(known)}{suggest(str(value), known)}"
+            raise ArgumentError(action if action.option_strings else None, text)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` for a word that resembles a known one; otherwise nothing."""
+    # Imported here because mistakes are rare.
+    from toolwire.schemas.wording import nearest
+
+    meant = nearest(word, list(known))
+    return "" if meant is None else f"; did you mean {meant}?"

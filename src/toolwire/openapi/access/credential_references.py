@@ -1,0 +1,93 @@
+"""Credentials that a command or a lock file names and does not contain: variables of the environment, and files.
+
+$NAME             the variable NAME has the secret
+@path             the file has the secret
+$ID:$SECRET       a client of OAuth 2.0 (client credentials): variables with its id and its secret
+$ID:@path         the same with the secret in a file
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from toolwire.auth.vault.kinds import Kind, ServerOAuth, StaticSecret
+from toolwire.base_errors import ServerError
+from toolwire.openapi.access.credentials import FileSecret
+
+if TYPE_CHECKING:
+    from toolwire.auth.client.grants import Runner
+    from toolwire.auth.flow.metadata import Discovered
+    from toolwire.auth.flow.scopes import Scopes
+    from toolwire.auth.flow.tokens import Prover, TokenResponse
+
+log: logging.Logger = logging.getLogger("toolwire.openapi")
+
+_VARIABLE: Final = r"\$[A-Za-z_][A-Za-z0-9_]*"
+_REFERENCE: Final = re.compile(rf"(?:(?P<client>{_VARIABLE}):)?(?P<secret>{_VARIABLE}|@.+)", re.ASCII | re.DOTALL)
+FORMS: Final = "$NAME, @FILE, or $CLIENT_ID:$CLIENT_SECRET for OAuth"
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text names a credential and does not contain one."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def variables_in(text: str) -> list[str]:
+    """Return the variables of the environment that a reference names."""
+    return re.findall(r"\$([A-Za-z_][A-Za-z0-9_]*)", text.partition("@")[0])
+
+
+def referenced(scheme: str, text: str) -> Kind:
+    """Return the credential that a reference names. It is read by calls, so that listing tools needs no secret."""
+    found = _REFERENCE.fullmatch(text)
+    if found is None:
+        raise ServerError(f"The credential of {scheme!r} is named and not written: {FORMS}")
+    for variable in variables_in(text):
+        if not os.environ.get(variable):
+            log.warning("the environment variable %s, which has the credential of %r, is not set", variable, scheme)
+    secret = _Reference(scheme, found["secret"])
+    if found["client"] is None:
+        return StaticSecret(secret)
+    return ServerOAuth(grant=ReferencedClient(_Reference(scheme, found["client"]), secret))
+
+
+class _Reference:
+    """One secret by its name."""
+
+    def __init__(self, scheme: str, text: str) -> None:
+        self.text = text
+        self._scheme = scheme
+        self._file = FileSecret(scheme, Path(text[1:])) if text.startswith("@") else None
+
+    def __call__(self) -> str:
+        if self._file is not None:
+            return self._file()
+        found = os.environ.get(self.text[1:])
+        if not found:
+            raise ServerError(
+                f"The credential of {self._scheme!r} is in the environment variable {self.text[1:]}, which is not set"
+            )
+        return found
+
+
+class ReferencedClient:
+    """A grant with a client's id and secret, which are read whenever a token is needed."""
+
+    hosts: tuple[str, ...] = ()
+    issuer: str | None = None
+
+    def __init__(self, client: _Reference, secret: _Reference) -> None:
+        self._client = client
+        self._secret = secret
+        # The name stands for the id, which may not be known yet: it tells accounts apart.
+        self.client_id: str = client.text
+
+    async def token(self, found: Discovered, scopes: Scopes, runner: Runner, prover: Prover | None) -> TokenResponse:
+        """Get a token (RFC 6749 section 4.4)."""
+        from toolwire.auth.client.grants import ClientCredentials
+
+        return await ClientCredentials(self._client(), self._secret()).token(found, scopes, runner, prover)

@@ -1,0 +1,69 @@
+"""The rate of requests to one API: counted over all callers of this process, with a short wait where that is enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from threading import Lock
+from time import monotonic
+from typing import Final
+
+from toolwire.openapi.request.time_left import seconds_left
+from toolwire.protocol.errors import CallRefused
+from toolwire.server.call import Call
+from toolwire.server.policy.rates import Counters, Rate, compile_rates
+
+#: How many seconds a request waits for its turn at most, and how many requests may wait.
+MAX_SECONDS: Final = 10.0
+MAX_WAITING: Final = 100
+
+
+class ApiRate:
+    """Limits how many requests an API gets, whoever causes them: calls, further pages, repeated requests, polls."""
+
+    def __init__(
+        self,
+        given: str | Iterable[str],
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`given`: `"60/minute"`, or several of them. Raise `ServerError` for what is no rate."""
+        rates = [given] if isinstance(given, str) else list(given)
+        self._counted = compile_rates("rate", [Rate(each, per="everyone") for each in rates], "api")
+        # Imported here because it needs an extra, which was checked just now.
+        from toolwire.server.policy.rate_counters import CounterMemory
+
+        self._counters = Counters(CounterMemory(clock=clock))
+        self._clock = clock
+        self._sleep = sleep
+        # An API may be called on several event loops, each in a thread.
+        self._lock = Lock()
+        self._waiting = 0
+
+    async def wait(self, call: Call) -> None:
+        """Count a request, when it is its turn. Raise `CallRefused` where that would take too long."""
+        refusal = self._count()
+        if refusal is None:
+            return
+        end = self._clock() + min(MAX_SECONDS, seconds_left(call))
+        if self._waiting >= MAX_WAITING:
+            raise refusal
+        self._waiting += 1
+        try:
+            while refusal is not None:
+                pause = refusal.retry_after or 0.0
+                if self._clock() + pause >= end:
+                    raise refusal
+                await self._sleep(pause)
+                refusal = self._count()
+        finally:
+            self._waiting -= 1
+
+    def _count(self) -> CallRefused | None:
+        """Count a request; return the refusal where there are too many."""
+        try:
+            with self._lock:
+                self._counters.take(self._counted, "", "the API")
+        except CallRefused as refusal:
+            return refusal
+        return None

@@ -1,0 +1,304 @@
+"""Tasks of your own program: reports, heartbeats and ends, in the server process and in any other one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from toolwire.content import ToolResult
+from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError, ToolwireError
+from toolwire.protocol.tasks import Record
+from toolwire.server.tasks.bells import process_topic
+from toolwire.server.tasks.ends import Ends
+from toolwire.server.tasks.task_records import (
+    Records,
+    TasksUnreachable,
+    id_in,
+    is_worker,
+    owner_in,
+    reached,
+    worker_of,
+)
+from toolwire.stores import LeaseLost, Stores
+from toolwire.wire.threads import hand_over
+
+log: logging.Logger = logging.getLogger("toolwire.tasks")
+
+#: The longest time between two looks at a task that is worked on, in seconds. Bells announce changes before that.
+_LOOK_SECONDS: Final = 5.0
+_LOOKS_PER_HEARTBEAT: Final = 3
+
+
+class HostTask(Struct, frozen=True):
+    """A task that your program drives. Its id alone names it, also in another process."""
+
+    id: str
+    """The id, which clients know."""
+    owner: str
+    """The owner, as the store knows it."""
+
+
+class TaskAccess(Protocol):
+    """The tasks of one server in its stores."""
+
+    records: Records
+    ends: Ends
+    stores: Stores
+    result_revision: str
+    """The revision that results are written for."""
+
+    async def ready(self) -> None: ...
+
+    async def change(self, key: str, edit: Callable[[Record], bool], /) -> Record | None: ...
+
+    async def settle(self, key: str, ending: Callable[[Record], bool], /) -> Record | None: ...
+
+
+class OwnTasks(ABC):
+    """Reports on tasks and ends them. A task is what `create` returned, or its id."""
+
+    def __init__(self) -> None:
+        self._worked_on: set[str] = set()
+
+    @abstractmethod
+    async def _locate(self, task: HostTask | str) -> tuple[TaskAccess, str]:
+        """Return the tasks of the server that has a task, and the key of the task."""
+
+    async def get(self, task: HostTask | str) -> Record | None:
+        """Return the task as it is now; None for one that has expired."""
+        access, key = await self._locate(task)
+        return await access.records.find(key)
+
+    async def is_over(self, task: HostTask | str) -> bool:
+        """Return whether the work can stop: the task was cancelled, has ended otherwise, or has expired."""
+        record = await self.get(task)
+        return record is None or record.over
+
+    # --- reports ---
+
+    async def update(
+        self, task: HostTask | str, message: str, *, progress: float | None = None, total: float | None = None
+    ) -> bool:
+        """Say how far the work is. Return False for a task that is over.
+
+        `ServerError` is raised for a message that is no text, and for numbers that a float cannot have.
+        """
+        message = rules.checked_text("message", message)
+        progress = None if progress is None else rules.checked_number("progress", progress)
+        total = None if total is None else rules.checked_number("total", total)
+        access, key = await self._locate(task)
+
+        def say(record: Record) -> bool:
+            return rules.say(record, message, progress, total)
+
+        await access.ready()
+        try:
+            record = await access.change(key, say)
+        except LeaseLost:
+            return False  # The worker reported too late.
+        except rules.Unreadable:
+            raise rules.unreadable_task(id_in(key)) from None
+        except ProtocolError:
+            return True  # The log has the reason. Another update may get through.
+        return record is not None and not record.over
+
+    async def beat(self, task: HostTask | str) -> bool:
+        """Report that the work goes on. Return False when it can stop: the task is over.
+
+        The first report of a task with a heartbeat starts the time in which the next one has to come. While the store
+        is out of reach nothing is reported, and no task fails by that.
+        """
+        try:
+            access, key = await self._locate(task)
+            return await self._beat(access, key) is not None
+        except TasksUnreachable:
+            return True  # The log has the reason.
+
+    async def _beat(self, access: TaskAccess, key: str) -> Record | None:
+        """Renew the lease of a worker. Return the record; None for a task that is over."""
+        await access.ready()
+        record = await access.records.find(key)
+        if record is None or record.over:
+            await _end_lease(access, id_in(key))
+            return None
+        if not record.heartbeat:
+            return record
+        worker = worker_of(record.id)
+        if not await reached(access.stores.queue.renew(worker, record.heartbeat)):
+            return None  # It reported too late.
+        if record.begun:
+            return record
+        try:
+            begun = await access.change(key, lambda record: rules.begin(record, worker))
+        except LeaseLost:
+            return None
+        if begun is None or begun.over:
+            await _end_lease(access, record.id)
+            return None
+        return begun
+
+    @asynccontextmanager
+    async def work(self, task: HostTask | str) -> AsyncIterator[TaskWork]:
+        """Send heartbeats in the background, and watch for the end of the task.
+
+        Heartbeats come from the thread of the store, so the work may block the event loop. Leaving the block ends the
+        heartbeats, and not the task.
+        """
+        access, key = await self._locate(task)
+        identifier = id_in(key)
+        worker = worker_of(identifier)
+        if worker in self._worked_on:
+            raise ServerError(f"This process works on the task {identifier!r} already")
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        following: asyncio.Task[None] | None = None
+        stop: Callable[[], None] | None = None
+        # The bell of the process that holds the task is that of its worker.
+        leave = access.stores.bus.subscribe(process_topic(worker), lambda _: changed.set(), on_lost=changed.set)
+        self._worked_on.add(worker)
+        try:
+            record = await self._beat(access, key)
+            work = TaskWork(self, HostTask(identifier, owner_in(key)))
+            if record is None:
+                await self._look(access, key, work)
+            else:
+                seconds = _LOOK_SECONDS
+                if record.heartbeat:
+                    lost = lambda: _discard(hand_over(loop, changed.set))  # noqa: E731
+                    stop = access.stores.queue.keep(worker, record.heartbeat, lost)
+                    seconds = min(seconds, record.heartbeat / _LOOKS_PER_HEARTBEAT)
+                else:
+                    await access.records.change(key, lambda record: rules.watch(record, worker), is_news=False)
+                following = loop.create_task(self._follow(access, key, work, changed, seconds))
+            yield work
+        finally:
+            self._worked_on.discard(worker)
+            if stop is not None:
+                stop()
+            leave()
+            if following is not None:
+                following.cancel()
+                await asyncio.wait({following})
+
+    async def _follow(
+        self, access: TaskAccess, key: str, work: TaskWork, changed: asyncio.Event, seconds: float
+    ) -> None:
+        """Look at a task whenever it may have changed, until it is over."""
+        while not await self._look(access, key, work):
+            try:
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+            changed.clear()
+
+    async def _look(self, access: TaskAccess, key: str, work: TaskWork) -> bool:
+        """Tell a worker if its task is over. Return whether it is."""
+        try:
+            record = await access.records.find(key)
+            if record is not None and not record.over:
+                return False
+            work.mark_over("" if record is None else record.status)
+            await _end_lease(access, id_in(key))
+        except rules.Unreadable:
+            work.mark_over("")  # Nothing can be reported on it. A process of the server ends it.
+        except TasksUnreachable:
+            pass  # The log has the reason. The store may answer at the next look.
+        return work.is_over
+
+    # --- ends ---
+
+    async def finish(self, task: HostTask | str, value: Any = None) -> bool:
+        """End a task with a result: what a tool may return as content, or a `ToolResult`.
+
+        Return False for a task that is over: nothing changes then.
+        """
+        access, key = await self._locate(task)
+        result = value if isinstance(value, ToolResult) else ToolResult(value)
+        return await self._end(access, key, access.ends.ending(access.result_revision, result.to_wire()))
+
+    async def fail(self, task: HostTask | str, error: str | ProtocolError) -> bool:
+        """End a task without a result; clients read the reason. Return False for a task that is over."""
+        if not isinstance(error, ProtocolError):
+            error = ProtocolError(INTERNAL_ERROR, rules.checked_text("error", error))
+        failure = error
+        access, key = await self._locate(task)
+        return await self._end(access, key, lambda record: rules.fail(record, failure))
+
+    async def cancel(self, task: HostTask | str) -> bool:
+        """Cancel a task, as its client would. Return False for a task that is over."""
+        access, key = await self._locate(task)
+        return await self._end(access, key, rules.cancel)
+
+    async def _end(self, access: TaskAccess, key: str, ending: Callable[[Record], bool]) -> bool:
+        """Write the end of a task, retrying for as long as the store keeps the record."""
+        is_changed = has_worker = was_read = False
+
+        def noted(record: Record) -> bool:
+            nonlocal is_changed, has_worker, was_read
+            was_read = True
+            has_worker = is_worker(record.process)
+            is_changed = ending(record)
+            return is_changed
+
+        await access.ready()
+        ended = await access.settle(key, rules.checked(noted))
+        if ended is not None and not was_read:
+            raise rules.unreadable_task(id_in(key))
+        if has_worker:
+            await _end_lease(access, id_in(key))
+        return is_changed
+
+
+class TaskWork:
+    """The work on one task, inside `async with tasks.work(task)`."""
+
+    def __init__(self, tasks: OwnTasks, task: HostTask) -> None:
+        self._tasks = tasks
+        self._task = task
+        self._over = asyncio.Event()
+        self.is_over: bool = False
+        """Whether the work can stop: the task was cancelled, has ended, or has expired. Any thread may read it."""
+        self.status: str = "working"
+        """How the task ended, as soon as that is known: `cancelled`, `failed`, `completed`; empty once it expired."""
+
+    @property
+    def id(self) -> str:
+        return self._task.id
+
+    async def wait_for_end(self) -> str:
+        """Wait until the task is over, whoever ends it. Return its status."""
+        await self._over.wait()
+        return self.status
+
+    def mark_over(self, status: str) -> None:
+        self.status, self.is_over = status, True
+        self._over.set()
+
+    async def update(self, message: str, *, progress: float | None = None, total: float | None = None) -> bool:
+        """Say how far the work is. Return False for a task that is over."""
+        return await self._tasks.update(self._task, message, progress=progress, total=total)
+
+    async def finish(self, value: Any = None) -> bool:
+        """End the task with a result. Return False for a task that is over: nothing changes then."""
+        return await self._tasks.finish(self._task, value)
+
+    async def fail(self, error: str | ProtocolError) -> bool:
+        """End the task without a result; clients read the reason. Return False for a task that is over."""
+        return await self._tasks.fail(self._task, error)
+
+
+async def _end_lease(access: TaskAccess, identifier: str) -> None:
+    """End the lease of the worker of a task that is over. One that stays is ended by the processes of the server."""
+    with suppress(ToolwireError):
+        await access.stores.queue.release(worker_of(identifier))
+
+
+def _discard(_: object) -> None:
+    return

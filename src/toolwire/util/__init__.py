@@ -1,0 +1,1 @@
+"""Helpers that every layer above the protocol may use."""

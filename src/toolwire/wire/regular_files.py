@@ -1,0 +1,79 @@
+"""Files at a path that a user or a link chose: read and replaced only where a regular file is, or nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+class NotRegularFile(OSError):
+    """A path names a device, a pipe, a socket or a folder, or a link leads where it must not be followed."""
+
+
+def check_regular(path: Path) -> None:
+    """Raise `NotRegularFile` if there is something else than a regular file at the path. Links are followed.
+
+    To be called before a rename onto the path, which would replace a device or a pipe without a word, and before the
+    file is opened, which may wait for ever.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise NotRegularFile(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes; raise `OSError` for anything else."""
+    check_regular(path)
+    # The file may have become a pipe since it was checked: opening it must not wait.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotRegularFile(errno.EINVAL, "not a regular file", str(path))
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
+    return data
+
+
+def follow_link(path: Path) -> Path:
+    """Return the file to replace in order to keep a link: the path itself, or the file that the link leads to.
+
+    A link is followed to a regular file, or to none, in a folder of this user. Otherwise raise `NotRegularFile`.
+    """
+    real = Path(os.path.realpath(path))
+    check_regular(real)
+    if real == Path(os.path.abspath(path)):  # noqa: PTH100 - pathlib has no form that leaves links alone
+        return real
+    folder = next(each for each in real.parents if each.exists())
+    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
+        raise NotRegularFile(errno.EPERM, f"it leads to {folder}, a folder of another user", str(path))
+    return real
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file whole or not at all. A link at the path is replaced, and not followed.
+
+    The umask applies to `mode`. Raise `NotRegularFile` if there is a device, a pipe, a socket or a folder.
+    """
+    check_regular(path)
+    fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
+    try:
+        write_new(fresh, data, mode)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def write_new(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file that does not exist yet, through no link, to the disk."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,281 @@
+"""Servers that a command starts: their output is shown, they are never waited for in silence, and they end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.cli.command import Command
+from tests.http_process import started
+
+from toolwire import Client, Server
+from toolwire.cli import screen, server_file, start_watch
+from toolwire.cli.start_watch import StartWatch
+from toolwire.protocol.errors import Timeout
+from toolwire.wire.environment import CLIENT_VARIABLE, is_started_by_client
+
+NOISY = """
+import sys
+from toolwire import Server
+
+sys.stderr.write("while loading\\n")
+server = Server("noisy")
+
+@server.tool(annotations={"readOnlyHint": True})
+def shout(number: int = 1) -> int:
+    print("while running")
+    return number
+
+@server.resource("text://one")
+def one() -> str:
+    return "one"
+
+@server.prompt
+def ask() -> str:
+    return "ask"
+
+if __name__ == "__main__":
+    server.run("http", port=1)
+"""
+VERBOSE: dict[str, tuple[str, ...]] = {
+    "list": (),
+    "call": ("shout",),
+    "read": ("text://one",),
+    "prompt": ("ask",),
+    "request": ("ping",),
+    "lint": (),
+    "doctor": (),
+    "skills": (),
+}
+
+
+@pytest.fixture
+def noisy(tmp_path: Path) -> Path:
+    file = tmp_path / "noisy.py"
+    file.write_text(NOISY, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("command", VERBOSE)
+def test_verbose_shows_the_output_of_the_server(toolwire: Command, noisy: Path, command: str) -> None:
+    words = ["list", str(noisy)] if command == "skills" else [str(noisy), *VERBOSE[command]]
+    done = toolwire(command, *words, "--verbose")
+    assert "while loading" in done.err, done
+    if command == "call":
+        assert "while running" in done.err
+
+
+def test_verbose_shows_the_output_of_each_server_of_a_configuration(toolwire: Command, noisy: Path) -> None:
+    file = noisy.with_name("mcp.json")
+    entry = f'{{"command": "{sys.executable}", "args": ["{noisy}"]}}'
+    file.write_text(f'{{"mcpServers": {{"one": {entry}, "two": {entry}}}}}', encoding="utf-8")
+    done = toolwire("list", str(file), "--verbose")
+    assert done.status == 0, done.err
+    assert {"one: while loading", "two: while loading"} <= set(done.err.splitlines())
+
+
+@pytest.mark.parametrize("over", ["the file", "a gateway"])
+async def test_inspect_verbose_shows_the_output_of_the_server(noisy: Path, over: str) -> None:
+    target, line = noisy, "while loading\n"
+    if over == "a gateway":
+        target, line = noisy.with_name("gateway.toml"), "noisy: while loading\n"
+        target.write_text(
+            f'[mcpServers.noisy]\ncommand = "{sys.executable}"\nargs = ["{noisy}"]\n[gateway]\nname = "g"\n',
+            encoding="utf-8",
+        )
+    command = [sys.executable, "-m", "toolwire", "inspect", str(target), "--no-open", "--verbose"]
+    async with started(command) as served:
+        while line not in served.said:
+            assert await served.line(), "".join(served.said)
+        served.signal(signal.SIGTERM)
+        assert (await served.end())[0] == 0
+
+
+def test_call_on_a_terminal_shows_the_output_dimmed(
+    toolwire: Command, noisy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[2mwhile running\n\x1b[22m" in toolwire("call", str(noisy), "shout", "--no-input").err
+
+
+def test_output_is_made_harmless_and_has_no_colour_where_none_is_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen.dimmed_note("a\x1b[31mb")
+    assert "\x1b" not in capsys.readouterr().err
+
+
+# --- servers that do not answer ---------------------------------------------------------------------------------------
+
+LISTENS = """
+import os, socket, sys, threading
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    with open(sys.argv[1], "w") as file:
+        file.write(f"{os.getpid()} {listening.getsockname()[1]}\\n")
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
+def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(toolwire: Command, tmp_path: Path) -> None:
+    script, pipe = tmp_path / "listens", tmp_path / "said"
+    script.write_text(LISTENS, encoding="utf-8")
+    done = toolwire("list", f"{sys.executable} {script} {pipe}", "--timeout", "4")
+    port = pipe.read_text(encoding="utf-8").split()[1]
+    assert done.status == 3
+    assert f"it listens on port {port}, so give its address, such as http://127.0.0.1:{port}/mcp" in done.err
+    assert "--timeout SECONDS" not in done.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
+async def test_client_names_the_port_of_a_file_that_listens(tmp_path: Path) -> None:
+    file = tmp_path / "listens.py"
+    file.write_text(f"import sys\nsys.argv.append({str(tmp_path / 'said')!r})\n{LISTENS}", encoding="utf-8")
+    with pytest.raises(Timeout, match=r"; it listens on port \d+, so give its address, .* as listens\.py:server$"):
+        await Client(file, timeout=3.0).connect()
+
+
+@pytest.mark.parametrize(
+    ("ports", "said", "label", "shows"),
+    [
+        ([], "", "s.py", "s.py has not answered for 3 seconds (Ctrl+C ends it)"),
+        ([], "loading the model", "s.py", "for 3 seconds; its last line is: loading the model (Ctrl+C"),
+        (
+            [8000, 9000],
+            "x",
+            "node",
+            "so give its address, such as http://127.0.0.1:8000/mcp (",
+        ),
+        ([8000], "x", "s.py", "or name the server object in the file, as s.py:server ("),
+    ],
+)
+async def test_silence_of_a_server_is_explained_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ports: list[int],
+    said: str,
+    label: str,
+    shows: str,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    channel: Any = SimpleNamespace(returncode=None, last_said=said, listening_ports=lambda: ports)
+    scheduled: list[tuple[float, Callable[[], None]]] = []
+    loop = SimpleNamespace(call_later=lambda seconds, act, *args: scheduled.append((seconds, lambda: act(*args))))
+    monkeypatch.setattr(start_watch.asyncio, "get_running_loop", lambda: loop)
+    watch = StartWatch(label, 30.0)
+    watch.started(channel)
+    [(seconds, look)] = scheduled
+    assert seconds == 3.0
+    look()
+    assert shows in capsys.readouterr().err
+    watch.until(lambda: True)
+    look()
+    assert capsys.readouterr().err == ""
+
+
+# --- nothing is left behind -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_command_ends_its_server_when_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    script, pipe = tmp_path / "listens", tmp_path / "said"
+    script.write_text(LISTENS, encoding="utf-8")
+    os.mkfifo(pipe)
+    target = f"{sys.executable} {script} {pipe}"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "toolwire", "list", target)
+    pid = int((await asyncio.to_thread(pipe.read_text)).split()[0])
+    process.send_signal(number)
+    assert await process.wait() == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+DIES = """
+import asyncio, os, signal, sys
+from toolwire import Client
+
+def end(line):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(Client(sys.argv[1], on_stderr=end).connect())
+"""
+# A file that neither reads its input nor serves over it.
+STAYS = """
+import sys, threading
+held = open({pipe!r}, "w")
+sys.stderr.write("started\\n")
+threading.Event().wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a named pipe tells when the process has ended")
+async def test_file_that_listens_ends_when_the_process_of_its_client_dies(tmp_path: Path) -> None:
+    file, program, pipe = tmp_path / "stays.py", tmp_path / "dies", tmp_path / "held"
+    os.mkfifo(pipe)
+    file.write_text(STAYS.format(pipe=str(pipe)), encoding="utf-8")
+    program.write_text(DIES, encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(sys.executable, program, file)
+    # The end of file comes when the last process that holds the pipe has ended.
+    assert await asyncio.to_thread(pipe.read_text) == ""
+    assert await process.wait() == -signal.SIGKILL
+
+
+# --- the transport of a server that a client started ------------------------------------------------------------------
+
+
+async def test_command_whose_server_runs_over_http_serves_its_client(noisy: Path) -> None:
+    async with Client([sys.executable, str(noisy)]) as client:
+        assert (await client.call_tool("shout", {"number": 3})).structured == 3
+
+
+def test_only_the_child_of_a_client_serves_over_stdio(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_started_by_client()
+    monkeypatch.setenv(CLIENT_VARIABLE, str(os.getppid()))
+    assert is_started_by_client()
+    # A process that a server starts inherits the variable, and has another parent.
+    monkeypatch.setenv(CLIENT_VARIABLE, str(os.getpid()))
+    assert not is_started_by_client()
+
+
+UNGUARDED = "from toolwire import Server\nserver = Server('top')\nother = Server('other')\n{run}\nafter = True\n"
+
+
+@pytest.mark.parametrize("run", ["server.run('http')", "server.run()", "server.start('sse')"])
+def test_loading_a_file_ends_where_it_runs_its_server(tmp_path: Path, run: str) -> None:
+    file = tmp_path / "top.py"
+    file.write_text(UNGUARDED.format(run=run), encoding="utf-8")
+    loaded = server_file.load(str(file))
+    assert isinstance(loaded, Server)
+    assert loaded.name == "top"
+    assert server_file.load(f"{file}:other").name == "other"
+
+
+async def test_run_serves_where_the_file_runs_with_the_options_of_both(tmp_path: Path) -> None:
+    file = tmp_path / "top.py"
+    run = "try:\n    server.run('http', port=1, path='/here')\nfinally:\n    print('cleaned up')"
+    file.write_text(UNGUARDED.format(run=run), encoding="utf-8")
+    command = [sys.executable, "-m", "toolwire", "run", str(file), "--transport", "streamable-http", "--port", "0"]
+    async with started(command) as served:
+        async with Client(f"http://127.0.0.1:{served.port}/here") as client:
+            assert client.server is not None
+            assert client.server.name == "top"
+        served.signal(signal.SIGTERM)
+        assert (await served.end())[0] == 0
+
+
+def test_main_is_for_one_python_file(toolwire: Command, noisy: Path) -> None:
+    for words in ((f"{noisy}:server",), (str(noisy), "--reload")):
+        done = toolwire("run", "--main", *words)
+        assert (done.status, done.err.startswith("toolwire: --main ")) == (2, True)
