@@ -138,6 +138,23 @@ async def test_a_lost_end_is_written_again_for_every_process_to_read(tool: str, 
         assert (here.ran, there.ran) == ([(tool, 1, 1)], [])
 
 
+async def test_damaged_record_keeps_no_other_end_from_being_restored(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    here, there = Replica(shared), Replica(shared)
+    here.go.set()
+    async with here.serving() as a, there.serving() as b, a(principal=ADA) as client, b(principal=ADA) as other:
+        tasks = [await begin(client, "once", {"number": number}) for number in (1, 2)]
+        for task in tasks:
+            await reaches(client, task, "completed")
+        damaged, lost = [await key_of(shared, task) for task in tasks]
+        await shared.kv.put(damaged, b"{", ttl=600.0)
+        await shared.kv.delete(lost)
+        fail_over(here)
+        await settled()
+        for number, task in enumerate(tasks, 1):
+            assert text_in(await outcome(other, task)) == f"once {number} by ada"
+
+
 # --- tasks that wait -------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +257,27 @@ async def test_ends_are_read_once_by_the_comparison(clock: Clock) -> None:
             replica.line.calls.clear()
             await pass_time(clock, 61, 5.0)
             assert replica.line.calls.count("get") == expected
+
+
+async def test_comparison_forgets_lost_tasks_whose_records_expired(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    replica = Replica(shared)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        task = await begin(client, "again", {"number": 1})
+        await replica.started.wait()
+        own = await shared.kv.get(await key_of(shared, task))
+        record = rules.decode(own or b"")
+        record.id, record.process = "lost", "gone"
+        key = replica.tasks.records.key("ada", "lost")
+        await shared.kv.put(key, rules.encode(record), ttl=600.0)
+        repair = replica.tasks._watcher.repair
+        repair.want()
+        await repair.step()
+        assert [*repair._lost_since] == [key]
+        await shared.kv.delete(key)
+        await shared.kv.delete("toolwire:task-repair2")
+        await repair.step()
+        assert not repair._lost_since
 
 
 async def test_orphans_that_cannot_be_taken_over_do_not_keep_the_watcher_busy(

@@ -79,8 +79,9 @@ class Repair:
         self._index_after: str | None = None
         self._records_after: str | None = None
         self._mended = 0
-        # When a task was first seen whose process has no lease, by its key.
+        # When a task was first seen whose process has no lease, by its key: in this round, and in the one before.
         self._lost_since: dict[str, float] = {}
+        self._lost_before: dict[str, float] = {}
         self._over: set[int] = set()
 
     def want(self) -> None:
@@ -97,6 +98,7 @@ class Repair:
                 return
             self._is_wanted, self._next_at = False, now + ROUND_SECONDS
             self._index_after, self._mended = "", 0
+            self._lost_since, self._lost_before = {}, self._lost_since
         if self._index_after is not None:
             after = await self._stores.queue.rebuild(self._index_after, _PAGE)
             self._index_after, self._records_after = (after, None) if after else (None, "")
@@ -131,9 +133,6 @@ class Repair:
                 if value is not None and await self._mend(key, value, now):
                     ready.add(server_of(key))
         await self._tasks.become_ready(ready)
-        for key, place in page:
-            if place is not None:
-                self._lost_since.pop(key, None)
         return page[-1][0] if len(page) == _PAGE else None
 
     async def _mend(self, key: str, value: bytes, now: float) -> bool:
@@ -154,7 +153,6 @@ class Repair:
             return await self._mend_own(Task(key, value, record.process))
         if record.process and not await self._has_lease(record.process):
             return await self._lose_later(Task(key, value, record.process), now)
-        self._lost_since.pop(key, None)
         return await self._put(key, value, record, place) and not record.process
 
     async def _mend_own(self, task: Task) -> bool:
@@ -171,11 +169,11 @@ class Repair:
         return await self._lose(task, True)
 
     async def _lose_later(self, task: Task, now: float) -> bool:
-        since = self._lost_since.setdefault(task.key, now)
+        since = self._lost_before.get(task.key, now)
         if now - since < self._lease.seconds:
+            self._lost_since[task.key] = since
             self._is_wanted = True
             return False
-        self._lost_since.pop(task.key, None)
         return await self._lose(task, False)
 
     async def _has_lease(self, process: str) -> bool:

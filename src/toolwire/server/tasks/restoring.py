@@ -6,7 +6,7 @@ loses any of them. The process that runs a task, or has just ended it, still has
     in this process          in the store                       what is written
     a run                    nothing, or an earlier record      the record of the run, held by this process
     a run                    a record of another process        nothing: the run is stopped
-    a recent end             nothing, or a record that is open  the end
+    a recent end             nothing, an open record, damage    the end
     a call that waits        nothing, at two looks              the task, if it is idempotent; else its failure
 
 Each write is a compare-and-set on the record that was read, so that a process that knows more wins.
@@ -64,7 +64,7 @@ class Restoring:
             present = await reached(self._stores.kv.get(key))
             if present == data:
                 return True
-            if present is not None and rules.decode(present).over:
+            if present is not None and _is_over(present):
                 return False
             written = self._stores.queue.change(key, data, ttl=seconds, expect=present, place=None)
             if await reached(written) is None:
@@ -102,3 +102,11 @@ class Restoring:
             if not process or not await reached(self._stores.queue.renew(process, self._lease.seconds)):
                 return False
             return await reached(change(key, data, ttl=ttl, expect=present, place=place)) is None
+
+
+def _is_over(data: bytes) -> bool:
+    """Return whether a stored record is an end. A damaged record is none, so a known end replaces it."""
+    try:
+        return rules.decode(data).over
+    except rules.Unreadable:
+        return False
