@@ -13,7 +13,7 @@ from tests.http.modernclient import text_of
 
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import late_replies
-from toolwire.stores import MemoryBus, MemoryKV, StoreFailed, Stores
+from toolwire.stores import MemoryBus, MemoryKV, StoreFailed, StoreFull, Stores
 from toolwire.testing import elapse
 
 ANSWER = {"action": "accept", "content": {"value": "Ada"}}
@@ -26,7 +26,7 @@ class Outage:
     def __init__(self) -> None:
         self.reachable = asyncio.Event()
         self.reachable.set()
-        self.silent = False
+        self.silent = self.is_full = False
 
     async def check(self) -> None:
         if self.reachable.is_set():
@@ -34,6 +34,8 @@ class Outage:
         if self.silent:
             await self.reachable.wait()
             return
+        if self.is_full:
+            raise StoreFull("the store has no room")
         failure = StoreFailed("the store is not reached")
         failure.temporary = True
         raise failure
@@ -139,6 +141,22 @@ async def test_second_copy_of_an_answer_follows_a_failure(
     await elapse(late_replies.LONGEST_PAUSE)
     monkeypatch.setattr(sessions.calls, "answered", answered)
     await elapse(late_replies.SECOND_COPY_SECONDS)
+    await call.finished()
+    assert text_of(call.answer()) == "accept: Ada"
+
+
+async def test_accepted_answer_survives_a_store_that_is_full_after_the_outage(
+    replicas: tuple[SessionClient, SessionClient], outage: Outage
+) -> None:
+    first, second = replicas
+    call, question = await ask(first, second, "2025-11-25")
+    outage.reachable.clear()
+    assert (await second.respond(question, ANSWER)).status == 202
+    outage.is_full = True
+    await elapse(late_replies.LONGEST_PAUSE)
+    assert len(second.app.sessions._late) == 1
+    outage.reachable.set()
+    await elapse(late_replies.LONGEST_PAUSE)
     await call.finished()
     assert text_of(call.answer()) == "accept: Ada"
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolwire.backoff import Backoff
-from toolwire.stores import StoreFailed
+from toolwire.http.responses import HttpRefusal
+from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.shares import Caller, Shares
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -78,8 +79,9 @@ async def _pass_on(pass_on: Callable[[], Awaitable[None]], accepted: asyncio.Fut
     while True:
         try:
             await pass_on()
-        except StoreFailed as error:
-            if not error.temporary and not accepted.done():
+        except (StoreFailed, StoreFull) as error:
+            is_temporary = isinstance(error, StoreFailed) and error.temporary
+            if not is_temporary and not accepted.done():
                 accepted.set_exception(error)
                 return
             if loop.time() >= until:
@@ -90,7 +92,9 @@ async def _pass_on(pass_on: Callable[[], Awaitable[None]], accepted: asyncio.Fut
         except Exception as error:
             if not accepted.done():
                 accepted.set_exception(error)
-            return  # A session that is over needs no answer.
+            elif not isinstance(error, HttpRefusal):  # A session that is over needs no answer.
+                log.exception("an answer or a cancellation of a client is lost")
+            return
         else:
             copies -= 1
             if not copies:
