@@ -269,3 +269,18 @@ def test_a_loop_that_has_gone_is_no_error() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     assert threads.hand_over(loop, print) is False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the ports of a process")
+def test_file_that_is_closed_meanwhile_hides_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    linux: Any = importlib.import_module("toolwire.platforms.linux")
+    closed = ["0"]
+
+    def readlink(path: str) -> str:
+        if path.rpartition("/")[2] in closed:
+            raise FileNotFoundError(path)
+        return f"socket:[{path.rpartition('/')[2]}]"
+
+    monkeypatch.setattr(linux.os, "listdir", lambda folder: ["0", "1", "2"])
+    monkeypatch.setattr(linux.os, "readlink", readlink)
+    assert list(linux._sockets(1)) == ["socket:[1]", "socket:[2]"]

@@ -167,9 +167,9 @@ class Gateway(Server):
         self._signed: set[str] = set()
         """The servers that have credentials in the vault."""
         self.watchers: list[Callable[[], None]] = []
-        self.on_stderr: Callable[[str], None] | None = None
-        """Gets each line, after its server's name, that a command behind the gateway writes to standard error."""
         """Called when a server behind this one came, went, or changed."""
+        self.on_stderr: Callable[[str], None] | None = None
+        """Gets each line that an upstream command writes to standard error, after the name of the upstream."""
         self.keeps_stale_lists: bool = stale
         self.answers_pings: bool = ping
         """Whether hosts that show views may ping on 2026-07-28."""

@@ -224,13 +224,18 @@ class ProcessTree(posix.ProcessTree):
 
 
 def _sockets(pid: int) -> Iterator[str]:
-    """Return the names of a process's open files; those of another user's process cannot be read."""
+    """Yield the names of a process's open files; those of another user's process cannot be read."""
     folder = f"/proc/{pid}/fd"
     try:
-        for name in os.listdir(folder)[:MAX_FILES]:  # noqa: PTH208 - the names are all that is needed
-            yield os.readlink(f"{folder}/{name}")  # noqa: PTH115 - no file that could be opened
+        names = os.listdir(folder)[:MAX_FILES]  # noqa: PTH208 - the names are all that is needed
     except OSError:
         return
+    for name in names:
+        try:
+            found = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - no file that could be opened
+        except OSError:
+            continue  # It was closed meanwhile.
+        yield found
 
 
 def _listening() -> Iterator[tuple[int, str]]:

@@ -93,7 +93,7 @@ async def _pass_on(pass_on: Callable[[], Awaitable[None]], accepted: asyncio.Fut
             if not accepted.done():
                 accepted.set_exception(error)
             elif not isinstance(error, HttpRefusal):  # A session that is over needs no answer.
-                log.exception("an answer or a cancellation of a client is lost")
+                log.error("an answer or a cancellation of a client is lost: %s", error, exc_info=error)
             return
         else:
             copies -= 1
