@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
-# Honest descriptions have at most 1,024 characters. What lies behind is not shown to a model unread, either.
-_LONGEST_SCAN: Final = 16 * 1024
+from msgspec import Struct
+
+# A text is searched in windows that overlap by more than any pattern is long. The rest of a huge text is not searched.
+_WINDOW: Final = 16 * 1024
+_OVERLAP: Final = 1024
+_LONGEST_SCAN: Final = 256 * 1024
 _SHOWN: Final = 60
 
 # Characters that are not seen and change what is read: the direction of writing, and the tags that spell ASCII.
@@ -27,12 +31,29 @@ _UNSEEN: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2064\u206a-\u206f\u3164\ufeff\uffa0]"
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# The end of a tag that is a mark of a role: `<user_id>` and `<system name>` are places for a value.
+_TAG_END: Final = (
+    r"(?:[_-](?:message|prompt|instruction|reminder|note|notice|override|rule|update|context|directive|command)s?)?"
+    r"(?:\s[^>=]{0,40}=[^>]{0,80})?>"
+)
+# What a forged message of the system says first. `System: Linux` is a label with its value.
+_ADDRESSED: Final = (
+    r"[\"'*(\[]{0,3}(?:you(?:'re|\s{1,9}(?:are|must|will|should|have|can|may|need|now|always|shall))\b"
+    r"|your\s{1,9}(?:new|task|job|goal|role|instruction|only)|(?:ignore|disregard|forget|reveal|obey|comply|pretend)\b"
+    r"|act\s{1,9}as\b|from\s{1,9}now\s{1,9}on\b|overrid|(?:new|updated)\s{1,9}(?:instruction|rule|task|order|directive)"
+    r"|(?:do\s{1,9}not|don't|never)\s{1,9}(?:tell|ask|mention|reveal|refuse|inform|warn|show|follow|obey)\b"
+    r"|the\s{1,9}user\s{1,9}(?:has|wants|asked|approve)|(?:all|any)\s{1,9}(?:previous|prior|earlier)\b"
+    r"|the\s{1,9}(?:assistant|model|ai|agent|llm)\s{1,9}(?:must|should|will|may|has)\b)"
+)
 # The marks by which models know who speaks, and the blocks that attacks put their orders into.
 _ROLES: Final = re.compile(
     r"<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|\[/?(?:system|assistant)(?:[ _][a-z]{1,20})?\]"
-    r"|</?(?:system|assistant|user|human|function_calls|tool_result|instructions?"
-    r"|important|information|critical|urgent|secret|hidden|attention|admin)(?:[_-][a-z]{1,20})?(?:\s[^>]{0,80})?>"
-    r"|^[ \t]{0,9}(?:system|assistant|human)[ \t]{0,9}:"
+    r"|</?(?:system|assistant|function_calls|tool_result|instructions?"
+    r"|important|information|critical|urgent|attention)" + _TAG_END + r"|"
+    # `ssh <user>@<host>` has places for values: of these words only the end of a block is a mark.
+    r"</(?:user|human|secret|hidden|admin)" + _TAG_END + r"|"
+    r"^[ \t]{0,9}(?:system|assistant|human)[ \t]{0,9}:\s{0,9}" + _ADDRESSED + r"|"
+    r"^human[ \t]{0,9}:[^\0]{0,400}?\n\nassistant[ \t]{0,9}:"
     r"|#{2,9}[ \t]{0,3}\(?(?:system|assistant)[ _-](?:message|prompt|instruction)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -41,7 +62,9 @@ _RULES_OF_MODEL: Final = (
     r"(?:instruction|prompt|rule|message|polic|guideline|directive|safety|restriction|user(?:'s)?\s{1,9}preference)"
 )
 _OVERRIDES: Final = re.compile(
-    r"\b(?:ignor|disregard|forget|overrid|bypass|supersed|replac)(?:e|es|ed|ing|s)?\b.{0,40}"
+    r"\b(?:ignor|disregard|forget|overrid|bypass|supersed|replac)(?:e|es|ed|ing|s)?\b"
+    # A bypass type, a bypass list: settings of the honest.
+    r"(?!\s{1,9}(?:actor|list|mode|option|permission|setting|type)s?\b).{0,40}"
     r"\b(?:previous|prior|above|earlier|all|any|other|system|user|existing)\b.{0,40}\b" + _RULES_OF_MODEL + r"|"
     r"\b(?:ignore|disregard|forget)\s{1,9}(?:all\s{1,9})?(?:of\s{1,9})?(?:your|my|the|any)?\s{0,9}"
     r"(?:previous|prior|earlier)\s{1,9}\w{3,20}"
@@ -150,7 +173,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...]] = (
     ),
     (
         _ORDERS,
-        ("must", "before", "important", "instruction", "directive", "other", "user", "this", "todo", "never"),
+        ("must", "before", "important", "instruction", "directive", "tool", "function", "otherwise", "user", "todo"),
         "gives the model orders beyond the use of the tool",
     ),
     (
@@ -177,31 +200,109 @@ _RULES: Final[tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...]] = (
 )
 
 
+# Letters that are taken for Latin ones, and Latin letters that are taken for Cyrillic ones.
+_LIKE_LATIN: Final = frozenset("асԁеһіјкорԛѕԝухѵАВЕНІЈКМОРԚЅТԜХУҮαικνορυχϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
+_LIKE_CYRILLIC: Final = frozenset("aceikopxyABCEHIKMOPTXY")
+_FEWEST_LETTERS: Final = 3
+
+
+class HostileText(NamedTuple):
+    """A sign of deceit in one text of a definition."""
+
+    place: tuple[str | int, ...]
+    """The keys and indexes that lead to the text; those of a member for the name of the member."""
+    finding: str
+
+
 def hostile_text(text: str) -> list[str]:
     """Return one sentence for each sign of deceit in a text; none for an honest one."""
-    return list(_findings(text))
+    if len(text) <= _WINDOW:
+        return list(_findings(text))
+    starts = range(0, min(len(text), _LONGEST_SCAN), _WINDOW - _OVERLAP)
+    found = (finding for at in starts for finding in _findings(text[at : at + _WINDOW]))
+    return list(dict.fromkeys(found))
+
+
+def hostile_texts(definition: Any, known: dict[str, list[str]] | None = None) -> Iterator[HostileText]:
+    """Search every text of a JSON value, or of a type of the protocol, for signs of deceit: values and keys.
+
+    A model is shown a definition as JSON, so that an order may stand in any text of it: an enum, a default, a key.
+    `known` keeps the findings in each text for the next definition, which often has the same texts.
+    """
+    known = {} if known is None else known
+    texts = _distinct_texts(definition)
+    known |= {text: hostile_text(text) for text in texts if text not in known}
+    if any(known[text] for text in texts):
+        yield from (HostileText(place, each) for place, text in _places(definition) for each in known[text])
+
+
+def _distinct_texts(definition: Any) -> set[str]:
+    """Collect the texts of a value, without recursion: the value may be nested deeply."""
+    found: set[Any] = set()
+    waiting = [definition]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            found.add(part)
+        elif isinstance(part, dict):
+            found.update(part)
+            waiting += part.values()
+        elif isinstance(part, (list, tuple)):
+            waiting += part
+        elif isinstance(part, Struct):
+            waiting += [getattr(part, field) for field in part.__struct_fields__]
+    return {text for text in found if isinstance(text, str)}  # YAML has other keys, too.
+
+
+def _places(definition: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the texts of a value in their order, each with its place."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), definition)]
+    while waiting:
+        place, part = waiting.pop()
+        inner: Iterable[tuple[str | int, Any]] = ()
+        if isinstance(part, str):
+            yield place, part
+        elif isinstance(part, dict):
+            yield from (((*place, name), name) for name in part if isinstance(name, str))
+            inner = part.items()
+        elif isinstance(part, (list, tuple)):
+            inner = enumerate(part)
+        elif isinstance(part, Struct):
+            fields = zip(part.__struct_encode_fields__, part.__struct_fields__, strict=True)
+            inner = [(name, getattr(part, field)) for name, field in fields]
+        waiting += reversed([((*place, name), each) for name, each in inner])
 
 
 def _findings(text: str) -> Iterator[str]:
-    head = text[:_LONGEST_SCAN]
-    lowered = head.lower() if head.isascii() else None
+    lowered = text.lower() if text.isascii() else None
     for pattern, words, what in _RULES:
         if lowered is not None and not any(word in lowered for word in words):
             continue
-        found = pattern.search(head)
+        found = pattern.search(text)
         if found is not None:
             yield f"The text {what}: {found[0][:_SHOWN]!a}"
-    if (word := _mixed_script(head)) is not None:
+    if (word := _disguised_word(text)) is not None:
         yield f"The text mixes letters of several alphabets in one word: {word[:_SHOWN]!a}"
 
 
-def _mixed_script(text: str) -> str | None:
-    """Return a word with Latin letters beside Cyrillic or Greek ones that look the same."""
+def _disguised_word(text: str) -> str | None:
+    """Return a word whose letters of two alphabets all look like those of one."""
     if text.isascii():
         return None
-    for word in re.findall(r"[^\W\d_]{2,}", text):
-        if not word.isascii():
-            scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
-            if "LATIN" in scripts and scripts & {"CYRILLIC", "GREEK"}:
-                return str(word)
+    for word in re.findall(r"[^\W\d_]{3,}", text):
+        if not word.isascii() and _is_disguised(word):
+            return str(word)
     return None
+
+
+def _is_disguised(word: str) -> bool:
+    """Return whether a mixed word reads as one alphabet. Symbols, as in kΩ and ΔT, are seen as such."""
+    by_script: dict[str, set[str]] = {}
+    for letter in set(word):
+        by_script.setdefault(unicodedata.name(letter, "").partition(" ")[0], set()).add(letter)
+    latin, cyrillic, greek = (by_script.get(script, set()) for script in ("LATIN", "CYRILLIC", "GREEK"))
+    if not latin or not (cyrillic or greek):
+        return False
+    if cyrillic | greek <= _LIKE_LATIN:
+        return not greek or sum(letter in latin for letter in word) >= _FEWEST_LETTERS
+    return not greek and latin <= _LIKE_CYRILLIC

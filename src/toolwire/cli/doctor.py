@@ -115,7 +115,9 @@ async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagno
     try:
         async with targets.client(arguments, extensions=RENDERS_APPS) as client:
             revision = seen.revision = client.revision
-            tools = seen.tools = (await catalogue.fetch(client, ("tools",))).tools
+            offered = await catalogue.fetch(client)
+            tools = seen.tools = offered.tools
+            texts = lint.other_texts(client, offered)
             views = {uri for tool in tools if (uri := view_address(tool.meta)) is not None}
             endpoint = lint_views.public_endpoint(targets.chosen(arguments).target)
             of_views = await lint_views.check(client, tools, endpoint=endpoint, calls=False)
@@ -126,7 +128,7 @@ async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagno
         yield bad("revisions", str(error), "Compare with `toolwire list --verbose`.")
         return
     yield _revisions(revision, revision == MODERN and await _speaks_legacy(arguments))
-    yield _linted("tools", lint.findings(tools), len(tools))
+    yield _linted("tools", [*lint.findings(tools), *texts], len(tools))
     if views:
         yield _views(of_views, len(views))
 

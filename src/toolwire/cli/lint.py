@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+    from toolwire.client import Client
 
 _LEVELS: Final = ("error", "warning", "hint")
 SHOWN: Final = 500
@@ -64,11 +66,13 @@ async def _lint(arguments: Namespace) -> int:
     endpoint = arguments.endpoint or lint_views.public_endpoint(targets.chosen(arguments).target)
     # The linter looks at a server as a host of views does.
     async with targets.client(arguments, extensions=RENDERS_APPS) as client:
-        tools = (await catalogue.fetch(client, ("tools",))).tools
+        offered = await catalogue.fetch(client)
+        tools, texts = offered.tools, other_texts(client, offered)
         of_views = await lint_views.check(client, tools, endpoint=endpoint, calls=not arguments.no_calls)
     sizes = {tool.name: tool_tokens(tool) for tool in tools if "model" in audiences(tool.meta)}
     is_python = _is_python(arguments)
-    found = [*findings(tools, is_python=is_python), *of_views, *(_replayed(arguments) if is_python else ())]
+    found = [*findings(tools, is_python=is_python), *texts, *of_views]
+    found += _replayed(arguments) if is_python else ()
     return _report(arguments, _sorted(found), sizes, "tool")
 
 
@@ -107,6 +111,18 @@ def findings(tools: list[t.Tool], *, is_python: bool = False) -> list[LintFindin
     found = [*lint_rules.check(tools, is_python=is_python), *lint_vendors.check_all(tools)]
     found += [finding for tool in tools for finding in lint_vendors.check(tool)]
     return _sorted(found)
+
+
+def other_texts(client: Client, offered: catalogue.Offered) -> list[LintFinding]:
+    """Return the signs of deceit in the texts beside those of tools that a client may show to a model."""
+    texts: list[tuple[str, Any]] = [
+        ("server", client.server),
+        ("instructions", client.instructions),
+        *((f"prompt {each.name}", each) for each in offered.prompts),
+        *((f"resource {each.uri}", each) for each in offered.resources),
+        *((f"template {each.uri_template}", each) for each in offered.templates),
+    ]
+    return [finding for owner, definition in texts for finding in lint_rules.check_texts(owner, definition)]
 
 
 def _sorted(found: Iterable[LintFinding]) -> list[LintFinding]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
-from toolwire.hostile_text import hostile_text
+from toolwire.hostile_text import hostile_texts
 from toolwire.openapi.definition.annotations import CHANGING_VERBS
 from toolwire.protocol import types as t
 from toolwire.schemas.walking import description_of, mapped
@@ -35,13 +35,14 @@ Level: TypeAlias = Literal["error", "warning", "hint"]
 
 
 class LintFinding(Struct, frozen=True):
-    """A complaint of the linter about one tool, or about all of them."""
+    """A complaint of the linter about one tool, about all of them, or about another text of the server."""
 
     level: Level
     rule: str
     tool: str
+    """The name of the tool, or of what else has the text, such as "prompt NAME"; empty for all tools."""
     where: str
-    """The argument, or the place in the schema; empty for the tool as a whole."""
+    """The argument, or the place in the definition; empty for the tool as a whole."""
     message: str
     vendors: tuple[str, ...] = ()
 
@@ -85,7 +86,7 @@ def check_tool(tool: t.Tool, *, is_python: bool = False) -> Iterator[LintFinding
     elif "and" in words[1:-1]:
         yield found("hint", "two-in-one", "the name has an 'and' in it: two tools are easier to choose from")
     yield from _description(tool, is_python)
-    yield from _texts(tool)
+    yield from check_texts(tool.name, tool)
     yield from _reading(tool, words)
     members = dict(mapped(tool.input_schema, ("properties",)))
     for name, member in members.items():
@@ -98,6 +99,12 @@ def check_tool(tool: t.Tool, *, is_python: bool = False) -> Iterator[LintFinding
     yield from _returns(tool)
 
 
+def check_texts(owner: str, definition: Any) -> Iterator[LintFinding]:
+    """Check the texts that a model reads for signs of deceit: the author of a server may not have written them."""
+    for place, finding in hostile_texts(definition):
+        yield LintFinding("error", "hostile-text", owner, ".".join(map(str, place)), finding)
+
+
 def _description(tool: t.Tool, is_python: bool) -> Iterator[LintFinding]:
     described = _described(tool)
     if not described:
@@ -108,26 +115,6 @@ def _description(tool: t.Tool, is_python: bool) -> Iterator[LintFinding]:
     elif len(described) > _LONG_DESCRIPTION:
         message = f"the description has {len(described):,} characters; OpenAI takes {_LONG_DESCRIPTION:,}"
         yield LintFinding("warning", "long-description", tool.name, "", message, ("OpenAI",))
-
-
-def _texts(tool: t.Tool) -> Iterator[LintFinding]:
-    """Check the texts that a model reads for signs of deceit: the author of a server may not have written them."""
-    for where, text in (("", _described(tool)), ("schema", _schema_texts(tool.input_schema))):
-        for finding in hostile_text(text):
-            yield LintFinding("error", "hostile-text", tool.name, where, finding)
-
-
-def _schema_texts(schema: Any) -> str:
-    found: list[str] = []
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            found += [part[key] for key in ("description", "title") if isinstance(part.get(key), str)]
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-    return "\n".join(found)
 
 
 def _reading(tool: t.Tool, words: list[str]) -> Iterator[LintFinding]:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from toolwire.cli.errors import UsageError
 from toolwire.cli.lint_rules import Level, LintFinding
-from toolwire.hostile_text import hostile_text
+from toolwire.hostile_text import hostile_text, hostile_texts
 from toolwire.protocol import skills as rules
 from toolwire.protocol.errors import ServerError
 from toolwire.skills.folder import LoadedFolder, LoadedSkill, SkillFile, load_skill, load_skills
@@ -111,6 +111,8 @@ def check_skill(skill: LoadedSkill, root: Path) -> Iterator[LintFinding]:
     if not data.startswith((b"---\n", b"---\r\n")):
         yield found("warning", "frontmatter-start", _MORE_THAN_DASHES)
     yield from _description(skill, found)
+    for place, sentence in hostile_texts(dict(skill.document.frontmatter)):
+        yield found("error", "hostile-text", f"{sentence} (in the {place[0]})", str(place[0]))
     for key in rules.reserved_metadata(skill.document.frontmatter):
         message = f"the metadata key {key} is reserved for extensions of the protocol: use another prefix"
         yield found("warning", "reserved-metadata", message, "metadata")
@@ -147,13 +149,13 @@ def _description(skill: LoadedSkill, found: _Found) -> Iterator[LintFinding]:
         yield found("warning", "short-description", message, "description")
     elif _WHEN.search(text) is None:
         yield found("hint", "no-when", "the description does not say when to use the skill", "description")
-    for sentence in hostile_text(text):
-        yield found("error", "hostile-text", f"{sentence} (in the description)", "description")
 
 
 def _file(skill: LoadedSkill, file: SkillFile, root: Path) -> Iterator[LintFinding]:
     name = _short(file.source, root)
     data = file.read()
+    for sentence in hostile_text(file.path):
+        yield LintFinding("error", "hostile-text", name, "", f"{sentence} (in the name of the file)")
     if file.is_executable and not data.startswith(b"#!"):
         yield LintFinding("hint", "executable-file", name, "", "has the executable bit, which is lost on the way")
     for pattern, what in _SECRETS:

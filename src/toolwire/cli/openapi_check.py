@@ -17,7 +17,6 @@ from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.listing import short
 from toolwire.cli.openapi_options import DEFAULT_LOCK
 from toolwire.extras import MissingExtra
-from toolwire.hostile_text import hostile_text
 from toolwire.openapi.lock_file.drift import SEVERITIES, ApiChange, Severity, compare_locks, worst
 from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, read_lock, write_lock
 from toolwire.openapi.lock_file.locking import lock_again
@@ -31,7 +30,10 @@ if TYPE_CHECKING:
 STATUSES: Final[dict[Severity, int]] = {"info": DONE, "review": 4, "breaking": 5, "alarm": 6}
 # The advice for each severity.
 _ADVICE: Final[dict[Severity, str]] = {
-    "alarm": "requests or credentials would go elsewhere: ask the owner of the API before you accept it",
+    "alarm": (
+        "requests or credentials would go to another place, or a text may deceive a model: "
+        "ask the owner of the API before you accept it"
+    ),
     "breaking": "calls that work today would fail: accept it when the API has changed, and tell the users",
     "review": "models will read it: look at it, and accept it if it is honest",
     "info": "nothing that is served is concerned",
@@ -134,17 +136,13 @@ def _show_remedy(out: screen.Screen, path: Path, before: Lock, now: Lock) -> Non
 
 
 def _texts(change: ApiChange, before: Lock, now: Lock) -> list[str]:
-    """Return both versions of a description that changed, and what is suspicious about the new one."""
+    """Return both versions of a description that changed."""
     if change.kind != "description changed":
         return []
     old, new = _versions(change, before, now)
-    if old is None or new is None:
+    if old is None or new is None or old.description == new.description:
         return []
-    lines: list[str] = []
-    if old.description != new.description:
-        lines += [f"- {_shown(old.description)}", f"+ {_shown(new.description)}"]
-    texts = " ".join((new.title or "", new.description, msgspec.json.encode(new.input_schema).decode()))
-    return [*lines, *(f"! {finding}" for finding in hostile_text(texts))]
+    return [f"- {_shown(old.description)}", f"+ {_shown(new.description)}"]
 
 
 def _versions(change: ApiChange, before: Lock, now: Lock) -> tuple[LockedOperation | None, LockedOperation | None]:

@@ -75,8 +75,8 @@ def test_the_list_keeps_its_budget(budget: int) -> None:
 
 
 def test_a_very_long_list_is_looked_at_as_far_as_the_budget_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[str] = []
-    monkeypatch.setattr(loaded, "hostile_text", lambda text: searched.append(text) or [])
+    searched: list[Any] = []
+    monkeypatch.setattr(loaded, "hostile_texts", lambda texts: searched.append(texts) or [])
     catalogue_text([listed(f"skill-{number}", "Use it") for number in range(10_000)], 500)
     assert len(searched) < 200
 

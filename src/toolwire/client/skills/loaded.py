@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from toolwire.hostile_text import hostile_text
+from toolwire.hostile_text import hostile_texts
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.skills import SkillRejected, shown
@@ -49,11 +49,13 @@ class ListedSkill(Struct, frozen=True):
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Signs of deceit in the description and in the names of the files.
+        """Signs of deceit in the frontmatter and in the names of the files.
 
-        They are looked for when somebody asks, because a server may list very many skills.
+        They are searched for on demand, because a server may list very many skills.
         """
-        return (*hostile_text(self.description), *_twins(self.files))
+        files = self.files
+        texts = (finding for _, finding in hostile_texts([self.frontmatter, *files]))
+        return (*dict.fromkeys(texts), *_twins(files))
 
     @property
     def uri(self) -> str:

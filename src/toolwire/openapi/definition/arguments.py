@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from toolwire.openapi.definition.descriptions import plain_text, remarks_on
+from toolwire.openapi.definition.descriptions import plain_text
 from toolwire.openapi.definition.json_schemas import JsonSchemas, composed
 from toolwire.openapi.definition.names import plain_name
 from toolwire.openapi.definition.schema_definitions import target_of
@@ -213,8 +213,6 @@ class ArgumentMaker:
             converted = self._schemas.convert(parameter.schema)
             warnings += converted.warnings
             schema = converted.schema
-        text = plain_text(parameter.description, self._max_description)
-        warnings += [f"the parameter {parameter.name!r}: {remark}" for remark in remarks_on(text)]
         if parameter.allow_empty_value and schema.get("type") not in (None, "string"):
             schema = {"anyOf": [schema, {"const": ""}]}
         return _Candidate(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from html import unescape
 from typing import Final
 
-from toolwire.hostile_text import hostile_text
 from toolwire.openapi.model import OperationObject
 
 #: How many characters a description has at most, unless the user asks for another number.
@@ -81,12 +79,6 @@ def shortened(text: str, limit: int) -> str:
         return text[: ends[-1]].rstrip()
     words = [found.start() for found in _WORD_END.finditer(text, 0, max(limit - 1, 0))]
     return text[: words[-1] if words else max(limit - 1, 0)].rstrip(" ,;:-\n") + "…"
-
-
-@lru_cache(1024)
-def remarks_on(text: str) -> tuple[str, ...]:
-    """Return the signs that a text was written to deceive a model; none for an honest one."""
-    return tuple(hostile_text(text))
 
 
 def title_of(operation: OperationObject) -> str | None:

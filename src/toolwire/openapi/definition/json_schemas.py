@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from toolwire import schemas
-from toolwire.openapi.definition.descriptions import plain_text, remarks_on
+from toolwire.openapi.definition.descriptions import plain_text
 from toolwire.openapi.definition.schema_definitions import (
     CUT,
     MAX_NESTING,
@@ -371,8 +371,6 @@ class JsonSchemas:
             text = plain_text(node.value["description"], self._max_text)
             if text:
                 result["description"] = text
-                for remark in remarks_on(text):
-                    self._warn(node, remark)
 
     def _default(self, node: Node, keyword: str, result: Schema, nesting: int) -> None:
         if self._use == "input":

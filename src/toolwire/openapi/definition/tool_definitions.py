@@ -14,10 +14,11 @@ import msgspec
 from msgspec import UNSET
 
 from toolwire import schemas
+from toolwire.hostile_text import hostile_texts
 from toolwire.openapi.answer.partial_answers import offer_select
 from toolwire.openapi.definition.annotations import NEVER_TOOLS, annotations_of, changing_read
 from toolwire.openapi.definition.arguments import ArgumentMaker, ArgumentPlan
-from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION, description_of, remarks_on, title_of
+from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION, description_of, title_of
 from toolwire.openapi.definition.json_schemas import JsonSchemas
 from toolwire.openapi.definition.names import plain_name, tool_name
 from toolwire.openapi.definition.open_types import OpenTypes
@@ -62,6 +63,7 @@ class ToolDefiner:
         self._open_types = OpenTypes()
         self._arguments = ArgumentMaker(description, self._input, max_description)
         self._token_schemes = _token_schemes(description)
+        self._searched: dict[str, list[str]] = {}  # The signs of deceit in each text: tools share many texts.
 
     def define(
         self, operation: OperationObject, settings: OperationSettings | None = None
@@ -92,15 +94,19 @@ class ToolDefiner:
         warnings += _remarks(operation, plan.schema)
         title = settings.title or title_of(operation)
         description = settings.description or description_of(operation, self._max_description)
-        warnings += [f"{operation.place}: {each}" for text in (title, description) for each in remarks_on(text or "")]
+        name = checked_name(settings.name, operation) or tool_name(operation)
+        output = true if settings.output == "strict" else loose
+        shown = {"name": name, "title": title, "description": description, "annotations": annotations}
+        for place, finding in hostile_texts({**shown, "input": published, "output": output}, self._searched):
+            warnings.append(f"{operation.place}: {finding} (in {'/'.join(map(str, place))} of the tool)")
         return ToolDefinition(
             operation=operation,
-            name=checked_name(settings.name, operation) or tool_name(operation),
+            name=name,
             title=title,
             description=description,
             input_schema=published,
             whole_input_schema=lambda: self._argument_schema(plan, is_large),
-            output_schema=true if settings.output == "strict" else loose,
+            output_schema=output,
             true_output_schema=true,
             annotations=annotations,
             arguments=plan.arguments,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from toolwire.hostile_text import hostile_texts
 from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, LockedServer
 from toolwire.openapi.lock_file.schema_changes import changed_texts, compare_schemas
 
-#: `alarm`: requests or credentials would go elsewhere. `breaking`: calls that work today would fail. `review`: a person
-#: should read it, because a model will. `info`: nothing that is served is concerned.
+#: `alarm`: requests or credentials would go to another place, or a text may deceive a model. `breaking`: calls that
+#: work today would fail. `review`: a person should read it, because a model will. `info`: nothing that is served is
+#: concerned.
 Severity: TypeAlias = Literal["info", "review", "breaking", "alarm"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "review", "breaking", "alarm")
 
@@ -27,6 +29,7 @@ Kind: TypeAlias = Literal[
     "request changed",
     "output changed",
     "description changed",
+    "hostile text",
     "annotations changed",
     "server changed",
     "security changed",
@@ -41,11 +44,13 @@ _SEVERITY: Final[dict[Kind, Severity]] = {
     "request changed": "breaking",
     "output changed": "review",
     "description changed": "review",
+    "hostile text": "alarm",
     "annotations changed": "review",
     "server changed": "alarm",
     "security changed": "alarm",
 }
 _SHOWN_PLACES: Final = 5
+_SHOWN_PLACE: Final = 200
 # A path starts with one slash. `//host`, `@host` and `http://host` name another server, and some read `\` as `/`.
 _LIKE_A_HOST: Final = re.compile(r"(?!/)|//|[^?#]*(?:\\|://)")
 
@@ -133,6 +138,8 @@ def compare_operations(
         yield _change("output changed", label)
     if texts := _texts(before, after):
         yield _change("description changed", label, _places(texts))
+    if signs := _new_signs_of_deceit(before, after):
+        yield _change("hostile text", label, _places(signs))
     if before.annotations != after.annotations:
         changed = _changed_annotations(before, after)
         yield _change("annotations changed", label, ", ".join(changed))
@@ -154,6 +161,23 @@ def _answers(operation: LockedOperation) -> bytes:
 def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
     own = [name for name in ("title", "description") if getattr(before, name) != getattr(after, name)]
     return own + changed_texts(before.input_schema, after.input_schema)
+
+
+def _new_signs_of_deceit(before: LockedOperation, after: LockedOperation) -> list[str]:
+    """Return the signs of deceit in a tool, each with its place, that the tool did not have when it was locked."""
+    if before == after:
+        return []
+    known: dict[str, list[str]] = {}
+    accepted = {finding for _, finding in hostile_texts(_shown_to_models(before), known)}
+    found = hostile_texts(_shown_to_models(after), known)
+    return [
+        f"/{'/'.join(map(str, place))[:_SHOWN_PLACE]}: {finding}" for place, finding in found if finding not in accepted
+    ]
+
+
+def _shown_to_models(operation: LockedOperation) -> dict[str, Any]:
+    names = ("tool", "title", "description", "annotations", "input_schema", "output_schema")
+    return {name: getattr(operation, name) for name in names}
 
 
 def _changed_annotations(before: LockedOperation, after: LockedOperation) -> list[str]:
