@@ -276,6 +276,52 @@ def test_a_description_outside_of_the_project_is_named_with_a_remedy(
     assert "api.lock.json reads ../api.json, which is not a part of this project: copy that file here" in done.err
 
 
+@pytest.mark.parametrize("form", ["@secrets/key.txt", "@{folder}/secrets/key.txt"], ids=["relative", "absolute"])
+async def test_file_of_a_credential_is_found_from_the_lock_file(
+    toolwire: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    async with stub_api() as stub:
+        described = petstore(security=[{"key": []}], servers=[{"url": stub.url}])
+        described["components"]["securitySchemes"] = {"key": KEY}
+        write(described)
+        for name in ("secrets", "locks", "other"):
+            (folder / name).mkdir()
+        (folder / "secrets" / "key.txt").write_text("k-1\n")
+        credential = f"key={form.format(folder=folder)}"
+        done = toolwire(
+            "openapi", "add", "api.json", "--operation", "listPets", "--credential", credential,
+            "--write", "locks/api.lock.json",
+        )  # fmt: skip
+        assert (done.status, "is not found" in done.err) == (0, False), done.err
+        named = read_lock("locks/api.lock.json").settings["credentials"]["key"]
+        assert named == ("@../secrets/key.txt" if form.startswith("@s") else credential.removeprefix("key="))
+        # A change of the lock file keeps the reference, wherever the command is typed.
+        monkeypatch.chdir(folder / "other")
+        assert toolwire("openapi", "add", "--write", "../locks/api.lock.json", "--operation", "showPet").status == 0
+        assert read_lock("../locks/api.lock.json").settings["credentials"]["key"] == named
+        stub.answers(json_reply([]))
+        async with Client(make_server("../locks/api.lock.json")) as client:
+            assert not (await client.call_tool("listPets", {})).is_error
+        assert stub.last.headers["x-key"] == "k-1"
+        # On the command line a path starts at the working directory.
+        Path("own.txt").write_text("k-2")
+        async with Client(make_server("../locks/api.lock.json", credentials={"key": "@own.txt"})) as client:
+            assert not (await client.call_tool("listPets", {})).is_error
+        assert stub.last.headers["x-key"] == "k-2"
+
+
+def test_missing_file_of_a_credential_is_logged_with_its_path(
+    toolwire: Command, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    described = petstore(security=[{"key": []}])
+    described["components"]["securitySchemes"] = {"key": KEY}
+    write(described)
+    toolwire("openapi", "add", "api.json", "--operation", "listPets", "--credential", "key=@none.txt")
+    caplog.clear()
+    make_server("api.lock.json")
+    assert f"the file {folder / 'none.txt'}, which has the credential of 'key', is not found" in caplog.text
+
+
 async def test_an_oauth_client_is_named_by_variables(
     toolwire: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +405,22 @@ def test_the_files_that_a_lock_file_needs_are_named(toolwire: Command, folder: P
     write({"overlay": "1.0.0", "info": {"title": "Fewer", "version": "1"}, "actions": [action]}, "fewer.json")
     done = toolwire("openapi", "add", "api.json", "--all", "--overlay", "fewer.json")
     assert (done.status, "Commit it together with api.json, fewer.json.\n" in done.err) == (0, True)
+
+
+def test_servers_that_get_credentials_by_one_operation_are_shown(toolwire: Command, folder: Path) -> None:
+    described = petstore(security=[{"key": []}])
+    described["components"]["securitySchemes"] = {"key": KEY}
+    described["paths"]["/orders"]["servers"] = [{"url": "https://orders.example/v1"}]
+    write(described)
+    done = toolwire("openapi", "add", "api.json", "--all")
+    line = "Look at: credentials go to https://orders.example, which is no server of the whole API, by listOrders"
+    assert (done.status, line in done.out) == (0, True), done.out + done.err
+    assert make_server("api.lock.json") is not None
+    # Without a lock file, nothing was reviewed.
+    done = toolwire("run", "api.json", "--all", "--credential", "key=$KEY", "--transport", "stdio")
+    assert (done.status, "listOrders: its server https://orders.example" in done.err) == (1, True), done.err
+    done = toolwire("openapi", "add", "api.json", "--all", "--base-url", "https://pets.example")
+    assert "Look at: credentials go to" not in done.out
 
 
 # --- check ---

@@ -105,12 +105,30 @@ def test_a_collision_of_names_asks_for_a_name() -> None:
         ({"operations": {"listPets": {"timeout": "soon"}}}, "operations= cannot be used for 'listPets'"),
         ({"shape": "round"}, "shape= is 'tools' or 'bridge'"),
         ({"max_bytes": "many"}, r"openapi\(\) cannot use its options"),
+        (
+            {"server_variables": {"region": "eu"}},
+            "server_variables has 'region', which is no variable .*there are: none",
+        ),
         ({"client": object(), "proxy": "http://x"}, "client= has its own connections"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ServerError, match=told):
         openapi(petstore(), **options)
+
+
+@pytest.mark.parametrize("place", ["root", "path", "operation", "second server"])
+def test_server_variable_that_no_server_has_is_refused(place: str) -> None:
+    servers = [
+        {"url": "https://{region}.example", "variables": {"region": {"default": "eu"}, "unused": {"default": ""}}}
+    ]
+    if place == "second server":
+        servers = [{"url": "https://pets.example"}, *servers]
+    described = _with_servers("root" if place == "second server" else place, servers)
+    openapi(described, keep="listPets", server_variables={"region": "us"})
+    for name in ("regoin", "Region", "unused", ""):
+        with pytest.raises(DescriptionError, match=f"server_variables has '{name}'.*there are: region"):
+            openapi(described, keep="listPets", server_variables={"region": "us", name: "us"})
 
 
 def test_an_operation_of_a_group_that_cannot_be_a_tool_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.listing import short
 from toolwire.cli.openapi_options import DEFAULT_LOCK, SOURCE, TOKENS_NOTE, add_locking, credentials_of, reach_of
 from toolwire.extras import MissingExtra
-from toolwire.openapi.access.credential_references import variables_in
+from toolwire.openapi.access.credential_references import rebased, variables_in
 from toolwire.openapi.definition.selection import ALL, Choice, tag, written
 from toolwire.openapi.lock_file.lock import Lock, copies_folder, is_lock, read_lock, write_lock
 from toolwire.openapi.lock_file.locking import (
@@ -128,14 +128,13 @@ def lock_of(arguments: Namespace, source: str, path: Path, before: Lock | None =
     made = lock_api(
         path, api, keep=keep, drop=drop, decisions=_names(arguments.tool_names), settings=settings, before=before
     )
-    credentials = _credentials(arguments.credential, made, settings.get("credentials") or {})
+    credentials = _credentials(arguments.credential, made, settings.get("credentials") or {}, path.parent)
     if credentials:
         settings["credentials"] = credentials
         made = replace(made, lock=replace(made.lock, settings=settings))
     if not made.lock.operations:
         raise DescriptionError(f"{source} has no operation that can become a tool")
-    check_servable(made)
-    return made
+    return replace(made, foreign=check_servable(made, path))
 
 
 def _names(words: list[str]) -> dict[str, OperationSettings]:
@@ -149,14 +148,17 @@ def _names(words: list[str]) -> dict[str, OperationSettings]:
     return found
 
 
-def _credentials(words: list[str], made: LockedApi, known: dict[str, str]) -> dict[str, str]:
-    """Return a variable of the environment for each security scheme: the one that was named, or one like the scheme."""
+def _credentials(words: list[str], made: LockedApi, known: dict[str, str], folder: Path) -> dict[str, str]:
+    """Return where the secret of each security scheme is: as it was named, or in a variable named like the scheme.
+
+    Files are relative to the `folder` of the lock file.
+    """
     found = dict(known)
     for scheme, value in credentials_of(words).items():
         if scheme not in made.lock.security_schemes:
             needed = ", ".join(made.lock.security_schemes) or "none"
             raise UsageError(f"no chosen operation uses the security scheme {scheme!r}; they use {needed}")
-        found[scheme] = check_credential(scheme, value)
+        found[scheme] = rebased(check_credential(scheme, value), folder)
     for operation in made.lock.operations:
         if operation.security and not any(set(each) <= found.keys() for each in operation.security):
             for scheme in operation.security[0]:
@@ -208,6 +210,9 @@ def show_chosen(out: screen.Screen, made: LockedApi, before: Lock | None) -> Non
 
 
 def _show_remarks(out: screen.Screen, made: LockedApi) -> None:
+    for origin, tools in made.foreign.items():
+        names = short(", ".join(tools))
+        out.line(f"Look at: credentials go to {origin}, which is no server of the whole API, by {names}")
     large = sum(any("beyond 2^53" in text for text in each.warnings) for each in made.operations.chosen)
     if large:
         out.line(f"Look at: {counted(large, 'tool')} with integers of 64 bits; many clients lose digits beyond 2^53")

@@ -35,6 +35,7 @@ from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.model import DescriptionError, OperationSettings, Output, ToolDefinition
 from toolwire.openapi.operation_calls import Arguments, Operation
 from toolwire.openapi.overriding import with_operation
+from toolwire.openapi.request.request_urls import check_variables
 from toolwire.openapi.watching import ApiWatch
 from toolwire.printable import printable
 from toolwire.server.components import Tool
@@ -143,6 +144,7 @@ def openapi(
     own, options_of = split_settings(operations or {})
     call_options = ApiOptions.of(
         settings,
+        None if locked is None else locked.folder,
         base_url=base_url,
         server=server,
         server_variables=server_variables,
@@ -184,6 +186,7 @@ def openapi(
             decisions=own,
             locked=locked,
         )
+    check_variables(call_options.server_variables, found.servers)
     if locked is not None:
         locked.check_schemes(used_schemes(description, found.chosen))
     api = Api(description, found, call_options, locked, carrier)
@@ -254,7 +257,12 @@ class Api(DescribedApi):
         """The maker of the tools, with the credentials and the connections of the API."""
         if self._tools is None:
             self._tools = ApiTools(
-                self.description, self.options, self._operations.readable, self.definitions, carrier=self._carrier
+                self.description,
+                self.options,
+                self._operations.readable,
+                self.definitions,
+                reviewed=() if self._locked is None else self._locked.places,
+                carrier=self._carrier,
             )
         return self._tools
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -46,11 +47,11 @@ class ApiOptions(Struct, frozen=True, kw_only=True):
         return repr_without(self, "credentials", "proxy")
 
     @classmethod
-    def of(cls, locked: Mapping[str, Any], **given: Any) -> Self:
-        """Return options: those of the settings of a lock file, under those that are given."""
+    def of(cls, locked: Mapping[str, Any], folder: Path | None = None, /, **given: Any) -> Self:
+        """Return options: those of the settings of a lock file in `folder`, under those that are given."""
         members = {name: locked[name] for name in _LOCKED if name in locked}
         members |= {name: value for name, value in given.items() if value is not None}
-        members["credentials"] = {**locked_credentials(locked), **(given.get("credentials") or {})}
+        members["credentials"] = {**locked_credentials(locked, folder), **(given.get("credentials") or {})}
         made = cls(**members)
         if made.shape not in ("tools", "bridge"):
             raise ServerError(f"shape= is 'tools' or 'bridge', not {made.shape!r}")
@@ -78,15 +79,15 @@ def split_settings(
     return settings, options
 
 
-def locked_credentials(settings: Mapping[str, Any]) -> dict[str, CredentialLike]:
+def locked_credentials(settings: Mapping[str, Any], folder: Path | None) -> dict[str, CredentialLike]:
     """Return the credentials that the settings of a lock file name: variables of the environment, and files.
 
-    They are read by calls. Who only lists or checks the tools does not have them.
+    They are read by calls. Who only lists or checks the tools does not have them. Files are relative to `folder`.
     """
-    return {scheme: _named(scheme, value) for scheme, value in (settings.get("credentials") or {}).items()}
+    return {scheme: _named(scheme, value, folder) for scheme, value in (settings.get("credentials") or {}).items()}
 
 
-def _named(scheme: str, value: Any) -> CredentialLike:
+def _named(scheme: str, value: Any, folder: Path | None) -> CredentialLike:
     if not isinstance(value, str) or not is_reference(value):
         raise ServerError(f"The credential of {scheme!r} in a lock file is named and not written: {FORMS}")
-    return referenced(scheme, value)
+    return referenced(scheme, value, folder)

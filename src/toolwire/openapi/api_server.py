@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -17,6 +17,7 @@ from toolwire.http1.url import origin, parse_url
 from toolwire.openapi.access.forwarded_headers import allowed
 from toolwire.openapi.access.origins import PermittedPool, is_from_network, permitted_origins
 from toolwire.openapi.access.security import ApiSecurity, read_security_schemes
+from toolwire.openapi.access.signing import Signer
 from toolwire.openapi.answer.answer_drift import AnswerDrift
 from toolwire.openapi.answer.answer_parts import answer_parts
 from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
@@ -26,11 +27,12 @@ from toolwire.openapi.api_options import ApiOptions
 from toolwire.openapi.api_pool import ApiPool, OpenPool
 from toolwire.openapi.api_resources import operation_resource
 from toolwire.openapi.calling import GeneratedTool
+from toolwire.openapi.description.operations import root_servers
 from toolwire.openapi.description.references import Description
 from toolwire.openapi.httpx_pool import HttpxPool, check_client
 from toolwire.openapi.model import DescriptionError, OperationObject, ToolDefinition
 from toolwire.openapi.operation_calls import Operation, for_code, with_bytes
-from toolwire.openapi.operation_tools import ApiConnection, operation_base, operation_tool
+from toolwire.openapi.operation_tools import ApiConnection, operation_base, operation_tool, server_base
 from toolwire.openapi.request.api_rate import ApiRate
 from toolwire.server.components import Resource, ResourceTemplate
 from toolwire.server.components.options import Options
@@ -46,6 +48,7 @@ class ApiTools:
 
     * `operations`: all of the API. Its origins are theirs, and no call leaves them.
     * `chosen`: the definitions of those that become tools.
+    * `reviewed`: the operations whose servers a lock file has, as `METHOD /path`.
     * `carrier`: opens what carries requests in place of connections; None for connections.
     """
 
@@ -56,10 +59,12 @@ class ApiTools:
         operations: Iterable[OperationObject],
         chosen: tuple[ToolDefinition, ...],
         *,
+        reviewed: Collection[str] = (),
         carrier: OpenPool | None = None,
     ) -> None:
         self._options = options
         known = list(operations)
+        self._root_servers = root_servers(description)
         # Links of a 202 name operations by their ids.
         self._paths = {each.operation_id: each.path for each in known if each.operation_id and each.method == "GET"}
         root = description.root
@@ -94,6 +99,8 @@ class ApiTools:
             ended=record_exchange,
             hold=self._hold,
         )
+        self._reviewed = reviewed
+        self._home = self._find_home()
         bases = list(self._bases(known, {id(each.operation) for each in chosen}))
         typed = () if is_typed else (root.retrieved_from,)
         self._zones = self._permitted(bases, typed)
@@ -118,15 +125,26 @@ class ApiTools:
                 if id(each) in chosen:
                     raise
 
+    def _find_home(self) -> frozenset[str]:
+        """Return the origins of the whole API: of its root servers, and those that the operator names."""
+        found = {self._named_origin(each) for each in self._options.origins}
+        for each in self._root_servers:
+            try:
+                found.add(origin(server_base((each,), self._connection, "the description")))
+            except DescriptionError:  # Nothing is served there, or the operator chose another one.
+                continue
+        return frozenset(found)
+
+    def _named_origin(self, url: str) -> str:
+        try:
+            parse_url(url)
+        except ValueError:
+            raise ServerError(f"origins= has URLs such as https://api.example.com, not {url!r}") from None
+        return origin(url)
+
     def _permitted(self, bases: list[tuple[OperationObject, str]], typed: tuple[str, ...]) -> dict[str, Zone]:
         zones = permitted_origins(bases, base_url=self._options.base_url, typed=typed)
-        for each in self._options.origins:
-            try:
-                parse_url(each)
-            except ValueError:
-                raise ServerError(f"origins= has URLs such as https://api.example.com, not {each!r}") from None
-            zones[origin(each)] = Zone.NAMED
-        return zones
+        return zones | {self._named_origin(each): Zone.NAMED for each in self._options.origins}
 
     def _keep_named(self, chosen: tuple[ToolDefinition, ...]) -> None:
         """Permit only origins that the operator typed: a client of the operator resolves names itself, unseen."""
@@ -168,7 +186,7 @@ class ApiTools:
         return operation_tool(
             self.offered(definition),
             self._connection,
-            signer=self.security.signer(definition.operation),
+            signer=self._signer(definition.operation),
             parts=self._parts(definition),
             **self.component_options(definition),
         )
@@ -196,10 +214,37 @@ class ApiTools:
         tool = operation_tool(
             whole,
             self._connection,
-            signer=self.security.signer(definition.operation),
+            signer=self._signer(definition.operation),
             parts=lambda answers: with_bytes(answers, self._parts(whole)(answers), is_kept=self._cache is not None),
         )
         return Operation(whole, tool)
+
+    def _signer(self, operation: OperationObject) -> Signer | None:
+        """Return the signer of an operation. Raise `DescriptionError` where it would sign for a foreign origin."""
+        signer = self.security.signer(operation)
+        foreign = self._foreign_origin(operation, signer)
+        if foreign is not None and f"{operation.method} {operation.path}" not in self._reviewed:
+            raise DescriptionError(
+                f"{operation.label}: its server {foreign} is none of the whole API, and would get its credentials: "
+                f"give origins=[{foreign!r}] if it may have them, or base_url=, or leave the operation out by drop=. "
+                "A server that you reviewed in a lock file may have them, too: `toolwire openapi add` writes one"
+            )
+        return signer
+
+    def foreign_origin(self, operation: OperationObject) -> str | None:
+        """Return the origin that only this operation sends credentials to; None where there is none.
+
+        A description can name servers for one operation or one path. The origins of the whole API are those of its
+        root servers, `base_url=` and `origins=`.
+        """
+        return self._foreign_origin(operation, self.security.signer(operation))
+
+    def _foreign_origin(self, operation: OperationObject, signer: Signer | None) -> str | None:
+        has_secret = signer is not None or self.security.tls is not None
+        if not has_secret or self._options.base_url is not None or operation.servers == self._root_servers:
+            return None
+        found = origin(operation_base(operation, self._connection))
+        return None if found in self._home else found
 
     def _parts(self, definition: ToolDefinition) -> Callable[[Answers], AnswerParts]:
         return lambda answers: answer_parts(answers, definition, self._kept, cache=self._cache, paths=self._paths)

@@ -15,7 +15,7 @@ from toolwire.openapi.answer.answer_drift import AnswerDrift
 from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
 from toolwire.openapi.answer.long_running import is_long_running
 from toolwire.openapi.calling import CalledOperation, Caller, Ended, GeneratedTool
-from toolwire.openapi.model import OperationObject, Output, ToolDefinition
+from toolwire.openapi.model import OperationObject, Output, ServerObject, ToolDefinition
 from toolwire.openapi.request.api_rate import ApiRate
 from toolwire.openapi.request.request_builder import RequestBuilder
 from toolwire.openapi.request.request_urls import server_url
@@ -134,10 +134,15 @@ def called_operation(definition: ToolDefinition) -> CalledOperation:
 
 def operation_base(operation: OperationObject, connection: ApiConnection) -> str:
     """Return the URL of the server of an operation."""
+    return server_base(operation.servers, connection, operation.label)
+
+
+def server_base(servers: tuple[ServerObject, ...], connection: ApiConnection, where: str) -> str:
+    """Return the URL of the server that is used of several. `where` names them in errors."""
     return server_url(
-        operation.servers,
+        servers,
         base_url=connection.base_url,
         variables=connection.server_variables,
         server=connection.server,
-        where=operation.label,
+        where=where,
     )

@@ -1,7 +1,7 @@
 """Credentials that a command or a lock file names and does not contain: variables of the environment, and files.
 
 $NAME             the variable NAME has the secret
-@path             the file has the secret
+@path             the file has the secret; a path in a lock file starts at the folder of that file
 $ID:$SECRET       a client of OAuth 2.0 (client credentials): variables with its id and its secret
 $ID:@path         the same with the secret in a file
 """
@@ -41,15 +41,34 @@ def variables_in(text: str) -> list[str]:
     return re.findall(r"\$([A-Za-z_][A-Za-z0-9_]*)", text.partition("@")[0])
 
 
-def referenced(scheme: str, text: str) -> Kind:
-    """Return the credential that a reference names. It is read by calls, so that listing tools needs no secret."""
+def rebased(text: str, folder: Path) -> str:
+    """Return a reference of a command as a lock file in `folder` has it: the path of a file starts there."""
+    found = _REFERENCE.fullmatch(text)
+    if found is None or not found["secret"].startswith("@") or Path(found["secret"][1:]).is_absolute():
+        return text
+    # Links are not followed: a platform may point them at another file.
+    path = os.path.abspath(found["secret"][1:])
+    try:
+        path = os.path.relpath(path, folder.resolve())
+    except ValueError:  # Another drive of Windows.
+        pass
+    return f"{text[: found.start('secret')]}@{Path(path).as_posix()}"
+
+
+def referenced(scheme: str, text: str, folder: Path | None = None) -> Kind:
+    """Return the credential that a reference names. It is read by calls, so that listing tools needs no secret.
+
+    A relative path starts at `folder`; without one, at the working directory.
+    """
     found = _REFERENCE.fullmatch(text)
     if found is None:
         raise ServerError(f"The credential of {scheme!r} is named and not written: {FORMS}")
     for variable in variables_in(text):
         if not os.environ.get(variable):
             log.warning("the environment variable %s, which has the credential of %r, is not set", variable, scheme)
-    secret = _Reference(scheme, found["secret"])
+    secret = _Reference(scheme, found["secret"], folder)
+    if secret.file is not None and not os.path.exists(secret.file):
+        log.warning("the file %s, which has the credential of %r, is not found", secret.file, scheme)
     if found["client"] is None:
         return StaticSecret(secret)
     return ServerOAuth(grant=ReferencedClient(_Reference(scheme, found["client"]), secret))
@@ -58,14 +77,15 @@ def referenced(scheme: str, text: str) -> Kind:
 class _Reference:
     """One secret by its name."""
 
-    def __init__(self, scheme: str, text: str) -> None:
+    def __init__(self, scheme: str, text: str, folder: Path | None = None) -> None:
         self.text = text
         self._scheme = scheme
-        self._file = FileSecret(scheme, Path(text[1:])) if text.startswith("@") else None
+        self.file = (folder or Path()) / text[1:] if text.startswith("@") else None
+        self._read = None if self.file is None else FileSecret(scheme, self.file)
 
     def __call__(self) -> str:
-        if self._file is not None:
-            return self._file()
+        if self._read is not None:
+            return self._read()
         found = os.environ.get(self.text[1:])
         if not found:
             raise ServerError(

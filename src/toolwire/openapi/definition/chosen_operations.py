@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from msgspec import Struct
 from toolwire.openapi.definition.names import collision
 from toolwire.openapi.definition.selection import Selection
 from toolwire.openapi.definition.tool_definitions import ToolDefiner, checked_name, merged_settings
-from toolwire.openapi.description.operations import operations_of
+from toolwire.openapi.description.operations import operations_of, root_servers
 from toolwire.openapi.lock_file.lock import place_of
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.model import (
@@ -25,6 +26,7 @@ from toolwire.openapi.model import (
     LeftOutOperation,
     OperationObject,
     OperationSettings,
+    ServerObject,
     ToolDefinition,
 )
 from toolwire.printable import printable
@@ -75,6 +77,7 @@ class ApiOperations:
         self._decisions = decisions
         self._locked = locked
         self._defined: dict[str, ToolDefinition | LeftOutOperation] = {}
+        self._root_servers = root_servers(description)
         self.all: list[OperationObject | LeftOutOperation] = operations_of(description)
         """Every operation, in the order of the document."""
         self.readable: list[OperationObject] = [each for each in self.all if isinstance(each, OperationObject)]
@@ -121,6 +124,11 @@ class ApiOperations:
             if (found := self._decisions.get(label)) is not None:
                 return found
         return OperationSettings()
+
+    @property
+    def servers(self) -> Iterable[ServerObject]:
+        """Return the servers of the whole API, of paths and of operations. Some may be there twice."""
+        return chain(self._root_servers, *(each.servers for each in self.readable))
 
     # --- choosing ---
 

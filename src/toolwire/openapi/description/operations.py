@@ -43,12 +43,19 @@ def operations_of(description: ApiDescription) -> list[OperationObject | LeftOut
     return list(_Operations(description).read())
 
 
+def root_servers(description: ApiDescription) -> tuple[ServerObject, ...]:
+    """Return the servers of the whole API: those of the root document."""
+    root = Node(description.root.root, description.root)
+    # OpenAPI 3.x, OpenAPI Object, servers: none means one with the url "/".
+    return _servers_at(root) or (ServerObject(url="/", document_uri=description.root.retrieved_from),)
+
+
 class _Operations:
     def __init__(self, description: ApiDescription) -> None:
         self._description = description
         root = description.root
         self._root = Node(root.root, root)
-        self._servers = self._servers_at(self._root)
+        self._servers = root_servers(description)
         self._security = _security_at(self._root) or ()
         self._parents = _parents_of_tags(self._root)
 
@@ -136,7 +143,7 @@ class _Operations:
             parameters=self._parameters(item, node, warnings),
             request_body=None if body is None else self._request_body(body),
             responses={} if responses is None else dict(self._responses(responses)),
-            servers=self._servers_at(node) or self._servers_of_path(item) or self._servers or _default_server(node),
+            servers=_servers_at(node) or _servers_of_path(item) or self._servers,
             security=self._security if security is None else security,
             deprecated=node.value.get("deprecated") is True,
             extensions={name: value for name, value in node.value.items() if str(name).startswith("x-")},
@@ -322,14 +329,17 @@ class _Operations:
                 ),
             )
 
-    # -- Servers -------------------------------------------------------------------------------------------------------
 
-    def _servers_of_path(self, item: dict[str, Node]) -> tuple[ServerObject, ...]:
-        servers = item.get("servers")
-        return () if servers is None else _server_list(servers)
+# -- Servers -----------------------------------------------------------------------------------------------------------
 
-    def _servers_at(self, node: Node) -> tuple[ServerObject, ...]:
-        return _server_list(node.at("servers")) if node.value.get("servers") is not None else ()
+
+def _servers_of_path(item: dict[str, Node]) -> tuple[ServerObject, ...]:
+    servers = item.get("servers")
+    return () if servers is None or servers.value is None else _server_list(servers)
+
+
+def _servers_at(node: Node) -> tuple[ServerObject, ...]:
+    return _server_list(node.at("servers")) if node.value.get("servers") is not None else ()
 
 
 def _server_list(servers: Node) -> tuple[ServerObject, ...]:
@@ -360,11 +370,6 @@ def _variable(node: Node) -> ServerVariable:
         default=str(node.value.get("default", "")),
         enum=tuple(str(value) for value in enum) if isinstance(enum, list) else (),
     )
-
-
-def _default_server(node: Node) -> tuple[ServerObject, ...]:
-    # OpenAPI 3.x, OpenAPI Object, servers: none means one with the url "/".
-    return (ServerObject(url="/", document_uri=node.document.retrieved_from),)
 
 
 # -- Small members -----------------------------------------------------------------------------------------------------

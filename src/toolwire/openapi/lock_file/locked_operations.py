@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,6 +94,11 @@ class LockedTools:
             raise DescriptionError(
                 f"{self.path}: {', '.join(missing[:_SHOWN])} is locked, and the description does not have it: {_REMEDY}"
             )
+
+    @property
+    def places(self) -> Collection[str]:
+        """Return the operations of today that were locked, as `METHOD /path`."""
+        return self._found.keys()
 
     def of(self, operation: OperationObject) -> LockedOperation | None:
         """Return an operation as it was locked; None for one that was not chosen."""

@@ -28,6 +28,7 @@ from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces,
 from toolwire.openapi.lock_file.locked_operations import LockedTools, locked_settings
 from toolwire.openapi.model import DescriptionError, LeftOutOperation, OperationObject, OperationSettings
 from toolwire.openapi.request.media_types import chosen
+from toolwire.openapi.request.request_urls import check_variables
 
 
 class ReadApi(Struct, frozen=True, kw_only=True):
@@ -48,6 +49,8 @@ class LockedApi(Struct, frozen=True, kw_only=True):
     description: Description
     operations: ApiOperations
     texts: Mapping[str, bytes]
+    foreign: Mapping[str, Sequence[str]] = {}
+    """The tools that send credentials to a server of their own, by its origin: see `check_servable`."""
 
 
 def read_api(
@@ -210,19 +213,35 @@ def check_credential(scheme: str, value: str) -> str:
     return value
 
 
-def check_servable(api: LockedApi) -> None:
-    """Raise `DescriptionError` where a chosen operation has no usable server, or credentials that cannot be sent."""
+def check_servable(api: LockedApi, path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Return the tools that send credentials to a server of their own, by its origin.
+
+    Raise `DescriptionError` where a chosen operation has no usable server, or credentials that cannot be sent. `path`
+    is the lock file that is going to be written.
+    """
     chosen_ones = api.operations.chosen
+    folder = Path(path).parent
     secrets: dict[str, CredentialLike] = {
-        scheme: referenced(scheme, value) if ":" in value.partition("@")[0] else StaticSecret("checked")
+        scheme: referenced(scheme, value, folder) if ":" in value.partition("@")[0] else StaticSecret("checked")
         for scheme, value in (api.lock.settings.get("credentials") or {}).items()
     }
     options = ApiOptions.of({**api.lock.settings, "credentials": {}}, credentials=secrets)
+    foreign: dict[str, list[str]] = {}
     try:
-        tools = ApiTools(api.description, options, api.operations.readable, chosen_ones)
+        check_variables(options.server_variables, api.operations.servers)
+        tools = ApiTools(
+            api.description,
+            options,
+            api.operations.readable,
+            chosen_ones,
+            reviewed={_place(each.operation) for each in chosen_ones},
+        )
         for each in chosen_ones:
             tools.tool(each)
+            if (found := tools.foreign_origin(each.operation)) is not None:
+                foreign.setdefault(found, []).append(each.name)
     except DescriptionError as error:
         raise DescriptionError(str(error).replace("Give base_url=", "Say --base-url URL")) from None
     except ServerError as error:
         raise DescriptionError(str(error)) from None
+    return foreign

@@ -8,7 +8,7 @@ At the end the URL is parsed again: its origin and its segments have to be those
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -50,14 +50,30 @@ def server_url(
         return _checked_base(base_url, "base_url=", typed=True)
     chosen = _chosen(servers, server, where)
     url = _with_variables(chosen, variables or {}, where)
-    if not urlsplit(url).scheme:
-        if urlsplit(chosen.document_uri).scheme not in ("http", "https"):
+    try:
+        is_relative = not urlsplit(url).scheme
+        absolute = urljoin(chosen.document_uri, url) if is_relative else url
+    except ValueError:  # Brackets that are not closed, or characters that become a delimiter when they are normalized.
+        raise _unusable(url, f"{where}, servers") from None
+    if is_relative and urlsplit(chosen.document_uri).scheme not in ("http", "https"):
+        raise DescriptionError(
+            f"{where}: its server {chosen.url!r} is relative to the address of the description, which is not "
+            "one of http. Give base_url="
+        )
+    return _checked_base(absolute, f"{where}, servers", typed=False)
+
+
+def check_variables(given: Mapping[str, str], servers: Iterable[ServerObject]) -> None:
+    """Raise `DescriptionError` for a variable that no server has: its value would have no effect."""
+    if not given:
+        return
+    known = {name for each in servers for name in _EXPRESSION.findall(each.url)}
+    for name in given:
+        if name not in known:
             raise DescriptionError(
-                f"{where}: its server {chosen.url!r} is relative to the address of the description, which is not "
-                "one of http. Give base_url="
+                f"server_variables has {name[:100]!r}, which is no variable in the URL of a server; there are: "
+                f"{', '.join(sorted(known)[:10]) or 'none'}"
             )
-        url = urljoin(chosen.document_uri, url)
-    return _checked_base(url, f"{where}, servers", typed=False)
 
 
 def _chosen(servers: tuple[ServerObject, ...], wanted: str | None, where: str) -> ServerObject:
@@ -89,11 +105,11 @@ def _with_variables(server: ServerObject, given: Mapping[str, str], where: str) 
 
 def _checked_base(url: str, where: str, *, typed: bool) -> str:
     """Return the URL of a server without a slash at its end. `typed`: a person gave it, and not a document."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         parse_url(url)
     except ValueError:
-        raise DescriptionError(f"{where}: {url[:200]!r} is not a URL of http or https. Give base_url=") from None
+        raise _unusable(url, where) from None
     if parts.query or parts.fragment:
         raise DescriptionError(f"{where}: the URL of a server has no query and no fragment. Give base_url=")
     if "@" in parts.netloc and not typed:
@@ -102,6 +118,10 @@ def _checked_base(url: str, where: str, *, typed: bool) -> str:
         raise DescriptionError(f"{where}: {url[:200]!r} cannot be requested as it is. Give base_url=")
     path = quote(parts.path.rstrip("/"), safe=_IN_SEGMENT + "/")
     return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _unusable(url: str, where: str) -> DescriptionError:
+    return DescriptionError(f"{where}: {url[:200]!r} is not a URL of http or https. Give base_url=")
 
 
 def _is_dots(segment: str) -> bool:
