@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cli.command import Command
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import json_reply, stub_api
@@ -19,7 +20,7 @@ from toolwire import Client
 from toolwire.cli.api_file import make_server
 from toolwire.cli.openapi_check import STATUSES, status_of
 from toolwire.openapi.lock_file.drift import SEVERITIES, Severity
-from toolwire.openapi.lock_file.lock import read_lock
+from toolwire.openapi.lock_file.lock import operation_digest, read_lock, write_lock
 
 KEY = {"type": "apiKey", "in": "header", "name": "X-Key"}
 
@@ -354,20 +355,70 @@ async def test_an_oauth_client_is_named_by_variables(
             assert len(await client.list_tools()) == 1
 
 
-async def test_answers_that_an_older_version_locked_are_served_until_the_change_is_accepted(
-    toolwire: Command, folder: Path
-) -> None:
+def lock_of_an_older_version() -> dict[str, Any]:
+    """Write the lock file as a version would have that wrote schemas of answers in another form."""
+    lock = read_lock("api.lock.json")
+    (kept,) = lock.operations
+    older = replace(kept, output_schema={"type": "array", "items": {"type": "object"}})
+    older = replace(older, digest=operation_digest(older))
+    write_lock("api.lock.json", replace(lock, operations=(older,)), {})
+    assert older.output_schema is not None
+    return older.output_schema
+
+
+@pytest.mark.parametrize("change", ["none", "an unrelated text", "a line break"])
+async def test_other_form_of_answers_is_no_change_of_the_api(toolwire: Command, folder: Path, change: str) -> None:
     assert toolwire("openapi", "add", "api.json", "--operation", "listPets").status == 0
-    lock = json.loads(Path("api.lock.json").read_text())
-    old = {"output_schema": {"type": "array", "items": {"type": "object"}}, "digest": "sha256:" + "0" * 64}
-    lock["operations"][0].update(old)
-    Path("api.lock.json").write_text(json.dumps(lock))
+    schema = lock_of_an_older_version()
+    if change == "an unrelated text":
+        write(petstore(info={"title": "Pets", "version": "1.4", "description": "New"}))
+    elif change == "a line break":
+        Path("api.json").write_text(Path("api.json").read_text() + "\n")
     done = toolwire("openapi", "check", "api.lock.json")
-    assert (done.status, "listPets: output changed" in done.out) == (STATUSES["review"], True)
+    assert done.status == STATUSES["review"]
+    assert "listPets: output changed: only the form in which this version of Toolwire writes the schema" in done.out
+    assert ("The documents are as they were locked" in done.out) is (change == "none")
+    assert "To accept: toolwire openapi check api.lock.json --update" in done.out
     assert "Until then toolwire run api.lock.json serves what was locked." in done.out
     async with Client(make_server("api.lock.json")) as client:
         (tool,) = await client.list_tools()
-        assert tool.output_schema == lock["operations"][0]["output_schema"]
+        assert tool.output_schema == schema
+    assert toolwire("openapi", "check", "--update").status == 0
+    assert "as it did." in toolwire("openapi", "check").out
+
+
+def test_changed_answers_of_the_api_are_no_matter_of_form(toolwire: Command, folder: Path) -> None:
+    toolwire("openapi", "add", "api.json", "--operation", "listPets")
+    lock_of_an_older_version()
+    described = petstore()
+    described["components"]["schemas"]["Pet"]["properties"]["age"] = {"type": "integer"}
+    write(described)
+    done = toolwire("openapi", "check")
+    assert "listPets: output changed\n" in done.out
+    assert (
+        "serves nothing, because api.json is not as it was locked in api.lock.json, and listPets would be" in done.out
+    )
+    assert toolwire("list", "api.lock.json").status != 0
+
+
+def test_check_says_what_is_served_meanwhile(toolwire: Command, folder: Path) -> None:
+    toolwire("openapi", "add", "api.json", "--operation", "listPets")
+    described = petstore()
+    # Names of operations are no part of a tool.
+    described["paths"]["/pets"]["get"]["operationId"] = "pets"
+    write(described)
+    assert "Until then toolwire run api.lock.json serves what was locked." in toolwire("openapi", "check").out
+    assert toolwire("list", "api.lock.json").status == 0
+    described["paths"]["/pets"]["get"]["parameters"] = []
+    write(described)
+    done = toolwire("openapi", "check")
+    cause = "api.json is not as it was locked in api.lock.json, and listPets would be another tool: input narrowed"
+    assert f"Until then toolwire run api.lock.json serves nothing, because {cause}" in done.out, done.out
+    assert toolwire("list", "api.lock.json").status != 0
+    del described["paths"]["/pets"]
+    write(described)
+    done = toolwire("openapi", "check")
+    assert "serves nothing, because api.lock.json: listPets is locked, and the description does not have it" in done.out
 
 
 async def test_lists_of_an_api_may_be_used_again_for_a_minute(toolwire: Command, folder: Path) -> None:

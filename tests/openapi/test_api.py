@@ -351,3 +351,18 @@ def test_a_lock_refuses_a_security_scheme_that_sends_credentials_another_way(tmp
     write(tmp_path, described)
     with pytest.raises(DescriptionError, match="security scheme 'who'"):
         openapi(path)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), (1, 1.0), ([0], [False])])
+def test_a_lock_refuses_a_security_scheme_that_python_takes_for_equal(before: Any, after: Any, tmp_path: Path) -> None:
+    described = _with_servers("root", [{"url": "https://pets.example"}])
+    scheme: dict[str, Any] = {"type": "apiKey", "in": "header", "name": "X-Key", "x-mode": before}
+    described |= {"components": {"securitySchemes": {"who": scheme}}, "security": [{"who": []}]}
+    path = lock(openapi(write(tmp_path, described), keep="listPets"), tmp_path)
+    openapi(path)
+    scheme["x-mode"] = after
+    write(tmp_path, described)
+    with pytest.raises(DescriptionError, match="security scheme 'who'"):
+        openapi(path)
+    kept = read_lock(path)
+    assert [each.severity for each in compare_locks(kept, lock_again(path, kept).lock)] == ["alarm"]

@@ -17,9 +17,10 @@ from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.listing import short
 from toolwire.cli.openapi_options import DEFAULT_LOCK
 from toolwire.extras import MissingExtra
-from toolwire.openapi.lock_file.drift import SEVERITIES, ApiChange, Severity, compare_locks, worst
+from toolwire.openapi.lock_file.drift import SEVERITIES, ApiChange, Severity, compare_locks, has_same_documents, worst
 from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, read_lock, write_lock
-from toolwire.openapi.lock_file.locking import lock_again
+from toolwire.openapi.lock_file.locked_operations import LockMismatch
+from toolwire.openapi.lock_file.locking import check_locked, lock_again
 from toolwire.openapi.model import DescriptionError
 from toolwire.protocol.errors import counted
 
@@ -123,16 +124,21 @@ def _show(out: screen.Screen, path: Path, changes: list[ApiChange], before: Lock
 
 
 def _show_remedy(out: screen.Screen, path: Path, before: Lock, now: Lock) -> None:
+    if has_same_documents(before, now):
+        out.line("The documents are as they were locked: this version of Toolwire makes other definitions of them.")
     out.line(f"To accept: toolwire openapi check {path} --update, and commit what it wrote.")
-    # A description from a URL has a copy, which is served. A file is read where it is.
-    has_changed_file = any(
-        each.copy is None and (name not in now.documents or now.documents[name].digest != each.digest)
-        for name, each in before.documents.items()
-    )
-    meanwhile = (
-        "serves nothing, because a file is not as it was locked" if has_changed_file else "serves what was locked"
-    )
-    out.line(f"Until then toolwire run {path} {meanwhile}.")
+    out.line(f"Until then toolwire run {path} {_meanwhile(path)}.")
+
+
+def _meanwhile(path: Path) -> str:
+    """Return what the lock file serves before the changes are accepted."""
+    try:
+        check_locked(path)
+    except LockMismatch as error:
+        return f"serves nothing, because {short(error.cause, _TEXT)}"
+    except DescriptionError as error:
+        return f"serves nothing, because {short(str(error), _TEXT)}"
+    return "serves what was locked"
 
 
 def _texts(change: ApiChange, before: Lock, now: Lock) -> list[str]:

@@ -32,6 +32,10 @@ def operation(**changed: Any) -> LockedOperation:
     return replace(plain, **changed)
 
 
+def _limit(**keywords: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"limit": {"type": "integer", **keywords}}}
+
+
 def lock(*operations: LockedOperation, **members: Any) -> Lock:
     return Lock(source="pets.yaml", operations=operations, **members)
 
@@ -113,6 +117,60 @@ TABLE: list[tuple[str, Lock, Lock, list[tuple[str, str, str]]]] = [
         lock(OLD, security_schemes={"key": {"in": "header"}}),
         lock(OLD, security_schemes={"key": {"in": "query"}}),
         [("alarm", "security changed", "")],
+    ),
+    (
+        "true in place of 1 in a security scheme",
+        lock(OLD, security_schemes={"key": {"x-level": 1, "scopes": [0]}}),
+        lock(OLD, security_schemes={"key": {"x-level": True, "scopes": [0]}}),
+        [("alarm", "security changed", "")],
+    ),
+    (
+        "members of a security scheme in another order",
+        lock(OLD, security_schemes={"key": {"in": "header", "name": "a"}}),
+        lock(OLD, security_schemes={"key": {"name": "a", "in": "header"}}),
+        [],
+    ),
+    (
+        "true in place of 1 as a default",
+        lock(operation(input_schema=_limit(default=1))),
+        lock(operation(input_schema=_limit(default=True))),
+        [("review", "description changed", "listPets")],
+    ),
+    (
+        "null as a default",
+        lock(operation(input_schema=_limit())),
+        lock(operation(input_schema=_limit(default=None))),
+        [("review", "description changed", "listPets")],
+    ),
+    (
+        "another object as a default",
+        lock(operation(input_schema=_limit(default={"role": "user"}))),
+        lock(operation(input_schema=_limit(default={"role": "admin"}))),
+        [("review", "description changed", "listPets")],
+    ),
+    (
+        "a keyword that decides nothing",
+        lock(operation(input_schema=_limit(deprecated=True))),
+        lock(operation(input_schema=_limit(deprecated=1))),
+        [("review", "description changed", "listPets")],
+    ),
+    (
+        "false in place of 0 as an example",
+        lock(operation(input_schema=_limit(examples=[0]))),
+        lock(operation(input_schema=_limit(examples=[False]))),
+        [("review", "description changed", "listPets")],
+    ),
+    (
+        "1.0 in place of 1 in answers",
+        lock(operation(output_schema={"const": 1})),
+        lock(operation(output_schema={"const": 1.0})),
+        [("review", "output changed", "listPets")],
+    ),
+    (
+        "true in place of 1 in the arguments",
+        lock(operation(input_schema=_limit(enum=[1]))),
+        lock(operation(input_schema=_limit(enum=[True]))),
+        [("breaking", "input narrowed", "listPets"), ("info", "input widened", "listPets")],
     ),
     (
         "another place of an argument",

@@ -121,6 +121,10 @@ def test_a_wide_schema_ends() -> None:
         (of(a={"examples": [1]}), of(a={"examples": [2]}), ["/properties/a/examples"]),
         (of(description=TEXT), of(description=NUMBER), []),
         (of(a={"anyOf": [{"title": "x"}]}), of(a={"anyOf": [{"title": "y"}]}), ["/properties/a/anyOf/0/title"]),
+        (of(a={"default": 1}), of(a={"default": True}), ["/properties/a/default"]),
+        (of(a={"default": 1}), of(a={"default": 1.0}), ["/properties/a/default"]),
+        (of(a={"examples": [{"b": 0}]}), of(a={"examples": [{"b": False}]}), ["/properties/a/examples"]),
+        (of(a={}), of(a={"default": None}), ["/properties/a/default"]),
         (of(a={"default": {"title": "x"}}), of(a={"default": {"title": "y"}}), ["/properties/a/default/title"]),
     ],
 )

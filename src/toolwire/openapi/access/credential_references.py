@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,12 +48,10 @@ def rebased(text: str, folder: Path) -> str:
     if found is None or not found["secret"].startswith("@") or Path(found["secret"][1:]).is_absolute():
         return text
     # Links are not followed: a platform may point them at another file.
-    path = os.path.abspath(found["secret"][1:])
-    try:
-        path = os.path.relpath(path, folder.resolve())
-    except ValueError:  # Another drive of Windows.
-        pass
-    return f"{text[: found.start('secret')]}@{Path(path).as_posix()}"
+    path = Path(found["secret"][1:]).absolute()
+    with suppress(ValueError):  # Another drive of Windows.
+        path = Path(os.path.relpath(path, folder.resolve()))
+    return f"{text[: found.start('secret')]}@{path.as_posix()}"
 
 
 def referenced(scheme: str, text: str, folder: Path | None = None) -> Kind:
@@ -67,11 +66,18 @@ def referenced(scheme: str, text: str, folder: Path | None = None) -> Kind:
         if not os.environ.get(variable):
             log.warning("the environment variable %s, which has the credential of %r, is not set", variable, scheme)
     secret = _Reference(scheme, found["secret"], folder)
-    if secret.file is not None and not os.path.exists(secret.file):
+    if secret.file is not None and not _is_found(secret.file):
         log.warning("the file %s, which has the credential of %r, is not found", secret.file, scheme)
     if found["client"] is None:
         return StaticSecret(secret)
     return ServerOAuth(grant=ReferencedClient(_Reference(scheme, found["client"]), secret))
+
+
+def _is_found(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 class _Reference:

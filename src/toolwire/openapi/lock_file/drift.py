@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 from toolwire.hostile_text import hostile_texts
 from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, LockedServer
-from toolwire.openapi.lock_file.schema_changes import changed_texts, compare_schemas
+from toolwire.openapi.lock_file.schema_changes import changed_places, changed_texts, compare_schemas
+from toolwire.protocol.tool_changes import is_same_json
 
 #: `alarm`: requests or credentials would go to another place, or a text may deceive a model. `breaking`: calls that
 #: work today would fail. `review`: a person should read it, because a model will. `info`: nothing that is served is
@@ -49,6 +49,10 @@ _SEVERITY: Final[dict[Kind, Severity]] = {
     "server changed": "alarm",
     "security changed": "alarm",
 }
+#: The detail of a schema of answers that differs although the description has the same one.
+OWN_FORM: Final = (
+    "only the form in which this version of Toolwire writes the schema; the API describes the same answers"
+)
 _SHOWN_PLACES: Final = 5
 _SHOWN_PLACE: Final = 200
 # A path starts with one slash. `//host`, `@host` and `http://host` name another server, and some read `\` as `/`.
@@ -74,6 +78,13 @@ def compare_locks(before: Lock, after: Lock) -> list[ApiChange]:
     return sorted(found, key=lambda each: (-SEVERITIES.index(each.severity), each.operation, each.kind))
 
 
+def has_same_documents(before: Lock, after: Lock) -> bool:
+    """Return whether two locks were made of the same documents. Then differences are those of Toolwire itself."""
+    return {name: each.digest for name, each in before.documents.items()} == {
+        name: each.digest for name, each in after.documents.items()
+    }
+
+
 def worst(changes: Iterable[ApiChange]) -> Severity | None:
     """Return the highest severity; None where nothing changed."""
     return max((each.severity for each in changes), key=SEVERITIES.index, default=None)
@@ -86,9 +97,7 @@ def _change(kind: Kind, operation: str, detail: str = "") -> ApiChange:
 def _operations(before: Lock, after: Lock) -> Iterator[ApiChange]:
     places = {*after.others, *(each.place for each in after.operations)}
     locked = LockedPlaces(before, places)
-    is_unchanged = {name: each.digest for name, each in before.documents.items()} == {
-        name: each.digest for name, each in after.documents.items()
-    }
+    is_unchanged = has_same_documents(before, after)
     now = {old.place: new for new in after.operations if (old := locked.find(new.place, new.operation)) is not None}
     for old in before.operations:
         new = now.get(old.place)
@@ -107,7 +116,7 @@ def _why_gone(old: LockedOperation, places: set[str]) -> str:
 
 def _schemes(before: Lock, after: Lock) -> Iterator[ApiChange]:
     for name in sorted(before.security_schemes.keys() | after.security_schemes.keys()):
-        if before.security_schemes.get(name) != after.security_schemes.get(name):
+        if not is_same_json(before.security_schemes.get(name), after.security_schemes.get(name)):
             yield _change("security changed", "", f"the security scheme {name!r}")
 
 
@@ -123,7 +132,7 @@ def compare_operations(
         yield _moved("moved", label, after.path, f"from {before.place} to {after.place}")
     elif before.operation != after.operation:
         yield _change("renamed", label, f"the operationId is {after.operation!r} now; the tool keeps its name")
-    if not _are_same_servers(before, after, is_unchanged):
+    if not are_same_servers(before, after, is_unchanged=is_unchanged):
         yield _change("server changed", label, f"from {_list(before.servers)} to {_list(after.servers)}")
     if before.security != after.security:
         yield _change("security changed", label, f"from {_schemes_of(before)} to {_schemes_of(after)}")
@@ -134,9 +143,15 @@ def compare_operations(
         yield _change("input widened", label, _places(inputs.widened))
     if sent := _sent_differently(before, after):
         yield _change("request changed", label, sent)
-    if before.answers != after.answers or _answers(before) != _answers(after):
+    if before.answers != after.answers:
         yield _change("output changed", label)
-    if texts := _texts(before, after):
+    elif not is_same_json(before.output_schema, after.output_schema):
+        yield _change("output changed", label, OWN_FORM)
+    texts = _texts(before, after)
+    if not inputs.narrowed and not inputs.widened and not texts:
+        # Keywords that neither decide about a value nor are read as a text. Clients get them all the same.
+        texts = list(changed_places(before.input_schema, after.input_schema))
+    if texts:
         yield _change("description changed", label, _places(texts))
     if signs := _new_signs_of_deceit(before, after):
         yield _change("hostile text", label, _places(signs))
@@ -152,10 +167,6 @@ def _sent_differently(before: LockedOperation, after: LockedOperation) -> str:
     both = before.arguments.keys() & after.arguments.keys()
     moved = sorted(name for name in both if before.arguments[name] != after.arguments[name])
     return ", ".join(f"{name}: {before.arguments[name]} -> {after.arguments[name]}" for name in moved[:_SHOWN_PLACES])
-
-
-def _answers(operation: LockedOperation) -> bytes:
-    return msgspec.json.encode(operation.output_schema, order="sorted")
 
 
 def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
@@ -194,7 +205,7 @@ def _list(servers: tuple[str | LockedServer, ...]) -> str:
     return ", ".join(map(str, servers)) or "none"
 
 
-def _are_same_servers(before: LockedOperation, after: LockedOperation, is_unchanged: bool) -> bool:
+def are_same_servers(before: LockedOperation, after: LockedOperation, *, is_unchanged: bool) -> bool:
     """Return whether requests go where they went.
 
     Older lock files do not say the variables of servers. Then only unchanged documents prove that they are the same.

@@ -348,7 +348,7 @@ def locked(
         input_schema=definition.input_schema,
         output_schema=definition.output_schema,
     )
-    return msgspec.structs.replace(made, digest=_digest(made))
+    return msgspec.structs.replace(made, digest=operation_digest(made))
 
 
 def _locked_server(server: ServerObject, root: str | None) -> str | LockedServer:
@@ -361,7 +361,8 @@ def _locked_server(server: ServerObject, root: str | None) -> str | LockedServer
     return LockedServer(url=url, name=server.name, variables=used) if used or server.name is not None else url
 
 
-def _digest(operation: LockedOperation) -> str:
+def operation_digest(operation: LockedOperation) -> str:
+    """Return the digest of all that decides what a tool does."""
     plain = msgspec.to_builtins(operation)
     for member in ("operation", "tokens", "digest", "settings"):
         plain.pop(member, None)

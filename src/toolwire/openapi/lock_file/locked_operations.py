@@ -15,13 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from toolwire.openapi.definition.tool_definitions import merged_settings
-from toolwire.openapi.lock_file.drift import compare_operations
+from toolwire.openapi.lock_file.drift import are_same_servers, compare_operations
 from toolwire.openapi.lock_file.lock import (
     Lock,
     LockedOperation,
     LockedPlaces,
     locked,
     name_of,
+    operation_digest,
     read_copies,
     read_lock,
     uri_of,
@@ -33,6 +34,7 @@ from toolwire.openapi.model import (
     OperationSettings,
     ToolDefinition,
 )
+from toolwire.protocol.tool_changes import is_same_json
 
 _SHOWN: Final = 5
 # The form of a parameter behind its place, as `lock.locked` writes it.
@@ -40,7 +42,17 @@ _FORM: Final = re.compile(
     r" \((?:(?:simple|form|label|matrix|spaceDelimited|pipeDelimited|deepObject|cookie)(?:, explode)?"
     r"|[\w.+-]+/[\w.+*-]+)\)$"
 )
-_REMEDY: Final = "look at it with `toolwire openapi check`, and lock it again with `toolwire openapi add`"
+
+
+class LockMismatch(DescriptionError):
+    """What would be served is not what was locked."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"{cause}. Look at it with `toolwire openapi check`, and accept it with `toolwire openapi check --update`"
+        )
+        self.cause: str = cause
+        """The text without the remedy."""
 
 
 class LockedTools:
@@ -91,8 +103,8 @@ class LockedTools:
         there = {each.place for each in self._found.values()}
         missing = [each.label for each in self.lock.operations if each.place not in there]
         if missing:
-            raise DescriptionError(
-                f"{self.path}: {', '.join(missing[:_SHOWN])} is locked, and the description does not have it: {_REMEDY}"
+            raise LockMismatch(
+                f"{self.path}: {', '.join(missing[:_SHOWN])} is locked, and the description does not have it"
             )
 
     @property
@@ -107,11 +119,11 @@ class LockedTools:
     def check_schemes(self, schemes: Mapping[str, Any]) -> None:
         """Raise `DescriptionError` where a security scheme is another one: its credential would go another way."""
         known = self.lock.security_schemes
-        changed = [name for name, scheme in schemes.items() if known.get(name) != scheme]
+        changed = [name for name, scheme in schemes.items() if not is_same_json(known.get(name), scheme)]
         if self._changed and changed:
-            raise DescriptionError(
+            raise LockMismatch(
                 f"{self._changed[0]} is not as it was locked in {self.path}, and the security scheme {changed[0]!r} "
-                f"would send credentials in another way: {_REMEDY}"
+                "would send credentials in another way"
             )
 
     def settings(self, operation: OperationObject, given: OperationSettings) -> OperationSettings:
@@ -133,17 +145,20 @@ class LockedTools:
         now = locked(definition, root=self._root)
         if now.digest == kept.digest:
             return definition
+        if _is_own_form(kept, now):
+            return msgspec.structs.replace(definition, output_schema=kept.output_schema)
         if self._changed:
-            found = compare_operations(kept, now)
+            # Another operationId is no other tool.
+            found = [each for each in compare_operations(kept, now) if each.kind != "renamed"]
             changes = [f"{each.kind} ({each.detail})" if each.detail else each.kind for each in found]
-            raise DescriptionError(
+            raise LockMismatch(
                 f"{self._changed[0]} is not as it was locked in {self.path}, and {kept.label} would be another tool: "
-                f"{'; '.join(changes[:_SHOWN]) or 'its digest differs'}. {_REMEDY[0].upper()}{_REMEDY[1:]}"
+                f"{'; '.join(changes[:_SHOWN]) or 'its digest differs'}"
             )
-        if now.arguments != kept.arguments or now.place != kept.place:
-            raise DescriptionError(
-                f"{self.path}: this version of Toolwire calls {kept.label} in another way than the one that locked "
-                f"it: {_REMEDY}"
+        is_same_request = now.arguments == kept.arguments and now.place == kept.place
+        if not is_same_request or not are_same_servers(kept, now, is_unchanged=True):
+            raise LockMismatch(
+                f"{self.path}: this version of Toolwire calls {kept.label} in another way than the one that locked it"
             )
         return msgspec.structs.replace(
             definition,
@@ -153,6 +168,13 @@ class LockedTools:
             output_schema=kept.output_schema,
             annotations=kept.annotations,
         )
+
+
+def _is_own_form(kept: LockedOperation, now: LockedOperation) -> bool:
+    """Return whether a tool is as it was locked, except for how Toolwire writes the schema of its answers."""
+    # The digest covers that of the schema in the description, too.
+    same = msgspec.structs.replace(now, output_schema=kept.output_schema)
+    return kept.answers is not None and operation_digest(same) == kept.digest
 
 
 def locked_settings(kept: LockedOperation) -> OperationSettings:

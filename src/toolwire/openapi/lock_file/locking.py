@@ -24,7 +24,15 @@ from toolwire.openapi.description.fetching import Reach
 from toolwire.openapi.description.operations import operations_of
 from toolwire.openapi.description.reading import read_description
 from toolwire.openapi.description.references import Description
-from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, make_lock, name_of, uri_of
+from toolwire.openapi.lock_file.lock import (
+    Lock,
+    LockedOperation,
+    LockedPlaces,
+    make_lock,
+    name_of,
+    uri_of,
+    used_schemes,
+)
 from toolwire.openapi.lock_file.locked_operations import LockedTools, locked_settings
 from toolwire.openapi.model import DescriptionError, LeftOutOperation, OperationObject, OperationSettings
 from toolwire.openapi.request.media_types import chosen
@@ -139,6 +147,23 @@ def lock_api(
 def lock_again(path: str | os.PathLike[str], lock: Lock) -> LockedApi:
     """Read the documents of a lock as they are now, and make the lock of the same choice."""
     return lock_api(path, _read_again(Path(path), lock, None), before=lock)
+
+
+def check_locked(path: str | os.PathLike[str]) -> None:
+    """Raise `DescriptionError` where a lock file is not served, because its tools would be other ones."""
+    tools = LockedTools(path)
+    description = read_locked(tools).description
+    tools.check_documents(description.digests, description.root.retrieved_from)
+    settings = tools.lock.settings
+    found = ApiOperations(
+        description,
+        definer_of(description, settings),
+        selection=None,
+        defaults=OperationSettings(output=settings.get("output")),
+        decisions={},
+        locked=tools,
+    )
+    tools.check_schemes(used_schemes(description, found.chosen))
 
 
 def is_source_of(source: str, lock: Lock, path: str | os.PathLike[str]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from toolwire.protocol.tool_changes import is_same_json
 from toolwire.schemas.walking import at_reference
 
 #: How many pairs of subschemas are compared. Beyond it, the rest counts as narrowed if it differs at all.
@@ -54,7 +55,24 @@ def compare_schemas(before: Any, after: Any) -> SchemaChanges:
 def changed_texts(before: Any, after: Any) -> list[str]:
     """Return the places at which a text that a model reads was added, removed or changed."""
     old, new = dict(_texts(before, "")), dict(_texts(after, ""))
-    return sorted(place for place in old.keys() | new.keys() if old.get(place) != new.get(place))
+    return sorted(old.keys() ^ new.keys() | {place for place in old.keys() & new.keys() if _differ(old, new, place)})
+
+
+def _differ(old: dict[str, Any], new: dict[str, Any], place: str) -> bool:
+    return not is_same_json(old[place], new[place])
+
+
+def changed_places(before: Any, after: Any, place: str = "") -> Iterator[str]:
+    """Yield every place at which two JSON values differ, whatever the difference means."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted(before.keys() | after.keys()):
+            inner = f"{place}/{_escaped(key)}"
+            if key in before and key in after:
+                yield from changed_places(before[key], after[key], inner)
+            else:
+                yield inner
+    elif not is_same_json(before, after):
+        yield place
 
 
 def _texts(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
@@ -74,14 +92,14 @@ def _texts(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
 class _Comparison:
     def __init__(self, before: Any, after: Any) -> None:
         self._roots = before, after
-        self._same_definitions = _same(_definitions(before), _definitions(after))
+        self._same_definitions = is_same_json(_definitions(before), _definitions(after))
         self._known: set[tuple[str, str]] = set()
         self._left = MAX_PAIRS
         self.narrowed: list[str] = []
         self.widened: list[str] = []
 
     def compare(self, before: Any, after: Any, place: str, depth: int) -> None:
-        if self._same_definitions and _same(before, after):
+        if self._same_definitions and is_same_json(before, after):
             return
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH:
@@ -124,7 +142,7 @@ class _Comparison:
                 self._bound(old.get(key), new.get(key), where, is_lower=key in _LOWER_BOUNDS)
             elif key in _CHOICES:
                 self._choice(old.get(key), new.get(key), where, depth)
-            elif key.startswith("x-") or _same(old.get(key), new.get(key)):
+            elif key.startswith("x-") or is_same_json(old.get(key), new.get(key)):
                 continue
             elif key not in new:
                 self.widened.append(where)
@@ -175,7 +193,7 @@ class _Comparison:
             self.compare(before, after, place, depth + 1)
 
     def _bound(self, before: Any, after: Any, place: str, *, is_lower: bool) -> None:
-        if _same(before, after):
+        if is_same_json(before, after):
             return
         if before is None or after is None:
             (self.narrowed if before is None else self.widened).append(place)
@@ -241,11 +259,6 @@ def _enum_of(schema: dict[str, Any]) -> frozenset[bytes] | None:
 
 def _text(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Return whether two JSON values are the same. Python alone thinks that 1 is true."""
-    return bool(before == after) and _text(before) == _text(after)
 
 
 def _mapping(schema: dict[str, Any], key: str) -> dict[str, Any]:
