@@ -251,6 +251,58 @@ def test_errors_name_the_option_that_was_typed(toolwire: Command, folder: Path, 
     assert (done.status, label in done.err) == (1, True), done.err
 
 
+def with_body(media_type: str, *, required: bool = True) -> dict[str, Any]:
+    described = petstore()
+    body = {"required": required, "content": {media_type: {"schema": {"type": "object"}}}}
+    described["paths"]["/pets"]["post"]["requestBody"] = body
+    return described
+
+
+@pytest.mark.parametrize("media_type", ["application/xml", "application/xml; charset=utf-8"])
+@pytest.mark.parametrize("label", ["createPet", "POST /pets"])
+def test_form_of_a_body_is_chosen_by_the_option_that_the_error_names(
+    toolwire: Command, folder: Path, media_type: str, label: str
+) -> None:
+    write(with_body(media_type))
+    advice = f'Choose a form: --media-type "createPet={media_type}"'
+    done = toolwire("openapi", "add", "api.json", "--operation", "createPet")
+    assert (done.status, advice in done.err) == (1, True), done.err
+    rows = {
+        row["operation"]: row["reason"] for row in json.loads(toolwire("openapi", "list", "api.json", "--json").out)
+    }
+    assert advice in rows["createPet"]
+    assert "operations=" not in toolwire("openapi", "list", "api.json").out
+    chosen = ("--operation", "createPet", "--media-type", f"{label}={media_type}")
+    done = toolwire("openapi", "add", "api.json", *chosen, "--name", f"{label}=create")
+    assert (done.status, tools()) == (0, ["create"]), done.err
+    assert read_lock("api.lock.json").operations[0].media_type == media_type
+    # The decision stays.
+    assert toolwire("openapi", "add", "--operation", "listPets").status == 0
+    assert toolwire("openapi", "check").status == 0
+    assert make_server("api.lock.json") is not None
+
+
+def test_optional_body_that_is_left_out_names_the_option(toolwire: Command, folder: Path) -> None:
+    write(with_body("application/xml", required=False))
+    done = toolwire("openapi", "add", "api.json", "--operation", "createPet")
+    assert (done.status, '--media-type "createPet=application/xml"' in done.out) == (0, True), done.out
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("createPet", "--media-type 'createPet' is not OPERATION=TYPE"),
+        ("createPet=xml", "--media-type 'createPet=xml' is not OPERATION=TYPE"),
+        ("createPe=application/xml", "--media-type has 'createPe', which is no operation of the API; did you mean"),
+        ("createPet=text/csv", "createPet takes no body of the type text/csv. Choose one of application/json"),
+    ],
+)
+def test_wrong_form_of_a_body_is_refused(toolwire: Command, folder: Path, value: str, told: str) -> None:
+    done = toolwire("openapi", "add", "api.json", "--operation", "createPet", "--media-type", value)
+    assert told in done.err and done.status in (1, 2)
+    assert not Path("api.lock.json").exists()
+
+
 def test_output_schemas_are_counted_and_can_be_left_out(toolwire: Command, folder: Path) -> None:
     done = toolwire("openapi", "add", "api.json", "--all")
     assert "Tokens count what a model reads in every conversation: names, descriptions and arguments." in done.out

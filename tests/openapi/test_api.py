@@ -341,6 +341,16 @@ def test_a_lock_of_an_older_version_serves_servers_with_variables_while_document
         openapi(path)
 
 
+def test_a_lock_of_an_older_version_is_refused_where_requests_would_go_to_another_server(tmp_path: Path) -> None:
+    source = write(tmp_path, _with_servers("root", [{"url": "https://pets.example"}]))
+    path = lock(openapi(source, keep="listPets"), tmp_path)
+    plain = json.loads(path.read_text())
+    plain["operations"][0].update(servers=["https://parts.example"], digest="sha256:of-an-older-version")
+    path.write_text(json.dumps(plain))
+    with pytest.raises(DescriptionError, match="this version of Toolwire calls listPets in another way"):
+        openapi(path)
+
+
 def test_a_lock_refuses_a_security_scheme_that_sends_credentials_another_way(tmp_path: Path) -> None:
     described = _with_servers("root", [{"url": "https://pets.example"}])
     flows = {"clientCredentials": {"tokenUrl": "https://pets.example/token", "scopes": {}}}

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 200
 _WARNINGS: Final = 20
+# An operation and a media type. Paths and the parameters of a type may have a `=`, too.
+_MEDIA_TYPE: Final = re.compile(r"(.+?)=([\w.+*-]+/[\w.+*-]+(?:\s*;.*)?)", re.ASCII | re.DOTALL)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -125,9 +127,7 @@ def lock_of(arguments: Namespace, source: str, path: Path, before: Lock | None =
     }
     settings |= {name: value for name, value in given.items() if value is not None}
     api = read_api(source, overlays=overlays, reach=reach)
-    made = lock_api(
-        path, api, keep=keep, drop=drop, decisions=_names(arguments.tool_names), settings=settings, before=before
-    )
+    made = lock_api(path, api, keep=keep, drop=drop, decisions=_decisions(arguments), settings=settings, before=before)
     credentials = _credentials(arguments.credential, made, settings.get("credentials") or {}, path.parent)
     if credentials:
         settings["credentials"] = credentials
@@ -137,14 +137,19 @@ def lock_of(arguments: Namespace, source: str, path: Path, before: Lock | None =
     return replace(made, foreign=check_servable(made, path))
 
 
-def _names(words: list[str]) -> dict[str, OperationSettings]:
-    """Read the values of several `--name OPERATION=TOOL`."""
+def _decisions(arguments: Namespace) -> dict[str, OperationSettings]:
+    """Return the decisions about single operations: `--name` and `--media-type`."""
     found: dict[str, OperationSettings] = {}
-    for word in words:
+    for word in arguments.tool_names:
         operation, separator, name = word.rpartition("=")
         if not separator or not operation or not name:
             raise UsageError(f"--name {word!r} is not OPERATION=TOOL")
         found[operation] = OperationSettings(name=name)
+    for word in arguments.media_types:
+        pair = _MEDIA_TYPE.fullmatch(word)
+        if pair is None:
+            raise UsageError(f"--media-type {word!r} is not OPERATION=TYPE, such as createPet=application/xml")
+        found[pair[1]] = replace(found.get(pair[1], OperationSettings()), media_type=pair[2])
     return found
 
 

@@ -28,6 +28,14 @@ def add_locking(parser: ArgumentParser) -> None:
         help="the name of a tool, by the id or 'METHOD /path' of the operation; may be repeated",
     )
     parser.add_argument(
+        "--media-type",
+        dest="media_types",
+        action="append",
+        default=[],
+        metavar="OPERATION=TYPE",
+        help="the form of a request body that is not chosen by itself, such as application/xml; may be repeated",
+    )
+    parser.add_argument(
         "--output",
         choices=("advertise-loose", "strict", "none"),
         help="which schemas of answers clients get: loosened ones (default), the true ones, or none",

@@ -87,7 +87,7 @@ class Bridge:
                 place = f"{entry.definition.operation.method} {entry.definition.operation.path}"
                 raise DescriptionError(
                     f"{place} cannot be called {name!r}, which is a tool of the bridge. Give it another name: "
-                    f'operations={{"{place}": {{"name": ...}}}}, or --name "{place}=NAME" on the command line'
+                    f'--name "{place}=NAME" of toolwire openapi add, or operations={{"{place}": {{"name": ...}}}}'
                 )
         self._title = title
         self._tools = list(tools)

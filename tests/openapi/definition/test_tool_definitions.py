@@ -316,7 +316,7 @@ def test_other_forms_take_a_decision() -> None:
     assert "Choose one of application/xml" in wrong.reason
     optional = tool_of(api(body({}, "application/xml", required=False), at="post /pets"))
     assert not optional.arguments
-    assert "no media_type is chosen" in optional.warnings[0]
+    assert 'the optional body (application/xml) is left out. Choose a form: --media-type "POST' in optional.warnings[0]
 
 
 @pytest.mark.parametrize(

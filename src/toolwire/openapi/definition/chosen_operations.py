@@ -34,7 +34,6 @@ from toolwire.printable import printable
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
 _LOGGED: Final = 10
-_BY_OPTION: Final = "operations="
 
 
 class OperationRow(Struct, frozen=True):
@@ -56,7 +55,8 @@ class ApiOperations:
     * `defaults`: settings of the whole API, which stand below those of an operation.
     * `decisions`: settings of a person, by the id of the operation or by method and path (`GET /pets`).
     * `locked`: the tools of a lock file. They are the choice, unless `selection` chooses among them.
-    * `decided_by`: the option that has `decisions`, for error texts.
+    * `decided_by`: the options of the command line that say the decisions, for error texts, by the same labels. None:
+      `operations=` says them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ApiOperations:
         defaults: OperationSettings,
         decisions: Mapping[str, OperationSettings],
         locked: LockedTools | None = None,
-        decided_by: str = _BY_OPTION,
+        decided_by: Mapping[str, str] | None = None,
     ) -> None:
         self._decided_by = decided_by
         self._definer = definer
@@ -174,7 +174,7 @@ class ApiOperations:
 
     def _check_arguments(self, made: ToolDefinition) -> None:
         """Raise `DescriptionError` where a person named an argument that the operation does not have."""
-        if self._decided_by != _BY_OPTION or self._locked is not None:
+        if self._decided_by is not None or self._locked is not None:
             return  # A lock file has the names of all arguments, also of those that are gone.
         known = {place_of(each).partition(" (")[0] for each in made.arguments}
         for place in self.settings(made.operation).arguments or ():
@@ -194,8 +194,9 @@ class ApiOperations:
         known = {label for each in self.readable for label in (each.label, _place(each))}
         for label, settings in self._decisions.items():
             if label not in known:
+                option = "operations=" if self._decided_by is None else self._decided_by[label]
                 raise DescriptionError(
-                    f"{self._decided_by} has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
+                    f"{option} has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
                 )
             if settings.name is not None:
                 checked_name(settings.name, self.find(label))

@@ -51,6 +51,6 @@ def collision(name: str, same: Iterable[OperationObject]) -> str:
     places = [f"{each.method} {each.path}" for each in same]
     return (
         f"the tool name {name!r} is that of {' and '.join(places[:4])}. "
-        f'Give one of them a name: operations={{"{places[-1]}": {{"name": ...}}}}, '
-        f'or --name "{places[-1]}=NAME" on the command line'
+        f'Give one of them a name: --name "{places[-1]}=NAME" of toolwire openapi add, '
+        f'or operations={{"{places[-1]}": {{"name": ...}}}}'
     )

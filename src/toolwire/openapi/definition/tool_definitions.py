@@ -31,6 +31,7 @@ from toolwire.openapi.model import (
     Node,
     OperationObject,
     OperationSettings,
+    RequestBodyObject,
     ResponseObject,
     ToolDefinition,
 )
@@ -138,12 +139,11 @@ class ToolDefiner:
             return form
         form = preferred(body.content)
         if form is None and body.required:
-            raise DescriptionError(
-                f"the body is {offered}, which nobody chose. Choose a form: "
-                f'operations={{"{operation.label}": {{"media_type": "{body.content[0].media_type}"}}}}'
-            )
+            raise DescriptionError(f"the body is {offered}, which nobody chose. {_choose_form(operation, body)}")
         if form is None:
-            warnings.append(f"{operation.place}: the optional body ({offered}) is left out: no media_type is chosen")
+            warnings.append(
+                f"{operation.place}: the optional body ({offered}) is left out. {_choose_form(operation, body)}"
+            )
         return form
 
     def _input_schema(self, plan: ArgumentPlan, warnings: list[str], operation: OperationObject) -> tuple[Schema, bool]:
@@ -204,6 +204,15 @@ def define(
 ) -> ToolDefinition | LeftOutOperation:
     """Make the tool of one operation. For several operations of one description, `ToolDefiner` shares the work."""
     return ToolDefiner(description, max_description=max_description, depth=depth).define(operation, settings)
+
+
+def _choose_form(operation: OperationObject, body: RequestBodyObject) -> str:
+    """Say how a person chooses the form of a body. Tables of the command line show the beginning alone."""
+    label, media_type = operation.label, body.content[0].media_type
+    return (
+        f'Choose a form: --media-type "{label}={media_type}" of toolwire openapi add, '
+        f'or operations={{"{label}": {{"media_type": "{media_type}"}}}}'
+    )
 
 
 # -- Settings ----------------------------------------------------------------------------------------------------------

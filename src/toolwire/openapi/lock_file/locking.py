@@ -126,7 +126,7 @@ def lock_api(
         selection=Selection([*keep, lambda operation: _place(operation) in kept], drop),
         defaults=OperationSettings(output=settings.get("output")),
         decisions=_decided(decisions or {}, kept, every),
-        decided_by="--name",
+        decided_by={label: _option_of(settings) for label, settings in (decisions or {}).items()},
     )
     chosen_places = {_place(each.operation) for each in operations.chosen}
     folder = Path(path).parent
@@ -208,6 +208,11 @@ def _decided(
     places = {each.operation_id: _place(each) for each in operations if each.operation_id is not None}
     new = {places.get(label, label): settings for label, settings in decisions.items()}
     return {**kept, **{place: merged_settings(kept.get(place, OperationSettings()), new[place]) for place in new}}
+
+
+def _option_of(decision: OperationSettings) -> str:
+    """Return the option of the command line that says a decision."""
+    return "--media-type" if decision.name is None else "--name"
 
 
 def _plain(settings: OperationSettings) -> dict[str, Any]:
