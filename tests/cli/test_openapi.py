@@ -251,6 +251,36 @@ def test_errors_name_the_option_that_was_typed(toolwire: Command, folder: Path, 
     assert (done.status, label in done.err) == (1, True), done.err
 
 
+@pytest.mark.parametrize(
+    ("server", "advice"),
+    [
+        ("/v1", "Say --base-url URL"),
+        ("ftp://pets.example", "Say --base-url URL"),
+        ("https://me:secret@pets.example", "Say --base-url URL and --credential"),
+        ("https://{region}.example", "Say --base-url URL"),
+    ],
+)
+@pytest.mark.parametrize("command", ["openapi add api.json --operation listOrders", "run api.json --all"])
+def test_advice_names_options_of_the_command_line(
+    toolwire: Command, folder: Path, command: str, server: str, advice: str
+) -> None:
+    described = petstore()
+    described["paths"]["/orders"]["servers"] = [{"url": server}]
+    write(described)
+    done = toolwire(*command.split())
+    assert (done.status, advice in done.err, "=" in done.err.partition("toolwire: ")[2]) == (1, True, False), done.err
+
+
+def test_advice_about_other_documents_names_the_option(toolwire: Command, folder: Path) -> None:
+    described = petstore(security=[{"key": []}])
+    described["components"]["securitySchemes"] = {"key": {"$ref": "https://parts.example/a.json#/key"}}
+    write(described)
+    for command in ("openapi add api.json --all", "run api.json --all"):
+        done = toolwire(*command.split())
+        advice = "permit it with --reach https://parts.example of toolwire openapi add"
+        assert (done.status, advice in done.err) == (1, True), done.err
+
+
 def with_body(media_type: str, *, required: bool = True) -> dict[str, Any]:
     described = petstore()
     body = {"required": required, "content": {media_type: {"schema": {"type": "object"}}}}
@@ -522,6 +552,7 @@ def test_servers_that_get_credentials_by_one_operation_are_shown(toolwire: Comma
     # Without a lock file, nothing was reviewed.
     done = toolwire("run", "api.json", "--all", "--credential", "key=$KEY", "--transport", "stdio")
     assert (done.status, "listOrders: its server https://orders.example" in done.err) == (1, True), done.err
+    assert "say --base-url URL" in done.err and "origins=" not in done.err
     done = toolwire("openapi", "add", "api.json", "--all", "--base-url", "https://pets.example")
     assert "Look at: credentials go to" not in done.out
 

@@ -12,7 +12,7 @@ from toolwire._version import __version__
 from toolwire.cli import screen
 from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.openapi_add import lock_of, secrets_of, show_chosen
-from toolwire.cli.openapi_options import reach_of
+from toolwire.cli.openapi_options import reach_of, translate_advice
 from toolwire.extras import MissingExtra
 from toolwire.openapi.code.code_texts import one_line
 from toolwire.openapi.code.written_code import written_code
@@ -80,7 +80,7 @@ def main(arguments: Namespace, folder: Path, was_there: bool) -> int:
         _clear(folder, was_there)
         if isinstance(error, UsageError):
             raise
-        screen.note(f"toolwire: {error}")
+        screen.note(f"toolwire: {translate_advice(error)}")
         return FAILED
     written = _files(made, folder.name)
     for name, text in written.items():

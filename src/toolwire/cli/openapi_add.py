@@ -13,7 +13,15 @@ from toolwire import logs
 from toolwire.cli import lint_vendors, screen
 from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.listing import short
-from toolwire.cli.openapi_options import DEFAULT_LOCK, SOURCE, TOKENS_NOTE, add_locking, credentials_of, reach_of
+from toolwire.cli.openapi_options import (
+    DEFAULT_LOCK,
+    SOURCE,
+    TOKENS_NOTE,
+    add_locking,
+    credentials_of,
+    reach_of,
+    translate_advice,
+)
 from toolwire.extras import MissingExtra
 from toolwire.openapi.access.credential_references import rebased, variables_in
 from toolwire.openapi.definition.selection import ALL, Choice, tag, written
@@ -76,7 +84,7 @@ def main(arguments: Namespace) -> int:
         made = lock_of(arguments, source, path, before)
         write_lock(path, made.lock, made.texts)
     except (DescriptionError, MissingExtra) as error:
-        screen.note(f"toolwire: {error}")
+        screen.note(f"toolwire: {translate_advice(error)}")
         return FAILED
     show_chosen(screen.results(arguments.color), made, before)
     _show_next(path, made)

@@ -15,7 +15,7 @@ from toolwire import logs
 from toolwire.cli import screen
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.listing import short
-from toolwire.cli.openapi_options import DEFAULT_LOCK
+from toolwire.cli.openapi_options import DEFAULT_LOCK, translate_advice
 from toolwire.extras import MissingExtra
 from toolwire.openapi.lock_file.drift import SEVERITIES, ApiChange, Severity, compare_locks, has_same_documents, worst
 from toolwire.openapi.lock_file.lock import Lock, LockedOperation, LockedPlaces, read_lock, write_lock
@@ -67,7 +67,7 @@ def main(arguments: Namespace) -> int:
         if arguments.update:
             write_lock(path, now.lock, now.texts)
     except (DescriptionError, MissingExtra) as error:
-        screen.note(f"toolwire: {error}")
+        screen.note(f"toolwire: {translate_advice(error)}")
         return FAILED
     found = worst(changes)
     status = status_of(found, arguments.fail_on)

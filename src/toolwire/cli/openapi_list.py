@@ -10,7 +10,7 @@ from toolwire import logs
 from toolwire.cli import screen
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.listing import short
-from toolwire.cli.openapi_options import SOURCE, TOKENS_NOTE, add_reading, reach_of
+from toolwire.cli.openapi_options import SOURCE, TOKENS_NOTE, add_reading, reach_of, translate_advice
 from toolwire.extras import MissingExtra
 from toolwire.openapi.definition.chosen_operations import ApiOperations, OperationRow
 from toolwire.openapi.definition.selection import Selection, path_pattern
@@ -57,7 +57,7 @@ def main(arguments: Namespace) -> int:
     try:
         found = _operations(arguments)
     except (DescriptionError, MissingExtra) as error:
-        screen.note(f"toolwire: {error}")
+        screen.note(f"toolwire: {translate_advice(error)}")
         return FAILED
     wanted = [each for each in found if _is_wanted(each, arguments)]
     out = screen.results(arguments.color)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from toolwire.cli.errors import UsageError
@@ -14,6 +16,30 @@ if TYPE_CHECKING:
 DEFAULT_LOCK: Final = "api.lock.json"
 TOKENS_NOTE: Final = "Tokens count what a model reads in every conversation: names, descriptions and arguments."
 SOURCE: Final = "an API description, as a file or a URL, or a lock file"
+
+# Advice of the library, and the same for a person at a command line.
+_ADVICE: Final = (
+    (r"\bgive base_url= and credentials=", "say --base-url URL and --credential"),
+    (r"\bgive base_url=", "say --base-url URL"),
+    (r"\bgive it in server_variables=", "say --base-url URL"),
+    (r"\bgive origins=\[.*?\] if it may have them, or base_url=, or leave the operation out by drop=",
+     "say --base-url URL if all operations are served there, or leave the operation out by --drop"),
+    (r'\breach=\["(.*?)"\]', r"--reach \1 of toolwire openapi add"),
+    (r"\bthis file in overlays=", "this file by --overlay"),
+)  # fmt: skip
+
+
+def translate_advice(error: Exception) -> str:
+    """Return the text of an error with options of the command line in place of those of `openapi()`."""
+    text = str(error)
+    for pattern, words in _ADVICE:
+        text = re.sub(pattern, partial(_as_written, words), text, flags=re.IGNORECASE)
+    return text
+
+
+def _as_written(words: str, found: re.Match[str]) -> str:
+    words = found.expand(words)
+    return words[0].upper() + words[1:] if found[0][0].isupper() else words
 
 
 def add_locking(parser: ArgumentParser) -> None:

@@ -113,7 +113,10 @@ def _of_api(source: ServerSource, **options: Any) -> Any:
     try:
         return api_file.make_server(source.path, **options)
     except ServerError as error:
-        raise FileFailed(f"toolwire: {error}\n") from error
+        # Imported here because most servers are Python files.
+        from toolwire.cli.openapi_options import translate_advice
+
+        raise FileFailed(f"toolwire: {translate_advice(error)}\n") from error
 
 
 def load_api(spec: str, **options: Any) -> Any:

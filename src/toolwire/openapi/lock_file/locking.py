@@ -270,8 +270,8 @@ def check_servable(api: LockedApi, path: str | os.PathLike[str]) -> dict[str, li
             tools.tool(each)
             if (found := tools.foreign_origin(each.operation)) is not None:
                 foreign.setdefault(found, []).append(each.name)
-    except DescriptionError as error:
-        raise DescriptionError(str(error).replace("Give base_url=", "Say --base-url URL")) from None
+    except DescriptionError:
+        raise
     except ServerError as error:
         raise DescriptionError(str(error)) from None
     return foreign
