@@ -546,7 +546,7 @@ def test_servers_that_get_credentials_by_one_operation_are_shown(toolwire: Comma
     described["paths"]["/orders"]["servers"] = [{"url": "https://orders.example/v1"}]
     write(described)
     done = toolwire("openapi", "add", "api.json", "--all")
-    line = "Look at: credentials go to https://orders.example, which is no server of the whole API, by listOrders"
+    line = "Look at: credentials go to https://orders.example, which is not a server of the whole API, by listOrders"
     assert (done.status, line in done.out) == (0, True), done.out + done.err
     assert make_server("api.lock.json") is not None
     # Without a lock file, nothing was reviewed.

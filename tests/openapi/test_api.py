@@ -107,7 +107,7 @@ def test_a_collision_of_names_asks_for_a_name() -> None:
         ({"max_bytes": "many"}, r"openapi\(\) cannot use its options"),
         (
             {"server_variables": {"region": "eu"}},
-            "server_variables has 'region', which is no variable .*there are: none",
+            "server_variables has 'region', and the URL of no server .*there are: none",
         ),
         ({"client": object(), "proxy": "http://x"}, "client= has its own connections"),
     ],

@@ -225,7 +225,7 @@ def show_chosen(out: screen.Screen, made: LockedApi, before: Lock | None) -> Non
 def _show_remarks(out: screen.Screen, made: LockedApi) -> None:
     for origin, tools in made.foreign.items():
         names = short(", ".join(tools))
-        out.line(f"Look at: credentials go to {origin}, which is no server of the whole API, by {names}")
+        out.line(f"Look at: credentials go to {origin}, which is not a server of the whole API, by {names}")
     large = sum(any("beyond 2^53" in text for text in each.warnings) for each in made.operations.chosen)
     if large:
         out.line(f"Look at: {counted(large, 'tool')} with integers of 64 bits; many clients lose digits beyond 2^53")

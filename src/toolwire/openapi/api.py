@@ -120,8 +120,9 @@ def openapi(
       permits `Authorization` among them, which MCP forbids unless both are the same service.
     * `require_scopes`: whether the OAuth scopes of an operation are scopes that a caller of its tool needs. None: where
       the credential is made of the caller's own token.
-    * `reach`: the origins from which other documents may be fetched. `origins`: other origins of the API, to which
-      reads may be redirected.
+    * `reach`: the origins from which other documents may be fetched. `origins`: other origins of the API. Reads may be
+      redirected there, and operations that the description serves there get credentials. Without it, they go to the
+      root servers of the description alone.
     * `depth`: write schemas without `$ref`, down to so many levels. `max_description`: characters of a description.
     * `cache`: whether answers of reads are used again as their headers permit, each for its caller alone. Clients are
       told how long they may keep the answer of a resource.

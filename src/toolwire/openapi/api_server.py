@@ -225,7 +225,7 @@ class ApiTools:
         foreign = self._foreign_origin(operation, signer)
         if foreign is not None and f"{operation.method} {operation.path}" not in self._reviewed:
             raise DescriptionError(
-                f"{operation.label}: its server {foreign} is none of the whole API, and would get its credentials: "
+                f"{operation.label}: its server {foreign} is not one of the whole API, and would get its credentials: "
                 f"give origins=[{foreign!r}] if it may have them, or base_url=, or leave the operation out by drop=. "
                 "A server that you reviewed in a lock file may have them, too: `toolwire openapi add` writes one"
             )

@@ -186,7 +186,7 @@ AT_HOME: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.covers("OA-6.7")
+@pytest.mark.covers("OA-6.11")
 @pytest.mark.parametrize("servers", AWAY.values(), ids=AWAY)
 async def test_server_of_one_operation_at_another_origin_gets_no_credential(servers: list[Any]) -> None:
     for place in PLACES:
@@ -384,6 +384,7 @@ def test_resources_and_overrides_refuse_a_server_at_another_origin() -> None:
             return ""
 
 
+@pytest.mark.covers("OA-6.11")
 async def test_locked_operation_is_called_at_its_locked_server(tmp_path: Path) -> None:
     other = {"get": {"operationId": "other", "responses": {}, "servers": EVIL}}
     whole = described(EVIL)

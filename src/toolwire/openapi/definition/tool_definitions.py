@@ -139,7 +139,9 @@ class ToolDefiner:
             return form
         form = preferred(body.content)
         if form is None and body.required:
-            raise DescriptionError(f"the body is {offered}, which nobody chose. {_choose_form(operation, body)}")
+            raise DescriptionError(
+                f"the body is {offered}, which is not chosen by itself. {_choose_form(operation, body)}"
+            )
         if form is None:
             warnings.append(
                 f"{operation.place}: the optional body ({offered}) is left out. {_choose_form(operation, body)}"

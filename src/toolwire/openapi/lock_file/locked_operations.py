@@ -42,17 +42,16 @@ _FORM: Final = re.compile(
     r" \((?:(?:simple|form|label|matrix|spaceDelimited|pipeDelimited|deepObject|cookie)(?:, explode)?"
     r"|[\w.+-]+/[\w.+*-]+)\)$"
 )
+_REMEDY: Final = "Look at it with `toolwire openapi check`, and accept it with `toolwire openapi check --update`"
 
 
 class LockMismatch(DescriptionError):
-    """What would be served is not what was locked."""
+    """The tools of today differ from those that were locked."""
 
-    def __init__(self, cause: str) -> None:
-        super().__init__(
-            f"{cause}. Look at it with `toolwire openapi check`, and accept it with `toolwire openapi check --update`"
-        )
-        self.cause: str = cause
+    @property
+    def cause(self) -> str:
         """The text without the remedy."""
+        return str(self).removesuffix(f". {_REMEDY}")
 
 
 class LockedTools:
@@ -104,7 +103,7 @@ class LockedTools:
         missing = [each.label for each in self.lock.operations if each.place not in there]
         if missing:
             raise LockMismatch(
-                f"{self.path}: {', '.join(missing[:_SHOWN])} is locked, and the description does not have it"
+                f"{self.path}: {', '.join(missing[:_SHOWN])} is locked, and the description does not have it. {_REMEDY}"
             )
 
     @property
@@ -123,7 +122,7 @@ class LockedTools:
         if self._changed and changed:
             raise LockMismatch(
                 f"{self._changed[0]} is not as it was locked in {self.path}, and the security scheme {changed[0]!r} "
-                "would send credentials in another way"
+                f"would send credentials in another way. {_REMEDY}"
             )
 
     def settings(self, operation: OperationObject, given: OperationSettings) -> OperationSettings:
@@ -153,12 +152,13 @@ class LockedTools:
             changes = [f"{each.kind} ({each.detail})" if each.detail else each.kind for each in found]
             raise LockMismatch(
                 f"{self._changed[0]} is not as it was locked in {self.path}, and {kept.label} would be another tool: "
-                f"{'; '.join(changes[:_SHOWN]) or 'its digest differs'}"
+                f"{'; '.join(changes[:_SHOWN]) or 'its digest differs'}. {_REMEDY}"
             )
         is_same_request = now.arguments == kept.arguments and now.place == kept.place
         if not is_same_request or not are_same_servers(kept, now, is_unchanged=True):
             raise LockMismatch(
-                f"{self.path}: this version of Toolwire calls {kept.label} in another way than the one that locked it"
+                f"{self.path}: this version of Toolwire calls {kept.label} in another way than the one that locked "
+                f"it. {_REMEDY}"
             )
         return msgspec.structs.replace(
             definition,

@@ -55,11 +55,8 @@ def compare_schemas(before: Any, after: Any) -> SchemaChanges:
 def changed_texts(before: Any, after: Any) -> list[str]:
     """Return the places at which a text that a model reads was added, removed or changed."""
     old, new = dict(_texts(before, "")), dict(_texts(after, ""))
-    return sorted(old.keys() ^ new.keys() | {place for place in old.keys() & new.keys() if _differ(old, new, place)})
-
-
-def _differ(old: dict[str, Any], new: dict[str, Any], place: str) -> bool:
-    return not is_same_json(old[place], new[place])
+    differing = {place for place in old.keys() & new.keys() if not is_same_json(old[place], new[place])}
+    return sorted(differing | (old.keys() ^ new.keys()))
 
 
 def changed_places(before: Any, after: Any, place: str = "") -> Iterator[str]:

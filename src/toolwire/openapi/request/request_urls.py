@@ -71,7 +71,7 @@ def check_variables(given: Mapping[str, str], servers: Iterable[ServerObject]) -
     for name in given:
         if name not in known:
             raise DescriptionError(
-                f"server_variables has {name[:100]!r}, which is no variable in the URL of a server; there are: "
+                f"server_variables has {name[:100]!r}, and the URL of no server has that variable; there are: "
                 f"{', '.join(sorted(known)[:10]) or 'none'}"
             )
 
