@@ -319,7 +319,7 @@ def test_optional_body_that_is_left_out_names_the_option(toolwire: Command, fold
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [
         ("createPet", "--media-type 'createPet' is not OPERATION=TYPE"),
         ("createPet=xml", "--media-type 'createPet=xml' is not OPERATION=TYPE"),
@@ -327,9 +327,9 @@ def test_optional_body_that_is_left_out_names_the_option(toolwire: Command, fold
         ("createPet=text/csv", "createPet takes no body of the type text/csv. Choose one of application/json"),
     ],
 )
-def test_wrong_form_of_a_body_is_refused(toolwire: Command, folder: Path, value: str, told: str) -> None:
+def test_wrong_form_of_a_body_is_refused(toolwire: Command, folder: Path, value: str, text: str) -> None:
     done = toolwire("openapi", "add", "api.json", "--operation", "createPet", "--media-type", value)
-    assert told in done.err and done.status in (1, 2)
+    assert text in done.err and done.status in (1, 2)
     assert not Path("api.lock.json").exists()
 
 

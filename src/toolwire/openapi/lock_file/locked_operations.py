@@ -147,7 +147,7 @@ class LockedTools:
         if _is_own_form(kept, now):
             return msgspec.structs.replace(definition, output_schema=kept.output_schema)
         if self._changed:
-            # Another operationId is no other tool.
+            # A tool is the same under another operationId.
             found = [each for each in compare_operations(kept, now) if each.kind != "renamed"]
             changes = [f"{each.kind} ({each.detail})" if each.detail else each.kind for each in found]
             raise LockMismatch(
