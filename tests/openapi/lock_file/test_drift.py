@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from toolwire.openapi.lock_file.drift import ApiChange, compare_locks, worst
-from toolwire.openapi.lock_file.lock import Lock, LockedOperation
+from toolwire.openapi.lock_file.drift import OWN_FORM, ApiChange, compare_locks, worst
+from toolwire.openapi.lock_file.lock import Lock, LockedDocument, LockedOperation
 from toolwire.protocol import types as t
 
 TEXT = {"type": "string"}
@@ -206,3 +206,18 @@ def test_a_change_says_where() -> None:
     narrowed, widened = compare_locks(lock(OLD), lock(after))
     assert narrowed == ApiChange("breaking", "input narrowed", "listPets", "/properties/limit")
     assert widened.detail.endswith("/properties/a4 and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("answers", "documents", "is_own"),
+    [("sha256:1", ("1", "2"), True), (None, ("1", "1"), True), (None, ("1", "2"), False)],
+)
+def test_own_form_of_answers_is_named_only_where_it_is_proven(
+    answers: str | None, documents: tuple[str, str], is_own: bool
+) -> None:
+    before, after = (
+        lock(operation(answers=answers, output_schema=schema), documents={"a": LockedDocument(digest=digest)})
+        for schema, digest in zip(({"type": "array"}, {}), documents, strict=True)
+    )
+    (found,) = compare_locks(before, after)
+    assert (found.kind, found.detail == OWN_FORM) == ("output changed", is_own)

@@ -146,7 +146,9 @@ def compare_operations(
     if before.answers != after.answers:
         yield _change("output changed", label)
     elif not is_same_json(before.output_schema, after.output_schema):
-        yield _change("output changed", label, OWN_FORM)
+        # Older lock files do not have the digest of what the API describes.
+        is_own = before.answers is not None or is_unchanged
+        yield _change("output changed", label, OWN_FORM if is_own else "")
     texts = _texts(before, after)
     if not inputs.narrowed and not inputs.widened and not texts:
         # Keywords that neither decide about a value nor are read as a text. Clients get them all the same.
