@@ -1,13 +1,20 @@
-"""Starting coroutines: as a program, and as tasks of a loop."""
+"""Coroutines: started as a program or as tasks of a loop, and refused where a plain function is needed."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from toolwire.protocol.errors import ServerError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NOT_PLAIN: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -73,3 +80,17 @@ def task_starter(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[
     if loop.get_task_factory() is not None:
         return loop.create_task
     return lambda coroutine, name=None: asyncio.Task(coroutine, loop=loop, name=name)
+
+
+def plain_callback(callback: F, what: str) -> F:
+    """Return the callback; raise for an `async def` or a generator, whose body would never run.
+
+    Such a function returns an object that is true and is not None, so that it would allow everything.
+    """
+    function: Any = callback
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = getattr(type(function), "__call__", None)  # noqa: B004 - the method of the class, for objects
+    if any(is_kind(each) for is_kind in _NOT_PLAIN for each in (function, called)):
+        raise ServerError(f"{what} takes a plain function: make it a def, which may start a task for what takes long")
+    return callback

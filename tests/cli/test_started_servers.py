@@ -19,7 +19,7 @@ from toolwire import Client, Server
 from toolwire.cli import screen, server_file, start_watch
 from toolwire.cli.start_watch import StartWatch
 from toolwire.protocol.errors import Timeout
-from toolwire.wire.environment import CLIENT_VARIABLE, is_started_by_client
+from toolwire.wire.server_files import CLIENT_VARIABLE, is_started_by_client
 
 NOISY = """
 import sys

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier, has_unique_usernames
-from toolwire.callbacks import plain_callback
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
+from toolwire.loops import plain_callback
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV

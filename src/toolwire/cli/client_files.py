@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolwire.cli.errors import UsageError
-from toolwire.own_command import TOOLWIRE
 from toolwire.wire.regular_files import follow_link, read_regular, replace_file, write_new
+from toolwire.wire.server_files import TOOLWIRE
 
 #: Larger than any configuration: some clients keep their history in it.
 MOST_BYTES: Final = 256 * 1024 * 1024

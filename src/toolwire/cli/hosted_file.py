@@ -17,7 +17,7 @@ from toolwire import platforms
 from toolwire.cli import server_file
 from toolwire.cli.errors import UsageError
 from toolwire.cli.server_source import ServerSource
-from toolwire.server.hosting import hosted
+from toolwire.wire.server_files import hosted
 
 #: How often an orphan is looked for, and how long it may take to end.
 _POLL_SECONDS: Final = 1.0

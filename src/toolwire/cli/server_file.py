@@ -15,7 +15,7 @@ from toolwire.cli.errors import UsageError
 from toolwire.cli.server_source import ServerSource, parse
 from toolwire.extras import MissingExtra
 from toolwire.protocol.errors import ServerError
-from toolwire.server.hosting import hosted
+from toolwire.wire.server_files import hosted
 from toolwire.wire.stdio import claim
 
 #: The folder of this library.

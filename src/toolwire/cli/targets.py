@@ -19,9 +19,9 @@ from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.running import run_command
 from toolwire.cli.screen import note
 from toolwire.cli.start_watch import StartWatch
-from toolwire.own_command import TOOLWIRE
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
 from toolwire.redaction import repr_without
+from toolwire.wire.server_files import TOOLWIRE
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

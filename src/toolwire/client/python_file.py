@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.own_command import TOOLWIRE
+from toolwire.wire.server_files import TOOLWIRE
 
 
 def python_command(path: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.callbacks import plain_callback
+from toolwire.loops import plain_callback
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods

@@ -14,9 +14,9 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
-from toolwire.callbacks import plain_callback
 from toolwire.content import ToolResult
 from toolwire.lazy_parts import load_part
+from toolwire.loops import plain_callback
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError

@@ -17,7 +17,6 @@ from toolwire.loops import run as run_loop
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.server import hosting
 from toolwire.server.bus_relay import BusRelay
 from toolwire.server.catalog import Catalog
 from toolwire.server.http_endpoint import Endpoint, ServedKernel
@@ -26,7 +25,7 @@ from toolwire.server.limits import LIMITS_AT_USE, Limits
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
-from toolwire.wire.environment import is_started_by_client
+from toolwire.wire.server_files import current_host, is_started_by_client
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
 
@@ -59,7 +58,7 @@ class Serving:
     _life: Held
 
     def __init__(self) -> None:
-        if (host := hosting.current()) is not None:
+        if (host := current_host()) is not None:
             host.server_created()
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
@@ -312,7 +311,7 @@ class Serving:
                 "run() starts an event loop, and one is running here already: await serve_stdio() or serve(channel), "
                 "or hand http_app() to an ASGI server"
             )
-        if (host := hosting.current()) is not None and isinstance(transport, str):
+        if (host := current_host()) is not None and isinstance(transport, str):
             host.run(self, transport, options)
             return
         if transport == "http" and is_started_by_client():

@@ -32,9 +32,6 @@ WINDOWS: Final = frozenset(
 # `os.environ` has names in upper case on Windows.
 _INHERITED: Final = WINDOWS if sys.platform == "win32" else POSIX
 _LOCALE: Final = "LC_"
-#: Holds the id of the process that started a server as a child, and talks to it over standard input and output. A
-#: process that inherits the variable from such a server has another parent, so the variable says nothing to it.
-CLIENT_VARIABLE: Final = "TOOLWIRE_STDIO_CLIENT"
 _OURS: Final = "TOOLWIRE_"
 
 
@@ -46,11 +43,6 @@ def child_environment(added: Mapping[str, str] | None = None, *, inherit_all: bo
     """
     kept = {name: value for name, value in os.environ.items() if _is_inherited(name, value, inherit_all)}
     return {**kept, **(added or {})}
-
-
-def is_started_by_client() -> bool:
-    """Say whether a client of this library started this process, to talk over its standard input and output."""
-    return os.environ.get(CLIENT_VARIABLE) == str(os.getppid())
 
 
 def _is_inherited(name: str, value: str, inherit_all: bool) -> bool:

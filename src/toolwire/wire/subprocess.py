@@ -20,8 +20,9 @@ from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.byte_streams import ByteSink, ByteSource, ReadySink, ReadySource, blocking_sink, blocking_source
 from toolwire.wire.deadlines import in_time
-from toolwire.wire.environment import CLIENT_VARIABLE, child_environment
+from toolwire.wire.environment import child_environment
 from toolwire.wire.exit_reason import reason
+from toolwire.wire.server_files import CLIENT_VARIABLE
 
 GRACE_SECONDS: Final = 2.0
 # How long the last output of a dead child may take to arrive through a thread.

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.callbacks import plain_callback
+from toolwire.loops import plain_callback
 from toolwire.openapi.model import DescriptionError, OperationObject
 
 _METHOD: Final = re.compile(r"[A-Za-z]+")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from math import inf
 from threading import Lock
 from time import monotonic
 from typing import Final
 
-from toolwire.openapi.request.time_left import seconds_left
 from toolwire.protocol.errors import CallRefused
 from toolwire.server.call import Call
 from toolwire.server.policy.rates import Counters, Rate, compile_rates
@@ -67,3 +67,8 @@ class ApiRate:
         except CallRefused as refusal:
             return refusal
         return None
+
+
+def seconds_left(call: Call) -> float:
+    """Return how many seconds the handler of a call has left."""
+    return inf if call.deadline is None else call.deadline.time_left

@@ -20,8 +20,7 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.openapi.access.signing import OutgoingRequest, Signer
 from toolwire.openapi.calling import CalledOperation, Exchange
-from toolwire.openapi.request.api_rate import ApiRate
-from toolwire.openapi.request.time_left import seconds_left
+from toolwire.openapi.request.api_rate import ApiRate, seconds_left
 from toolwire.protocol.errors import OutcomeUnknown, ToolError, TransportError, Unreachable
 from toolwire.server.call import Call
 

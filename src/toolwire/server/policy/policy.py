@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from toolwire.auth.principal import Principal
-from toolwire.callbacks import plain_callback
+from toolwire.loops import plain_callback
 from toolwire.protocol.errors import ServerError
 from toolwire.server.context import Context
 from toolwire.server.policy.concurrency import Concurrency, compile_slots
