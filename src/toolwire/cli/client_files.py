@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from toolwire.wire.server_files import TOOLWIRE
 #: Larger than any configuration: some clients keep their history in it.
 MOST_BYTES: Final = 256 * 1024 * 1024
 _LOCK_SECONDS: Final = 10.0
-_LOCK_PAUSE: Final = 0.02
 
 
 class ClientFile(NamedTuple):
@@ -203,12 +201,9 @@ def locked() -> Iterator[None]:
     folder = own_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(folder / "install.lock") as held:
-        last = time.monotonic() + _LOCK_SECONDS
         try:
-            while not held.try_acquire():
-                if time.monotonic() > last:
-                    raise TimeoutError(f"another install has been running for {_LOCK_SECONDS:g} s")
-                time.sleep(_LOCK_PAUSE)
+            if not held.acquire(_LOCK_SECONDS):
+                raise TimeoutError(f"another install has been running for {_LOCK_SECONDS:g} s")
         except NoFileLocks:
             pass  # As before there were locks: the check of the file just before it is written remains.
         yield

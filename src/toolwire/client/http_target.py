@@ -7,19 +7,17 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Mapping
 from copy import copy
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
 from toolwire.client.target import (
-    LOOK_SECONDS,
     NO_VERDICT,
     START_SECONDS,
     Link,
     Target,
     Verdict,
     fingerprint,
-    retrieve_outcome,
     valid_kind,
 )
 from toolwire.http.client.endpoint import Endpoint, OnResponse
@@ -199,23 +197,15 @@ class _HttpLink(Link):
         longest = max(seconds, SILENCE_SECONDS)
         longest = longest if timeout is None else min(longest, timeout)
         self._probe = session.peer.next_id()
-        asking: asyncio.Task[Any] = asyncio.ensure_future(self._ask(session, ask, START_SECONDS + longest))
-        loop = asyncio.get_running_loop()
-        silent_at = loop.time() + longest / 2
-        try:
-            while not asking.done() and (left := silent_at - loop.time()) > 0:
-                await asyncio.wait({asking}, timeout=min(left, LOOK_SECONDS))
-                question = session.peer.outgoing.get(self._probe)
-                if question is not None and question.pauses:
-                    silent_at = loop.time() + longest / 2  # A person signs in.
-        except BaseException:
-            await self._stop_asking(session, asking)
-            raise
-        if asking.done():
-            outcome: Outcome = asking.result()
-            return outcome
-        asking.add_done_callback(retrieve_outcome)
-        self._late = asking
+        asking = asyncio.ensure_future(self._ask(session, ask, START_SECONDS + longest))
+
+        def is_signing_in() -> bool:
+            question = session.peer.outgoing.get(self._probe)
+            return question is not None and question.pauses
+
+        if await self._await_answer(session, asking, longest / 2, is_signing_in):
+            return asking.result()
+        self._leave_open(asking)
         return None
 
     async def _ask(self, session: Session, ask: Ask, timeout: float) -> Outcome:

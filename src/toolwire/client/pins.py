@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,9 +27,8 @@ Definitions = dict[str, Definition]
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
-#: How long to wait for another process that writes the file, which takes a moment, and how often to try.
+#: How long to wait for another process that writes the file, which takes a moment.
 _LOCK_SECONDS: Final = 5.0
-_LOCK_PAUSE: Final = 0.01
 
 # The section of the file that holds approved skills. No server has this address.
 _SKILLS: Final = "#skills"
@@ -197,12 +195,9 @@ class Pins:
         from toolwire.wire.file_locks import FileLock, NoFileLocks
 
         with FileLock(self._path.with_name(f".{self._path.name}.lock")) as held:
-            last = time.monotonic() + _LOCK_SECONDS
             try:
-                while not held.try_acquire():
-                    if time.monotonic() > last:
-                        raise TimeoutError(f"Another process has locked {self._path} for {_LOCK_SECONDS:g} s")
-                    time.sleep(_LOCK_PAUSE)
+                if not held.acquire(_LOCK_SECONDS):
+                    raise TimeoutError(f"Another process has locked {self._path} for {_LOCK_SECONDS:g} s")
             except NoFileLocks:
                 log.warning("%s has no file locks: processes that share it may lose changes", self._path.parent)
             if self._path.exists():

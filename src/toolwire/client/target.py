@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from toolwire.wire.tapped_channel import Tap, TappedChannel
 #: How long a server may take to start where requests have no timeout.
 START_SECONDS: Final = 120.0
 # How often to check whether a starting server has read the question.
-LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.2
 
 
 class Link:
@@ -65,30 +66,46 @@ class Link:
         most `timeout` seconds, as any request does. A server that has not read the question yet is still starting: its
         time begins when it has read it.
         """
-        loop = asyncio.get_running_loop()
-        last = loop.time() + (START_SECONDS if timeout is None else timeout)
-        silent_at = loop.time() + seconds
         self._probe = session.peer.next_id()
-        asking: asyncio.Task[Any] = asyncio.ensure_future(
-            session.request(ask.method, ask.params, identifier=self._probe)
-        )
+        asking = asyncio.ensure_future(session.request(ask.method, ask.params, identifier=self._probe))
+        longest = START_SECONDS if timeout is None else timeout
+        if not await self._await_answer(session, asking, seconds, lambda: bool(self.channel.unread), longest):
+            if self.channel.unread:
+                await self._stop_asking(session, asking)
+                raise Timeout("The server did not read what it was asked")
+            self._leave_open(asking)
+            return None
+        outcome: Outcome = asking.result()
+        return outcome
+
+    async def _await_answer(
+        self,
+        session: Session,
+        asking: asyncio.Task[Any],
+        seconds: float,
+        is_paused: Callable[[], bool],
+        longest: float = inf,
+    ) -> bool:
+        """Wait for the answer to a question for at most some seconds. Return whether it came.
+
+        The time starts anew whenever `is_paused` is true, and ends after `longest` seconds in any case.
+        """
+        loop = asyncio.get_running_loop()
+        last, silent_at = loop.time() + longest, loop.time() + seconds
         try:
             while not asking.done() and (left := min(silent_at, last) - loop.time()) > 0:
-                await asyncio.wait({asking}, timeout=min(left, LOOK_SECONDS))
-                if not asking.done() and self.channel.unread:
+                await asyncio.wait({asking}, timeout=min(left, _LOOK_SECONDS))
+                if not asking.done() and is_paused():
                     silent_at = loop.time() + seconds
         except BaseException:
             await self._stop_asking(session, asking)
             raise
-        if asking.done():
-            outcome: Outcome = asking.result()
-            return outcome
-        if self.channel.unread:
-            await self._stop_asking(session, asking)
-            raise Timeout("The server did not read what it was asked")
-        asking.add_done_callback(retrieve_outcome)
+        return asking.done()
+
+    def _leave_open(self, asking: asyncio.Task[Any]) -> None:
+        """Keep a question open after its time, so that a late answer still counts."""
+        asking.add_done_callback(_retrieve_outcome)
         self._late = asking
-        return None
 
     async def heard_late(self, session: Session, seconds: float = 0.0) -> Outcome:
         """Return the answer to a question that came too late, or comes within some seconds. Stop waiting for it."""
@@ -118,8 +135,8 @@ class Link:
         return f"The connection to {self.label} ended"
 
 
-def retrieve_outcome(asking: asyncio.Task[Any]) -> None:
-    """Retrieve the outcome of a question that nobody waits for."""
+def _retrieve_outcome(asking: asyncio.Task[Any]) -> None:
+    """Retrieve the outcome of a question, because asyncio warns of one that is never retrieved."""
     if not asking.cancelled():
         asking.exception()
 

@@ -62,8 +62,7 @@ class Stage(Serving):
         self.auth: Any = server.auth
         self.catalog: Catalog = server.catalog
         self.metrics: Metrics | None = server.metrics
-        self._vault = server._vault
-        self._has_secret, self._stores_are_given = server._has_secret, server._stores_are_given
+        self._copy_settings(server)
         server.kernel.offer.add_families(FAMILY.values())
 
     @property

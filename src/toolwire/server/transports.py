@@ -282,6 +282,11 @@ class Serving:
             finally:
                 self._stop = None
 
+    def _copy_settings(self, other: Serving) -> None:
+        """Copy the vault of another server, and whether its secret and its stores were given."""
+        self._vault = other._vault
+        self._has_secret, self._stores_are_given = other._has_secret, other._stores_are_given
+
     def _use_stores(self, stores: Stores) -> None:
         """Use other stores from now on. Call this before anything is served."""
         self.stores = stores

@@ -51,6 +51,17 @@ end
 local function insist() redis.call('ZREM', leases, '') end
 """
 
+# The names of all members of a hash.
+_FIELDS: Final = """
+local function fields(hash)
+    local found = {}
+    for index, each in ipairs(redis.call('HGETALL', hash)) do
+        if index % 2 == 1 then found[#found + 1] = each end
+    end
+    return found
+end
+"""
+
 _PLACES: Final = """
 local places, ends = prefix .. ':queue-places', prefix .. ':queue-ends'
 local ages, delays = prefix .. ':queue-ages', prefix .. ':queue-delays'
@@ -585,6 +596,7 @@ return 1
 # A lease of which one key was lost gets it back; without its end it counts as not renewed from now on.
 STALE: Final = Script(
     CLOCK_PART,
+    _FIELDS,
     _LEASES,
     f"""
 local now, found = clock(ARGV[1]), {{}}
@@ -594,9 +606,7 @@ if ended ~= counted or counted ~= named then
     for _, set in ipairs({{leases, processes}}) do
         for _, process in ipairs(redis.call('ZRANGE', set, 0, -1)) do known[process] = true end
     end
-    for index, process in ipairs(redis.call('HGETALL', renewals)) do
-        if index % 2 == 1 then known[process] = true end
-    end
+    for _, process in ipairs(fields(renewals)) do known[process] = true end
     insist()
     for process in pairs(known) do
         if not redis.call('ZSCORE', leases, process) then redis.call('ZADD', leases, now, process) end
@@ -672,13 +682,12 @@ return is_whole and 0 or 1
 # Adds names of values that only the sizes have.
 MEND_NAMES: Final = Script(
     CLOCK_PART,
+    _FIELDS,
     """
 local names, sizes = prefix .. ':kv-names', prefix .. ':kv-sizes'
 if redis.call('ZCARD', names) >= redis.call('HLEN', sizes) then return end
 redis.call('ZREM', names, '')
-for index, name in ipairs(redis.call('HGETALL', sizes)) do
-    if index % 2 == 1 then redis.call('ZADD', names, 0, name) end
-end
+for _, name in ipairs(fields(sizes)) do redis.call('ZADD', names, 0, name) end
 """,
     keys=("kv-names", "kv-sizes"),
     repeatable=True,
@@ -725,6 +734,7 @@ end
 # Removes members of indexes that the places do not confirm, and counts all places again, unless they are very many.
 RECOUNT: Final = Script(
     CLOCK_PART,
+    _FIELDS,
     _LEASES,
     _PLACES,
     f"""
@@ -752,15 +762,13 @@ for _, member in ipairs(redis.call('ZRANGE', lines, 0, -1)) do
     end
 end
 local counted = {{}}
-for index, each in ipairs(redis.call('HGETALL', places)) do
-    if index % 2 == 1 then
-        local place = place_of(each)
-        local field = (place.process and 'h' or 'r') .. place.kind
-        counted[field] = (counted[field] or 0) + 1
-    end
+for _, name in ipairs(fields(places)) do
+    local place = place_of(name)
+    local field = (place.process and 'h' or 'r') .. place.kind
+    counted[field] = (counted[field] or 0) + 1
 end
-for index, field in ipairs(redis.call('HGETALL', counts)) do
-    if index % 2 == 1 and field ~= '#' then redis.call('HDEL', counts, field) end
+for _, field in ipairs(fields(counts)) do
+    if field ~= '#' then redis.call('HDEL', counts, field) end
 end
 for field, number in pairs(counted) do redis.call('HSET', counts, field, number) end
 """,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 #: What a file system answers that has no locks.
 _UNSUPPORTED: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
+_PAUSE: Final = 0.01
 
 
 class NoFileLocks(OSError):
@@ -38,6 +40,15 @@ class FileLock:
                 raise
             raise NoFileLocks(*error.args) from None
         return self._is_held
+
+    def acquire(self, seconds: float) -> bool:
+        """Wait for the lock for at most some seconds. Return whether it was acquired; raise `NoFileLocks`."""
+        last = time.monotonic() + seconds
+        while not self.try_acquire():
+            if time.monotonic() > last:
+                return False
+            time.sleep(_PAUSE)
+        return True
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from toolwire.server.context.context import Context
 from toolwire.server.context.progress import Progress
 from toolwire.server.input_requests import SETTLE_TURNS
 from toolwire.wire.thread_workers import CancelToken, call_in_loop
-from toolwire.wire.threads import hand_over
+from toolwire.wire.threads import call_on, hand_over
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Credential
@@ -74,7 +74,7 @@ class OwnLoopContext(Context):
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         self._idle = asyncio.Event()
-        stop_watching = self._token.on_cancel(lambda: _discard(hand_over(loop, task.cancel)))
+        stop_watching = self._token.on_cancel(partial(call_on, loop, task.cancel))
         try:
             return await main(self)
         finally:
@@ -225,7 +225,7 @@ class _Hop(Generic[T]):
     def start(self) -> None:
         """Start the coroutine. Call this on its loop."""
         self._task = self._there.create_task(self._make())
-        self._task.add_done_callback(lambda task: _discard(hand_over(self._here, self._deliver, task)))
+        self._task.add_done_callback(lambda task: call_on(self._here, self._deliver, task))
         if self.result.cancelled():
             self._task.cancel()
 
@@ -247,6 +247,3 @@ class _Hop(Generic[T]):
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
-
-
-def _discard(value: object) -> None: ...

@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from toolwire.server.tasks.task_records import (
     worker_of,
 )
 from toolwire.stores import LeaseLost, Stores
-from toolwire.wire.threads import hand_over
+from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -170,8 +171,7 @@ class OwnTasks(ABC):
             else:
                 seconds = _LOOK_SECONDS
                 if record.heartbeat:
-                    lost = lambda: _discard(hand_over(loop, changed.set))  # noqa: E731
-                    stop = access.stores.queue.keep(worker, record.heartbeat, lost)
+                    stop = access.stores.queue.keep(worker, record.heartbeat, partial(call_on, loop, changed.set))
                     seconds = min(seconds, record.heartbeat / _LOOKS_PER_HEARTBEAT)
                 else:
                     await access.records.change(key, lambda record: rules.watch(record, worker), is_news=False)
@@ -298,7 +298,3 @@ async def _end_lease(access: TaskAccess, identifier: str) -> None:
     """End the lease of the worker of a task that is over. One that stays is ended by the processes of the server."""
     with suppress(ToolwireError):
         await access.stores.queue.release(worker_of(identifier))
-
-
-def _discard(_: object) -> None:
-    return

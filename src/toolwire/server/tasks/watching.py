@@ -16,10 +16,8 @@ from toolwire.protocol.tasks import Record
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.acceptance import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
-from toolwire.server.tasks.following import Following
-from toolwire.server.tasks.repairing import Repair
-from toolwire.server.tasks.restoring import Restoring
-from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, Records, is_worker, kind_of, server_of
+from toolwire.server.tasks.repairing import Repair, Repaired
+from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, is_worker, kind_of, server_of
 from toolwire.stores import LeaseLost, Stores, Task
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease, Sightings
 
@@ -46,7 +44,7 @@ class TaskCounts(Struct):
     """Leases of other processes that this process has taken away, and leases that it has lost itself."""
 
 
-class Watched(Protocol):
+class Watched(Repaired, Protocol):
     """The tasks of a server, as far as the watcher needs them."""
 
     async def change(
@@ -60,8 +58,6 @@ class Watched(Protocol):
         delay: float = 0.0,
     ) -> Record | None: ...
 
-    async def become_ready(self, servers: set[str]) -> None: ...
-
     def kinds(self) -> Sequence[str]: ...
 
     @property
@@ -69,17 +65,6 @@ class Watched(Protocol):
         """Return how often this process began to take tasks, and whether it does so now."""
 
     def held_keys(self) -> set[str]: ...
-
-    @property
-    def records(self) -> Records: ...
-
-    @property
-    def restoring(self) -> Restoring: ...
-
-    @property
-    def following(self) -> Following: ...
-
-    def holds(self, key: str) -> bool: ...
 
 
 class Watcher:
