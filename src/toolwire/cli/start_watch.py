@@ -32,9 +32,9 @@ class StartWatch:
 
     def started(self, channel: ProcessChannel) -> None:
         """Watch a process that was started just now."""
-        asyncio.get_running_loop().call_later(self._seconds, self._look, channel)
+        asyncio.get_running_loop().call_later(self._seconds, self._report_silence, channel)
 
-    def _look(self, channel: ProcessChannel) -> None:
+    def _report_silence(self, channel: ProcessChannel) -> None:
         if self._has_answered() or channel.returncode is not None:
             return
         # Imported here because it loads the client, which has started the process.

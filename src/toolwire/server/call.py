@@ -51,7 +51,7 @@ class Workers(Protocol):
 
 
 class Mask(Protocol):
-    """Masks a message or a part of one; `type_` is the wire type of JSON that has one."""
+    """Masks a message or a part of it. `type_` is the wire type of JSON."""
 
     def __call__(self, value: Any, type_: type[t.Wire] | None = None) -> Any: ...
 

@@ -327,7 +327,7 @@ class Catalog:
         self.announce: Callable[[str, bool], None] | None = None
         """Tells the clients of the server that a list changed, for sure or perhaps."""
         self.is_read: bool = True
-        """Whether the lists of a server elsewhere were read once; always True for a server in this process."""
+        """Whether the lists of an upstream were read; True for a server in this process."""
         self.is_unlisted: bool = False
         """Whether the components are in no list. They can still be called: the error then says what is wrong."""
         self.is_strict: bool = False
@@ -371,7 +371,7 @@ class Catalog:
             self.changed(family)
 
     def find(self, component: Component) -> Component | None:
-        """Return the component of this kind that the catalogue has under the same name or address."""
+        """Return the component of the same kind and name or address; None without one."""
         return self._kind(component.kind).get(component.key)
 
     def remove(self, *components: Component | str) -> None:
@@ -647,7 +647,7 @@ class Catalog:
         self.changed(_EXTENSIONS)
 
     def has_own_tasks(self) -> bool:
-        """Return whether the program of this server, or of one mounted in it, makes tasks by itself."""
+        """Return whether this server, or one mounted in it, has `tasks=True`."""
         return self.own_tasks or any(catalog.own_tasks for catalog in self.family())
 
     def all_extensions(self) -> Mapping[str, Extension]:
@@ -832,10 +832,10 @@ class Catalog:
         return way[0].completion(reference, name, argument, way[1:])
 
     def _is_nearest(self, reference: str, name: str, way: Way) -> bool:
-        """Return whether the component at the end of `way` is the one that a completion of this server is for.
+        """Return whether a completion here is for the component at the end of `way`.
 
-        That is the first one of its name. A caller who does not see that one gets the next one of the name, and must
-        not get the completions of the first.
+        It is for the first component of its name. A caller who does not see the first one gets the next, and must not
+        get the completions of the first.
         """
         if reference == "ref/prompt":
             first: Found[Any] | None = self.prompt(name)

@@ -101,7 +101,7 @@ def matching(values: Sequence[str], partial: str) -> t.Completion:
 def completions_for(
     owner: str, sources: Mapping[str, Callable[..., Any] | Sequence[str]] | None, names: Collection[str]
 ) -> dict[str, Completion]:
-    """Compile the completions of a prompt or template, by argument. Raise for an argument that it lacks."""
+    """Compile the completions of a prompt or template, by argument. Refuse unknown arguments."""
     for argument in sources or ():
         if argument not in names:
             known = ", ".join(names) or "none"

@@ -75,7 +75,7 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
 
 
 def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> InvokeWhole | None:
-    """Return the call of a function with dependencies that runs in a worker thread, which does everything.
+    """Return the call of a function that runs with its dependencies in one worker thread.
 
     So a dependency may be an object that must stay in its thread, such as a connection of sqlite3, or in its loop. The
     dependencies of a `def` function have to be `def`, too.
@@ -96,7 +96,7 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
                 returned = run(arguments, ctx)
                 value = wait_for(ctx, returned) if isinstance(returned, CoroutineType) else returned
                 if ctx.cancelled:
-                    raise asyncio.CancelledError  # Nobody gets the result, so the dependencies must not commit.
+                    raise asyncio.CancelledError  # The result is discarded, so the dependencies must not commit.
                 return answer(value)
 
         try:
@@ -234,7 +234,7 @@ def _threaded(binding: Binding) -> Invoke:
 
 
 def _on_own_loop(binding: Binding) -> Invoke:
-    """Return the call of an `async` function that computes: it has an event loop of its own in a worker thread."""
+    """Return the call of an `async` function with an event loop in a worker thread."""
 
     async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
         return await _in_own_loop(call, lambda ctx: _awaited(binding, arguments, ctx))
@@ -257,7 +257,7 @@ def _whole_on_own_loop(binding: Binding, plan: dependencies.Plan) -> InvokeWhole
                 arguments.update(await dependencies.resolve(plan, ctx, stack, _run_here, sync_context))
                 value = await _awaited(binding, arguments, ctx)
                 if ctx.cancelled:
-                    raise asyncio.CancelledError  # Nobody gets the result, so the dependencies must not commit.
+                    raise asyncio.CancelledError  # The result is discarded, so the dependencies must not commit.
                 return answer(value)
 
         return await _in_own_loop(call, work)

@@ -136,13 +136,13 @@ class Kernel:
     def tasks(self) -> TaskMethods:
         if self._tasks is None:
             # Imported here because most servers have no tasks.
-            from toolwire.server.tasks.manager import Tasks
+            from toolwire.server.tasks.manager import TaskManager
             from toolwire.server.tasks.methods import TaskMethods
 
             with self._making_tasks:
                 # Only one thread makes it: any thread may use `server.tasks`.
                 if self._tasks is None:
-                    self._tasks = TaskMethods(Tasks(self), lambda: self.methods.pages.size)
+                    self._tasks = TaskMethods(TaskManager(self), lambda: self.methods.pages.size)
         return self._tasks
 
     @property

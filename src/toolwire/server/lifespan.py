@@ -180,7 +180,7 @@ class Life(Held):
 
 
 def checked_lifespan(lifespan: Any) -> Any:
-    """Return a lifespan as a function that makes a context manager. Raise `ServerError` for what cannot be one."""
+    """Return a function that makes the context manager of a lifespan; refuse anything else."""
     if lifespan is None:
         return None
     import inspect  # Here, because most servers have no lifespan.

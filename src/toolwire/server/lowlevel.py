@@ -63,8 +63,8 @@ class LowLevel:
         if len(parameters) not in (2, 3) or (context is not None and len(parameters) != 3):
             raise ServerError("The call handler takes (name, arguments) or (name, arguments, ctx)")
         if context is not None and list(parameters)[2] != context:
-            others = ", ".join(each for each in parameters if each != context)
-            raise ServerError(f"The call handler gets its context last: write ({others}, {context}: Context)")
+            first = ", ".join(each for each in parameters if each != context)
+            raise ServerError(f"The call handler gets its context last: write ({first}, {context}: Context)")
         self._call = handler
 
     async def tools(self, call: Call) -> list[t.Tool]:

@@ -147,7 +147,7 @@ class Registering:
         self.add(component)
 
     def _warn_of_second(self, component: Component, first: Component | None = None) -> None:
-        """Log that a component takes the place of another: two of them rarely have one name on purpose."""
+        """Log that a component replaces another one of the same name, which is rarely meant."""
         replaced = first or self.catalog.find(component)
         if replaced is not None:
             log.warning(

@@ -65,7 +65,7 @@ class Questions:
         self.stores: Stores = stores
         self.limits: Limits = limits
         self.on_replay: Callable[[Call, int], None] | None = None
-        """Called before a handler runs again with its answers, with the number of the round: 2 or more."""
+        """Called with the number of the round, 2 or more, before a handler runs again."""
         self._kept = StorageBudget(MAX_KEPT, limits.share)
         self._used = StorageBudget(MAX_USED, limits.share)
 

@@ -21,7 +21,7 @@ _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 
 
-class Lease:
+class KeyLease:
     """Exclusive access to one key in all processes that share a store."""
 
     def __init__(self, kv: KV, key: str) -> None:

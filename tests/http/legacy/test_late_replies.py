@@ -91,15 +91,23 @@ async def ask(client: SessionClient, other: SessionClient, revision: str) -> tup
     return call, await call.message("elicitation/create")
 
 
+async def ask_before_outage(
+    replicas: tuple[SessionClient, SessionClient], outage: Outage, revision: str = "2025-11-25", *, silent: bool = False
+) -> tuple[Any, Any]:
+    """Begin a call at the first process, and let the store fail after its question."""
+    call, question = await ask(*replicas, revision)
+    outage.silent = silent
+    outage.reachable.clear()
+    return call, question
+
+
 @REVISIONS
 @pytest.mark.parametrize("silent", [False, True])
 async def test_answer_reaches_a_call_of_this_process_without_the_store(
     replicas: tuple[SessionClient, SessionClient], outage: Outage, gate: Gate, revision: str, silent: bool
 ) -> None:
-    first, second = replicas
-    call, question = await ask(first, second, revision)
-    outage.silent = silent
-    outage.reachable.clear()
+    first, _ = replicas
+    call, question = await ask_before_outage(replicas, outage, revision, silent=silent)
     assert (await first.respond(question, ANSWER)).status == 202
     await gate.finished.wait()
     outage.reachable.set()
@@ -112,10 +120,8 @@ async def test_answer_reaches_a_call_of_this_process_without_the_store(
 async def test_answer_for_another_process_is_kept_until_the_store_is_reachable(
     replicas: tuple[SessionClient, SessionClient], outage: Outage, gate: Gate, revision: str, silent: bool
 ) -> None:
-    first, second = replicas
-    call, question = await ask(first, second, revision)
-    outage.silent = silent
-    outage.reachable.clear()
+    _, second = replicas
+    call, question = await ask_before_outage(replicas, outage, revision, silent=silent)
     posting = asyncio.ensure_future(second.respond(question, ANSWER))
     await elapse(late_replies.CONFIRM_SECONDS)
     assert (await posting).status == 202
@@ -131,8 +137,7 @@ async def test_second_copy_of_an_answer_follows_a_failure(
 ) -> None:
     """The process that runs the call may hear again only a moment after the store is reachable."""
     first, second = replicas
-    call, question = await ask(first, second, "2025-11-25")
-    outage.reachable.clear()
+    call, question = await ask_before_outage(replicas, outage)
     assert (await second.respond(question, ANSWER)).status == 202
     sessions = first.app.sessions
     answered = sessions.calls.answered
@@ -148,9 +153,8 @@ async def test_second_copy_of_an_answer_follows_a_failure(
 async def test_accepted_answer_survives_a_store_that_is_full_after_the_outage(
     replicas: tuple[SessionClient, SessionClient], outage: Outage
 ) -> None:
-    first, second = replicas
-    call, question = await ask(first, second, "2025-11-25")
-    outage.reachable.clear()
+    _, second = replicas
+    call, question = await ask_before_outage(replicas, outage)
     assert (await second.respond(question, ANSWER)).status == 202
     outage.is_full = True
     await elapse(late_replies.LONGEST_PAUSE)

@@ -17,7 +17,7 @@ from toolwire import Context, Image, Limits, Policy, ProtocolError, Resource, Se
 from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.tasks.manager import Tasks
+from toolwire.server.tasks.manager import TaskManager
 from toolwire.shape import Shape
 
 CARD = 4111111111111111
@@ -199,14 +199,14 @@ async def test_a_pattern_that_matches_words_of_the_protocol_breaks_no_message() 
 def hold_opening(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Let calls become tasks only after the handler ended; return when it begins, and when the handler ends."""
     opening, ended = asyncio.Event(), asyncio.Event()
-    open_task = Tasks.open
+    open_task = TaskManager.open
 
-    async def wait_and_open(self: Tasks, run: Any) -> Any:
+    async def wait_and_open(self: TaskManager, run: Any) -> Any:
         opening.set()
         await ended.wait()
         return await open_task(self, run)
 
-    monkeypatch.setattr(Tasks, "open", wait_and_open)
+    monkeypatch.setattr(TaskManager, "open", wait_and_open)
     return opening, ended
 
 

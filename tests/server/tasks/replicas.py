@@ -18,7 +18,7 @@ from tests.wireclient import MODERN
 
 from toolwire import Context, Limits, Server
 from toolwire.auth import Principal
-from toolwire.server.tasks.manager import Tasks
+from toolwire.server.tasks.manager import TaskManager
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, MemoryQueue, StoreFailed, Stores
 
 ADA = Principal("ada", provider="tests")
@@ -100,7 +100,7 @@ class Replica:
             self.server.remove(name)
 
     @property
-    def tasks(self) -> Tasks:
+    def tasks(self) -> TaskManager:
         return self.server.kernel.tasks._tasks
 
     def _register(self) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from toolwire.extras import MissingExtra
 from toolwire.protocol.sealing import BadSeal
 from toolwire.sealing_aes import make_sealer
-from toolwire.stores.leases import WAIT_SECONDS, Lease, poll
+from toolwire.stores.leases import WAIT_SECONDS, KeyLease, poll
 from toolwire.stores.memory import KV
 
 
@@ -44,7 +44,7 @@ class StoreStorage:
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
         """Lock a key with a lease, which ends by itself when its holder is killed."""
-        lease = Lease(self._kv, _name("lease", key))
+        lease = KeyLease(self._kv, _name("lease", key))
 
         async def acquire() -> bool | None:
             return await lease.acquire() or None

@@ -13,7 +13,7 @@ from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.verify.provider_limits import ProviderRequests
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.stores import KV
-from toolwire.stores.leases import WORK_SECONDS, Lease, poll
+from toolwire.stores.leases import WORK_SECONDS, KeyLease, poll
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class SingleFlight:
         return await self._open.ask(key, None, lambda: self._once(key, look, work))
 
     async def _once(self, key: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]) -> T:
-        lease = Lease(self.kv, f"toolwire:vault:lease:{key}")
+        lease = KeyLease(self.kv, f"toolwire:vault:lease:{key}")
 
         async def acquire_or_look() -> tuple[T | None] | None:
             if await lease.acquire():

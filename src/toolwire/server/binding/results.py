@@ -168,7 +168,7 @@ class _Converter:
 
 
 def close_coroutine(value: Any) -> str:
-    """Close a coroutine that a handler returned, and return the advice; an empty text for any other value."""
+    """Close a coroutine that a handler returned, and return the advice; "" for other values."""
     if not isinstance(value, types.CoroutineType):
         return ""
     # It is refused and never awaited, which Python would warn of at any later time.

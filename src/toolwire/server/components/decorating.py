@@ -44,7 +44,7 @@ class ToolOptions(Options, total=False):
     long_running: bool
     """The same as `task="optional"`."""
     detaches: bool
-    """Whether only `ctx.detach()` makes its calls tasks, and not the time or a question; by default False."""
+    """Whether only `ctx.detach()` makes its calls tasks, and not the time or a question."""
     task_stays: bool
     """Whether its tasks run only in the process that accepted the call: what middleware left for it is there alone."""
     app: ViewOfTool | None

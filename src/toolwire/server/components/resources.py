@@ -261,7 +261,7 @@ def _mime_type_of(function: Callable[..., Any] | None, content: Any) -> str:
 
 
 def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents]:
-    """Return the value of a resource function as the wire has it. Raise `ResourceNotFound` for None."""
+    """Convert the value of a resource function to contents. Raise `ResourceNotFound` for None."""
     if value is None:
         raise ResourceNotFound(data={"uri": uri})
     if isinstance(value, t.ResourceContents):

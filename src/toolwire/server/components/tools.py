@@ -66,7 +66,10 @@ class ToolBase(Component):
     task: t.TaskSupport | None
     """Whether calls may, or must, run as tasks; None for never."""
     detaches: bool = False
-    """Whether only `ctx.detach()` makes a call a task. Questions before it are those of an ordinary call."""
+    """Whether only `ctx.detach()` makes a call a task.
+
+    Questions before it are those of an ordinary call.
+    """
     task_stays: bool = False
     """Whether tasks of this tool run in the process that accepted the call, and in no other."""
     has_foreign_tasks: bool = False

@@ -376,9 +376,10 @@ class Context:
         return await self._call.host.read_for(self._call, uri, self._in_thread)
 
     async def detach(self) -> None:
-        """Make the call a task, where the client accepts tasks. Raise `ServerError` in a tool without `task=`.
+        """Make the call a task, where the client accepts tasks.
 
-        Questions after this belong to the task. With `detaches=True` those before it are rounds of the request.
+        Questions after this belong to the task. With `detaches=True` those before it are rounds of the request. Raise
+        `ServerError` in a tool without `task=`.
         """
         if self._call.task_run is not None:
             await self._call.task_run.detach()

@@ -1,7 +1,7 @@
-"""The context of an `async` handler with `executor="thread"`, which has an event loop of its own in a worker thread.
+"""The context of an `async` handler with its own event loop in a worker thread.
 
-The handler awaits its context as on the server's loop. Each call hops to the server's loop, and its result back. So a
-handler that computes holds up its own loop, and no other call.
+A handler with `executor="thread"` awaits its context as on the server's loop. Each call hops to the server's loop, and
+its result back. So a handler that computes holds up its own loop, and no other call.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class OwnLoopContext(Context):
         return await hop.result
 
     def _send_questions(self, turns: int) -> None:
-        """Send the questions of the last turns of the handler's loop: on 2026-07-28 they make one round."""
+        """Send the questions of the last turns together: on 2026-07-28 they make one round."""
         if turns and self._here is not None:
             self._here.call_soon(self._send_questions, turns - 1)
             return
@@ -207,7 +207,10 @@ class OwnLoopContext(Context):
 
 
 class _Hop(Generic[T]):
-    """A coroutine that runs on one loop and is awaited on another. Cancelling `result` cancels it."""
+    """A coroutine that runs on one loop and is awaited on another.
+
+    Cancelling `result` cancels it.
+    """
 
     def __init__(
         self,

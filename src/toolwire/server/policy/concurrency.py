@@ -43,7 +43,7 @@ Concurrency: TypeAlias = int | Slots | Sequence[Slots]
 
 
 class Placed(NamedTuple):
-    """Slots, and what they are for: a server or one of its components. For `subject`, see `rates.Counted`."""
+    """Slots of a server or of one of its components. For `subject`, see `rates.Counted`."""
 
     slots: Slots
     place: str

@@ -55,7 +55,7 @@ _MOUNTED: Final = "the server behind {name}"
 
 
 class _Place(NamedTuple):
-    """A policy of a call: the name under which it counts, and what its refusals name."""
+    """A policy of a call, with its counter key and the subject of its refusals."""
 
     place: str
     policy: Policy
@@ -95,7 +95,7 @@ class Enforcer:
         return await (operation(call) if plan is None else plan.run_late(call, target, operation))
 
     def told_of_task(self, call: Call, target: CallTarget, params: Any) -> Any:
-        """Return the state of a task of an upstream, in a notification or a list, as far as the client may see it.
+        """Mask the state of an upstream's task for a notification or a list.
 
         Raise `CallRefused` where it is larger than the answer to a request about the task may be.
         """

@@ -26,7 +26,7 @@ _WITHHELD: Final = (
 
 
 def masked(redaction: Redaction, value: Any, type_: type[t.Wire] | None = None) -> Any:
-    """Return a wire value without what the patterns match; the same object where they match nothing.
+    """Mask the matches in a wire value. Return the same object if nothing matches.
 
     `type_` is the wire type of JSON. JSON without one belongs to the author of the message as a whole.
     """
@@ -37,7 +37,7 @@ def masked(redaction: Redaction, value: Any, type_: type[t.Wire] | None = None) 
 
 
 def masked_result(redaction: Redaction, result: Any, method: str, output_schema: Callable[[], Any]) -> Any:
-    """Return the result of a request, or the state of a task, without what the patterns match.
+    """Mask the matches in the result of a request or the state of a task.
 
     `output_schema` returns the schema that the client knows of the tool; it is read where structured content changed.
     """

@@ -47,7 +47,7 @@ class Placement(NamedTuple):
     """Whether somebody has to approve."""
     through: Through = ()
     subject: str = ""
-    """What a refusal names instead of the component, where the policy is for more than that."""
+    """What a refusal names instead of the component; "" for a policy of one component."""
 
 
 class Plan:
@@ -259,7 +259,7 @@ class Plan:
             return await coroutine
 
     def leaving(self, call: Call, result: Any, target: CallTarget, method: str) -> Any:
-        """Return what the client may see of the result of a method. Raise `CallRefused` where it is too large."""
+        """Check and mask a result before it leaves. Raise `CallRefused` if it is too large."""
         if self._rules and isinstance(result, t.CompleteResult):
             for through, rules in self._rules.items():
                 (name,) = _arguments_after(through, {target.params.argument.name: ""}, _COMPLETE) or ("",)
@@ -275,7 +275,7 @@ _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _output_schema(revision: str, target: CallTarget) -> Any:
-    """Return the output schema of a called tool as a client of this revision sees it; None where none is known."""
+    """Return the output schema of a called tool in a revision; None without one."""
     tool = None if target.found is None else target.found.component
     return (
         None

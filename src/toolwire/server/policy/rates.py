@@ -36,9 +36,10 @@ Rates: TypeAlias = str | Rate | Sequence[str | Rate]
 
 
 class Counted(NamedTuple):
-    """One rate or quota, ready to count: `place` is what it is for, a server or one of its components.
+    """One rate or quota, ready to count.
 
-    `subject` is what a refusal names instead of the component: "this server", say.
+    `place` is the server or the component that it is for. `subject` is what a refusal names instead of the component:
+    "this server", say.
     """
 
     kind: Kind
@@ -116,7 +117,7 @@ def refusal(counted: Counted, name: str, seconds: float) -> CallRefused:
 
 
 def _in_calls(item: RateLimitItem) -> str:
-    """Return a rate as text: "2 calls a minute", "1 call an hour", "5 calls in 2 days"."""
+    """Return a rate as text: "2 calls a minute", "5 calls in 2 days"."""
     calls, unit = f"{item.amount} call{'s' if item.amount > 1 else ''}", item.GRANULARITY.name
     if item.multiples > 1:
         return f"{calls} in {item.multiples} {unit}s"

@@ -145,7 +145,7 @@ class PinBook:
         """Return the tools of a list that do not come through, each with the reason.
 
         A name may be there twice, because accounts get other lists. Then all of its definitions have to be approved.
-        `is_read` is False while the server has listed nothing yet, which is no empty list.
+        `is_read` is False while the list of the server is not read: an unread list is not an empty one.
         """
         tools: dict[str, Definition] = {}
         approved = {} if self._record is None else self._record.approved

@@ -64,7 +64,7 @@ class Accepting(Protocol):
 
     async def begin(self, run: Run) -> bool: ...
 
-    async def settle(self, key: str, ending: Callable[[Record], bool], *, holder: str = "") -> Record | None: ...
+    async def write_end(self, key: str, ending: Callable[[Record], bool], *, holder: str = "") -> Record | None: ...
 
     def abandon(self, run: Run) -> None: ...
 
@@ -190,7 +190,7 @@ class Acceptance:
                 await self._tasks.wait_for_slot(run)
         except TimeoutError:
             failure = no_slot(seconds)
-            await self._tasks.settle(run.key, lambda record: rules.fail(record, failure), holder=run.process)
+            await self._tasks.write_end(run.key, lambda record: rules.fail(record, failure), holder=run.process)
             return
         may_begin = await self._tasks.begin(run)
         run.starting = None

@@ -84,7 +84,7 @@ class Ends:
 
         return complete
 
-    async def settle(
+    async def write_end(
         self,
         key: str,
         ending: Ending,

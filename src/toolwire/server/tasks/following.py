@@ -186,7 +186,7 @@ class Following:
         self._tasks.may_take()
 
     def missed(self) -> None:
-        """Look at everything that is followed here: messages were lost, and perhaps changes of the store."""
+        """Read all followed tasks anew: messages were lost, and perhaps changes of the store."""
         if not self._is_restoring:
             self._is_restoring = True
             self._tasks.in_background(self._restore())
@@ -232,7 +232,7 @@ class Following:
                     stream.tell(Change(FILTER, record.id, "notifications/tasks", params))
 
     async def _restored(self, run: Run, record: Record | None) -> Record | None:
-        """Return the record of a followed task, after writing it again where the store has lost it."""
+        """Return the record of a followed task. Restore it first if the store lost it."""
         if run.process:
             if (record is None or record.process != run.process) and await self._tasks.restoring.restore_run(run):
                 return None if run.data is None else rules.decode(run.data)

@@ -1,4 +1,4 @@
-"""`server.tasks`: tasks whose work is not a call of a client but something that your program does."""
+"""`server.tasks`: tasks whose work is done by your program, and not by a tool call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.context import Context, call_of
 from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.dead_letters import DeadLetter
-from toolwire.server.tasks.manager import Tasks, called_tool
+from toolwire.server.tasks.manager import TaskManager, called_tool
 from toolwire.server.tasks.own_tasks import HostTask, OwnTasks, TaskAccess
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.running_tasks import Followed
@@ -28,7 +28,7 @@ class HostTasks(OwnTasks):
     They are not calls, so no policy applies to them: nothing is masked in their messages and results.
     """
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: TaskManager) -> None:
         super().__init__()
         self._tasks = tasks
 
@@ -45,9 +45,9 @@ class HostTasks(OwnTasks):
     ) -> HostTask:
         """Create a task for the client of `ctx`, or for a principal; it is kept for `ttl` seconds after its end.
 
-        The client hears of changes on the connection of `ctx`, if its revision allows that. `name` and `metadata`, in
-        JSON types, are for your program: `get` returns them, and clients do not see them. With `heartbeat`, the task
-        fails when its worker, once it has reported, does not report again for so many seconds.
+        The client is notified of changes on the connection of `ctx`, if its revision allows that. `name` and
+        `metadata`, in JSON types, are for your program: `get` returns them, and clients do not see them. With
+        `heartbeat`, the task fails when its worker, once it has reported, does not report again for so many seconds.
         """
         heartbeat = None if heartbeat is None else rules.checked_number("heartbeat", heartbeat, is_time=True)
         ttl = None if ttl is None else rules.checked_number("ttl", ttl, is_time=True)
@@ -57,7 +57,7 @@ class HostTasks(OwnTasks):
         return await home._create(ctx, principal, ttl, heartbeat, message=message, name=name, metadata=metadata)
 
     def _home_of(self, ctx: Context) -> HostTasks:
-        """Return the tasks of the server whose client made a call: this server, or one that mounts it."""
+        """Return the tasks of the called server: this one, or one that mounts it."""
         call = call_of(ctx)
         for home in self._homes():
             if home._tasks.kernel is call.host:
@@ -111,7 +111,7 @@ class HostTasks(OwnTasks):
         try:
             await tasks.records.write_owner(followed.id, owner, tasks.longest + limits.task_ttl_max)
         except BaseException:
-            tasks.in_background(tasks.settle(followed.key, rules.cancel))
+            tasks.in_background(tasks.write_end(followed.key, rules.cancel))
             raise
         tasks.await_end(followed)
         return HostTask(followed.id, owner)
@@ -121,7 +121,7 @@ class HostTasks(OwnTasks):
         return await self._tasks.letters.all()
 
     async def send_again(self, letter: DeadLetter) -> HostTask | None:
-        """Make a new task of the same owner out of a dead letter; None for a letter that no longer exists."""
+        """Run a dead letter's call again as a new task; None if it expired."""
         await self._tasks.ready()
         identifier = await self._tasks.letters.send_again(letter.id, self._tasks.records)
         if identifier is None:
@@ -152,7 +152,7 @@ class HostTasks(OwnTasks):
 
 
 def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a record keeps of the metadata of the program; raise `ServerError` for what is not JSON."""
+    """Return the metadata as JSON values. Raise `ServerError` for anything else."""
     try:
         kept = msgspec.json.decode(encode_readable({} if metadata is None else dict(metadata)))
     except (TypeError, ValueError, RecursionError) as error:

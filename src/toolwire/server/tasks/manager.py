@@ -87,7 +87,7 @@ class TaskParts(Host, Protocol):
     def check_loop(self) -> None: ...
 
 
-class Tasks:
+class TaskManager:
     """The tasks that this process accepted, and those that it runs."""
 
     def __init__(self, kernel: TaskParts) -> None:
@@ -190,14 +190,14 @@ class Tasks:
     async def create_hosted(
         self, owner: str, ttl_ms: int, followed: Followed, *, lasts: bool = False, **details: Any
     ) -> Record:
-        """Create the record of a task that the host drives, within what its owner may have.
+        """Create the record of a host's task, within the quota of its owner.
 
         `lasts` says that the task does not end at once.
         """
         await self.ready()
         await self.quota.reserve(owner)
         try:
-            # This process hears of changes by others: it has the timer of the task, and the connection of the client.
+            # This process is notified of changes: it has the timer of the task, and the connection of the client.
             origin = await self.process() if lasts else ""
             record = await self._create(owner, ttl_ms, followed, origin=origin, **details)
         except BaseException:
@@ -226,7 +226,7 @@ class Tasks:
             self.following.remove(followed)
             if not isinstance(error, NoRoom | QueueFull):
                 # Perhaps it is there all the same, and nobody will ever know its id.
-                self.in_background(self.settle(key, rules.cancel))
+                self.in_background(self.write_end(key, rules.cancel))
             raise
         followed.opened(record, data)
         return record
@@ -241,7 +241,7 @@ class Tasks:
     def abandon(self, run: Run) -> None:
         run.stop()
         if run.is_task:
-            self.in_background(self.settle(run.key, rules.cancel))
+            self.in_background(self.write_end(run.key, rules.cancel))
 
     # --- slots ---
 
@@ -345,7 +345,7 @@ class Tasks:
                 await asyncio.sleep(pauses.after(None))
 
     def release(self, run: Run, outcome: Any) -> Any:
-        """Return the outcome of a task as policies let it out: masked, and refused where it is too large."""
+        """Check and mask the outcome of a task, as the policies of its call say."""
         release = run.call.release
         if release is None:
             return outcome
@@ -362,9 +362,9 @@ class Tasks:
         """Keep the outcome of a run; one that comes too late is discarded."""
         ending = self.ends.ending(run.revision, outcome, run.caller)
         restore = partial(self.restoring.restore_run, run)
-        await self.settle(run.key, ending, holder=run.process, last=run.data, restore=restore)
+        await self.write_end(run.key, ending, holder=run.process, last=run.data, restore=restore)
 
-    async def settle(
+    async def write_end(
         self,
         key: str,
         ending: Callable[[Record], bool],
@@ -375,7 +375,7 @@ class Tasks:
     ) -> Record | None:
         """Write down the end of a task, and go on trying for as long as the store keeps the record."""
         kept = self.longest + self.limits.task_ttl_max
-        return await self.ends.settle(key, ending, kept, holder=holder, last=last, restore=restore)
+        return await self.ends.write_end(key, ending, kept, holder=holder, last=last, restore=restore)
 
     async def _end_damaged(self, key: str, seconds: float) -> Record | None:
         return await self.records.end_damaged(key, seconds)
@@ -390,7 +390,7 @@ class Tasks:
         self.in_background(self._fail_late(followed, failure))
 
     async def _fail_late(self, followed: Followed, failure: ProtocolError) -> None:
-        record = await self.settle(followed.key, lambda record: rules.fail(record, failure))
+        record = await self.write_end(followed.key, lambda record: rules.fail(record, failure))
         if record is not None and record.error is not UNSET and record.error.message == failure.message:
             seconds = self.limits.task
             log.warning("the task %s of the host failed: it did not end within %g seconds", followed.id, seconds)

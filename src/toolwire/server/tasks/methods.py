@@ -32,7 +32,7 @@ from toolwire.server.components import ToolBase
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
-from toolwire.server.tasks.manager import Tasks
+from toolwire.server.tasks.manager import TaskManager
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.watching import TaskCounts
@@ -52,7 +52,7 @@ _UNTOLD_SECONDS: Final = 1.0
 class TaskMethods:
     """Answers the requests about tasks."""
 
-    def __init__(self, tasks: Tasks, page_size: Callable[[], int]) -> None:
+    def __init__(self, tasks: TaskManager, page_size: Callable[[], int]) -> None:
         self._tasks = tasks
         self._page_size = page_size
         self.hosted: HostTasks = HostTasks(tasks)
@@ -153,7 +153,7 @@ class TaskMethods:
         return [record for record, each in zip(records, permissions, strict=True) if each == "usable"]
 
     async def _find_readable(self, owner: str, identifier: str) -> Record | None:
-        """Return a task; None for one whose record is damaged, which does not cost the others."""
+        """Return a task; None for a damaged record, which must not fail the whole list."""
         key = self._tasks.records.key(owner, identifier)
         try:
             return await self._tasks.records.find(key)

@@ -1,4 +1,4 @@
-"""Tasks of your own program: reports, heartbeats and ends, in the server process and in any other one."""
+"""Tasks of your own program: reports, heartbeats and ends, from any process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TaskAccess(Protocol):
 
     async def change(self, key: str, edit: Callable[[Record], bool], /) -> Record | None: ...
 
-    async def settle(self, key: str, ending: Callable[[Record], bool], /) -> Record | None: ...
+    async def write_end(self, key: str, ending: Callable[[Record], bool], /) -> Record | None: ...
 
 
 class OwnTasks(ABC):
@@ -70,7 +70,7 @@ class OwnTasks(ABC):
 
     @abstractmethod
     async def _locate(self, task: HostTask | str) -> tuple[TaskAccess, str]:
-        """Return the tasks of the server that has a task, and the key of the task."""
+        """Return the tasks of the server of a task, and the key of the task."""
 
     async def get(self, task: HostTask | str) -> Record | None:
         """Return the task as it is now; None for one that has expired."""
@@ -78,7 +78,7 @@ class OwnTasks(ABC):
         return await access.records.find(key)
 
     async def is_over(self, task: HostTask | str) -> bool:
-        """Return whether the work can stop: the task was cancelled, has ended otherwise, or has expired."""
+        """Return whether the task is over: cancelled, ended or expired. Then the work can stop."""
         record = await self.get(task)
         return record is None or record.over
 
@@ -89,7 +89,7 @@ class OwnTasks(ABC):
     ) -> bool:
         """Say how far the work is. Return False for a task that is over.
 
-        `ServerError` is raised for a message that is no text, and for numbers that a float cannot have.
+        Raise `ServerError` for a message that is not text, and for numbers that a float cannot have.
         """
         message = rules.checked_text("message", message)
         progress = None if progress is None else rules.checked_number("progress", progress)
@@ -111,7 +111,7 @@ class OwnTasks(ABC):
         return record is not None and not record.over
 
     async def beat(self, task: HostTask | str) -> bool:
-        """Report that the work goes on. Return False when it can stop: the task is over.
+        """Send a heartbeat. Return False if the task is over and the work can stop.
 
         The first report of a task with a heartbeat starts the time in which the next one has to come. While the store
         is out of reach nothing is reported, and no task fails by that.
@@ -123,7 +123,7 @@ class OwnTasks(ABC):
             return True  # The log has the reason.
 
     async def _beat(self, access: TaskAccess, key: str) -> Record | None:
-        """Renew the lease of a worker. Return the record; None for a task that is over."""
+        """Renew the lease of a worker. Return the record; None if the task is over."""
         await access.ready()
         record = await access.records.find(key)
         if record is None or record.over:
@@ -167,7 +167,7 @@ class OwnTasks(ABC):
             record = await self._beat(access, key)
             work = TaskWork(self, HostTask(identifier, owner_in(key)))
             if record is None:
-                await self._look(access, key, work)
+                await self._mark_if_over(access, key, work)
             else:
                 seconds = _LOOK_SECONDS
                 if record.heartbeat:
@@ -190,7 +190,7 @@ class OwnTasks(ABC):
         self, access: TaskAccess, key: str, work: TaskWork, changed: asyncio.Event, seconds: float
     ) -> None:
         """Look at a task whenever it may have changed, until it is over."""
-        while not await self._look(access, key, work):
+        while not await self._mark_if_over(access, key, work):
             try:
                 async with asyncio.timeout(seconds):
                     await changed.wait()
@@ -198,8 +198,8 @@ class OwnTasks(ABC):
                 pass
             changed.clear()
 
-    async def _look(self, access: TaskAccess, key: str, work: TaskWork) -> bool:
-        """Tell a worker if its task is over. Return whether it is."""
+    async def _mark_if_over(self, access: TaskAccess, key: str, work: TaskWork) -> bool:
+        """Mark the work as over if its task is. Return whether it is over."""
         try:
             record = await access.records.find(key)
             if record is not None and not record.over:
@@ -215,16 +215,16 @@ class OwnTasks(ABC):
     # --- ends ---
 
     async def finish(self, task: HostTask | str, value: Any = None) -> bool:
-        """End a task with a result: what a tool may return as content, or a `ToolResult`.
+        """End a task with a result: a return value of a tool, or a `ToolResult`.
 
-        Return False for a task that is over: nothing changes then.
+        Return False, and change nothing, if the task is over.
         """
         access, key = await self._locate(task)
         result = value if isinstance(value, ToolResult) else ToolResult(value)
         return await self._end(access, key, access.ends.ending(access.result_revision, result.to_wire()))
 
     async def fail(self, task: HostTask | str, error: str | ProtocolError) -> bool:
-        """End a task without a result; clients read the reason. Return False for a task that is over."""
+        """End a task as failed; clients read the error. Return False if it is over."""
         if not isinstance(error, ProtocolError):
             error = ProtocolError(INTERNAL_ERROR, rules.checked_text("error", error))
         failure = error
@@ -237,7 +237,7 @@ class OwnTasks(ABC):
         return await self._end(access, key, rules.cancel)
 
     async def _end(self, access: TaskAccess, key: str, ending: Callable[[Record], bool]) -> bool:
-        """Write the end of a task, retrying for as long as the store keeps the record."""
+        """Write the end of a task. Retry while the store keeps the record."""
         is_changed = has_worker = was_read = False
 
         def noted(record: Record) -> bool:
@@ -248,7 +248,7 @@ class OwnTasks(ABC):
             return is_changed
 
         await access.ready()
-        ended = await access.settle(key, rules.checked(noted))
+        ended = await access.write_end(key, rules.checked(noted))
         if ended is not None and not was_read:
             raise rules.unreadable_task(id_in(key))
         if has_worker:
@@ -264,16 +264,16 @@ class TaskWork:
         self._task = task
         self._over = asyncio.Event()
         self.is_over: bool = False
-        """Whether the work can stop: the task was cancelled, has ended, or has expired. Any thread may read it."""
+        """Whether the task is over and the work can stop. Any thread may read it."""
         self.status: str = "working"
-        """How the task ended, as soon as that is known: `cancelled`, `failed`, `completed`; empty once it expired."""
+        """The status of the ended task: `cancelled`, `failed` or `completed`; "" if it expired."""
 
     @property
     def id(self) -> str:
         return self._task.id
 
     async def wait_for_end(self) -> str:
-        """Wait until the task is over, whoever ends it. Return its status."""
+        """Wait until the task is over. Return its status."""
         await self._over.wait()
         return self.status
 
@@ -286,15 +286,15 @@ class TaskWork:
         return await self._tasks.update(self._task, message, progress=progress, total=total)
 
     async def finish(self, value: Any = None) -> bool:
-        """End the task with a result. Return False for a task that is over: nothing changes then."""
+        """End the task with a result. Return False, and change nothing, if it is over."""
         return await self._tasks.finish(self._task, value)
 
     async def fail(self, error: str | ProtocolError) -> bool:
-        """End the task without a result; clients read the reason. Return False for a task that is over."""
+        """End the task as failed; clients read the error. Return False if it is over."""
         return await self._tasks.fail(self._task, error)
 
 
 async def _end_lease(access: TaskAccess, identifier: str) -> None:
-    """End the lease of the worker of a task that is over. One that stays is ended by the processes of the server."""
+    """End the lease of a worker. If the store fails, the server ends it later."""
     with suppress(ToolwireError):
         await access.stores.queue.release(worker_of(identifier))

@@ -1,4 +1,4 @@
-"""Compares the records of tasks with their places in the queue, and mends what does not fit.
+"""Compares the records of tasks with their places in the queue, and repairs differences.
 
 The queue is an index over the records. A store that loses a key of it leaves tasks that are "working" and that no
 process runs. One process of a fleet at a time goes through all records, a page at each look of its watcher: every few
@@ -61,12 +61,15 @@ class Repaired(Protocol):
 
 
 class Repair:
-    """The rounds of this process. `lose` decides on a task whose process is gone and that has no place."""
+    """The comparison rounds of this process."""
 
     def __init__(
         self, tasks: Repaired, stores: Stores, lease: Lease, lose: Callable[[Task, bool], Awaitable[bool]]
     ) -> None:
-        """`lose` gets the task, and whether this process should hold it. It returns whether the task is ready now."""
+        """`lose` decides on a task without a place whose process is gone.
+
+        It gets the task, and whether this process should hold it, and returns whether the task is ready now.
+        """
         self._tasks = tasks
         self._stores = stores
         self._lease = lease

@@ -39,7 +39,7 @@ class Restoring:
         self._lease = lease
 
     async def restore_run(self, run: Run) -> bool:
-        """Write the record and the place of a task that runs here. Return whether this process holds it."""
+        """Write the record and place of a running task. Return whether this process holds it."""
         if run.data is None or not run.process or run.process != self._lease.name:
             return False
         if self._records.recent_end(run.key) is not None:
@@ -59,7 +59,7 @@ class Restoring:
         return False
 
     async def restore_end(self, key: str, data: bytes, seconds: float) -> bool:
-        """Write the end of a task that the store has lost, for some seconds. Return whether the store has an end."""
+        """Write a lost end, kept for `seconds`. Return whether the store has this end."""
         for _ in range(_ATTEMPTS):
             present = await reached(self._stores.kv.get(key))
             if present == data:
@@ -73,13 +73,13 @@ class Restoring:
         return False
 
     async def restore_ends(self) -> None:
-        """Write the ends again that this process wrote a moment ago and the store has lost."""
+        """Write all recent ends of this process that the store has lost."""
         for key, data, seconds in self._records.recent_ends():
             if not await self.restore_end(key, data, seconds):
                 self._records.drop_recent_end(key)
 
     async def restore_waiting(self, run: Run) -> Record | None:
-        """Write a task again that was accepted here, waited to be taken, and is missing. Return its record."""
+        """Write a lost task that was accepted here and waits. Return its record."""
         if run.data is None or run.process:
             return None
         record = rules.decode(run.data)
@@ -105,7 +105,7 @@ class Restoring:
 
 
 def _is_over(data: bytes) -> bool:
-    """Return whether a stored record is an end. A damaged record is none, so a known end replaces it."""
+    """Return whether a stored record is an end; False for a damaged one."""
     try:
         return rules.decode(data).over
     except rules.Unreadable:

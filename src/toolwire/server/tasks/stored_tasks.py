@@ -1,4 +1,4 @@
-"""`Tasks`: the tasks of a server for a worker, which has the stores of the server and not the server."""
+"""`Tasks`: the tasks of a server, for a worker that has only its stores."""
 
 from __future__ import annotations
 
@@ -95,6 +95,6 @@ class _StoredAccess:
             await self._ringer.ring(key, changed.process, record.process, record.origin, *changed.watchers)
         return record
 
-    async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
-        """Write the end of a task, retrying for as long as the store keeps the record."""
-        return await self.ends.settle(key, ending, self._longest)
+    async def write_end(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
+        """Write the end of a task. Retry while the store keeps the record."""
+        return await self.ends.write_end(key, ending, self._longest)

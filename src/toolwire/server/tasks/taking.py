@@ -73,7 +73,7 @@ class Taker(Protocol):
     async def begin(self, run: Run) -> bool:
         """Write down that the handler is about to run. Return whether it may."""
 
-    async def settle(self, key: str, ending: Callable[[Record], bool], *, holder: str = "") -> Record | None: ...
+    async def write_end(self, key: str, ending: Callable[[Record], bool], *, holder: str = "") -> Record | None: ...
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
@@ -180,7 +180,7 @@ class Taking:
             self.arriving.discard(key)
             tasks.slots.give_back(caller)
             failure = error if isinstance(error, ProtocolError) else _internal(key, error)
-            await tasks.settle(key, lambda record: rules.fail(record, failure), holder=process)
+            await tasks.write_end(key, lambda record: rules.fail(record, failure), holder=process)
             return
         self.arriving.discard(key)
         run.has_slot, run.slot_caller = True, caller
@@ -223,7 +223,7 @@ class Taking:
 
     async def _drop(self, task: Task, process: str) -> None:
         """End a task whose record cannot be read, so that it cannot be run."""
-        await self._tasks.settle(task.key, lambda record: rules.fail(record, rules.Unreadable()), holder=process)
+        await self._tasks.write_end(task.key, lambda record: rules.fail(record, rules.Unreadable()), holder=process)
 
     async def _place(self, task: Task, process: str, place: Ready | None) -> None:
         try:

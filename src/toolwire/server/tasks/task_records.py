@@ -103,7 +103,7 @@ def worker_of(identifier: str) -> str:
 
 
 def is_worker(process: str) -> bool:
-    """Return whether a lease is that of the worker of a task, and not that of a server process."""
+    """Return whether a lease belongs to a worker, and not to a server process."""
     return process.startswith(_WORKERS)
 
 
@@ -149,7 +149,7 @@ class _RecentEnds:
         return data if ended <= time.time() < until else None
 
     def all(self) -> list[tuple[str, bytes, float]]:
-        """Return all records that are kept, each with the seconds that it is to be kept from now on."""
+        """Return all kept records, each with the seconds that are left of its time."""
         now = time.time()
         return [(key, data, kept - max(now - ended, 0.0)) for key, (ended, _, kept, data) in self._kept.items()]
 
@@ -205,7 +205,7 @@ class Records:
 
     @classmethod
     def place(cls, key: str, record: Record, delay: float = 0.0) -> Place | None:
-        """Return the place in the queue that follows from a record; None for a task without one."""
+        """Return the place in the queue that a record implies; None without one."""
         if record.over:
             return None
         if record.process:
@@ -217,11 +217,11 @@ class Records:
     # --- owners by id ---
 
     async def write_owner(self, identifier: str, owner: str, seconds: float) -> None:
-        """Let the id of a task alone find the task for so many seconds, also in another process."""
+        """Index a task by its id alone, for so many seconds, for all processes."""
         await reached(self._stores.kv.put(f"{_OWNERS}{self.server}:{identifier}", owner.encode(), ttl=seconds))
 
     async def find_key(self, identifier: str) -> str | None:
-        """Return the key of a task of the host by its id; None where the store knows no such task."""
+        """Return the key of a host's task by its id; None for an unknown task."""
         owner = await reached(self._stores.kv.get(f"{_OWNERS}{self.server}:{identifier}"))
         return None if owner is None else self.key(owner.decode(), identifier)
 
@@ -251,11 +251,11 @@ class Records:
         return None if data is None else rules.decode(data)
 
     def recent_ends(self) -> list[tuple[str, bytes, float]]:
-        """Return the records of tasks that this process ended, each with the seconds that it is kept from now on."""
+        """Return recent ends written by this process, each with the seconds left of its time."""
         return [(key, data, seconds) for key, data, seconds in self._recent.all() if seconds > 0]
 
     def recent_end(self, key: str) -> bytes | None:
-        """Return the record of a task that this process ended, as long as it is remembered here."""
+        """Return a recent end that this process wrote; None if it is not remembered."""
         return self._recent.find(key)
 
     def drop_recent_end(self, key: str) -> None:
@@ -314,7 +314,7 @@ class Records:
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
 
     async def end_damaged(self, key: str, seconds: float, *, holder: str = "", orphan_of: str = "") -> Record | None:
-        """Replace a record that cannot be read by the end of its task; return None if another process changed it.
+        """Replace a damaged record by a failed end. Return None if another process changed it.
 
         `seconds` is how long the end is kept. `LeaseLost` is raised as `change` does.
         """

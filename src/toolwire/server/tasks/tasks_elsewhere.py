@@ -100,7 +100,7 @@ class KeptTasks(Protocol):
 
     async def create_hosted(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record: ...
 
-    async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None: ...
+    async def write_end(self, key: str, ending: Callable[[Record], bool]) -> Record | None: ...
 
 
 class TasksElsewhere:
@@ -171,7 +171,7 @@ class TasksElsewhere:
         followed = Followed(None, call.revision)
         record = await tasks.create_hosted(owner_of(call), ttl, followed, tool=tool)
         created = rules.core_task(record, t.Task, record.created)
-        await tasks.settle(followed.key, tasks.ends.ending(call.revision, outcome, call.request.caller))
+        await tasks.write_end(followed.key, tasks.ends.ending(call.revision, outcome, call.request.caller))
         # 2025-11-25 tasks, creation: every task begins as working.
         return t.CreateTaskResult(task=created)
 
@@ -191,7 +191,7 @@ class TasksElsewhere:
                 await reached(self._kernel.stores.kv.put(key, name.encode(), ttl=seconds))
 
     async def page(self, call: Call, after: str, most: int) -> tuple[list[t.Task], str | None]:
-        """Return at most `most` tasks of the caller after a key, and the key of the last; None on the last page."""
+        """Return a page of the caller's tasks, and its last key if more follow."""
         if not self._owners():
             return [], None
         start, most = self._start(call), min(most, PAGE)

@@ -182,7 +182,7 @@ class Watcher:
             after = keys[-1]
 
     async def _is_ended_here(self, key: str) -> bool:
-        """Return whether this process has ended a task. Its end is written again if the store lost it."""
+        """Return whether this process ended a task. Restore its end if the store lost it."""
         tasks = self._tasks
         for each, data, seconds in tasks.records.recent_ends():
             if each == key:
@@ -190,14 +190,14 @@ class Watcher:
         return False
 
     async def _lose_placeless(self, task: Task, is_own: bool) -> bool:
-        """Decide on a task without a place whose process is gone, or is this one; return whether it is ready."""
+        """Decide on a lost task without a place. Return whether it is ready."""
         loss = await self._adopt(task, is_placed=False, is_own=is_own)
         return loss in _READY
 
     async def _adopt(
         self, task: Task, holder: str = "", *, is_placed: bool = True, is_own: bool = False
     ) -> rules.Loss | None:
-        """Decide what becomes of a task that no process runs; None where nothing could be done for it now.
+        """Put back, fail or give up a lost task. Return None if that failed.
 
         A process that lives and does not know its task has lost no attempt.
         """
