@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -284,7 +285,8 @@ def test_mistakes(
     assert not Path("missing.db").exists()
 
 
-def test_damaged_task_can_be_ended(store: FleetStore, toolwire: Command) -> None:
+@pytest.mark.parametrize("pattern", [rb'"message":"waiting"', rb'"created":[0-9.]+'])
+def test_damaged_task_can_be_ended(pattern: bytes, store: FleetStore, toolwire: Command) -> None:
     async def create(stores: Stores) -> list[str]:
         server = Server("jobs", stores=stores, tasks=True)
         async with Client(server):
@@ -292,7 +294,7 @@ def test_damaged_task_can_be_ended(store: FleetStore, toolwire: Command) -> None
             key = Records(short_name("jobs"), stores, 60.0).key(task.owner, task.id)
             data = await stores.kv.get(key)
             assert data is not None
-            broken = data.replace(b'"message":"waiting"', b'"message":7')
+            broken = re.sub(pattern, lambda found: found[0].partition(b":")[0] + b":1e300", data)
             assert await stores.queue.change(key, broken, ttl=600, expect=data, place=None) is None
         return [task.id]
 

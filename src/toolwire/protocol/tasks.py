@@ -36,6 +36,8 @@ TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 MAX_QUESTIONS: Final = 100
 #: The longest time that a program may ask for, in seconds: a year.
 LONGEST_TIME: Final = 366 * 24 * 3600.0
+#: The latest time that a record may have: the end of the year 9999, up to which dates can be written.
+_LAST_TIME: Final = 253_402_300_799.0
 #: Characters of a status message that are kept.
 MAX_MESSAGE: Final = 1000
 #: The status message of a task that waits to be started.
@@ -250,11 +252,27 @@ class Unreadable(ProtocolError):
         super().__init__(INTERNAL_ERROR, "The task cannot be read any more")
 
 
-def decode(data: bytes) -> Record:
+def decode(data: bytes, identifier: str | None = None) -> Record:
+    """Read a record; raise `Unreadable` for a damaged one, or for one with another id than `identifier`."""
     try:
-        return msgspec.json.decode(data, type=Record)
+        record = msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, RecursionError):
         raise Unreadable from None
+    if not _is_possible(record) or (identifier is not None and record.id != identifier):
+        raise Unreadable
+    return record
+
+
+def _is_possible(record: Record) -> bool:
+    """Return whether the times of a record are times that can be shown and counted with."""
+    return (
+        0 <= record.created <= _LAST_TIME
+        and 0 <= record.updated <= _LAST_TIME
+        and 0 <= record.ttl_ms <= _LAST_TIME * 1000
+        and 0 <= record.poll_ms <= _LAST_TIME * 1000
+        and 0 <= record.heartbeat <= _LAST_TIME
+        and 0 <= record.longest <= _LAST_TIME
+    )
 
 
 def unreadable_task(identifier: str) -> ServerError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -398,22 +399,37 @@ async def test_text_that_a_record_cannot_keep_is_refused(value: Any) -> None:
         assert record is not None and not record.over
 
 
-async def damage(stores: Stores, task: HostTask) -> None:
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "wrong type": lambda data: data.replace(b'"message":"waiting"', b'"message":7'),
+    "empty": lambda data: b"",
+    "far future": lambda data: re.sub(rb'"created":[^,]+', b'"created":1e300', data),
+    "year beyond 9999": lambda data: re.sub(rb'"created":[^,]+', b'"created":1e12', data),
+    "far past": lambda data: re.sub(rb'"updated":[^,]+', b'"updated":-1e300', data),
+    "endless ttl": lambda data: re.sub(rb'"ttl_ms":[^,]+', b'"ttl_ms":1' + b"0" * 400, data),
+    "other id": lambda data: re.sub(rb'"id":"[^"]+', b'"id":"another', data),
+}
+
+
+async def damage(stores: Stores, task: HostTask, kind: str = "wrong type") -> None:
     """Make a record unreadable, as a version before wrote some."""
     key = Records(short_name("office"), stores, 60.0).key(task.owner, task.id)
     data = await stores.kv.get(key)
-    assert data is not None and b'"message":"waiting"' in data
-    broken = data.replace(b'"message":"waiting"', b'"message":7')
+    assert data is not None
+    broken = DAMAGES[kind](data)
+    assert broken != data
     place = dict(await stores.queue.places(PREFIX, limit=10))[key]
     assert await stores.queue.change(key, broken, ttl=600, expect=data, place=place) is None
 
 
-async def test_damaged_record_costs_its_own_task_alone(address: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", DAMAGES)
+async def test_damaged_record_costs_its_own_task_alone(
+    kind: str, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_two(address) as (stores, others):
         server, tasks = make_office(stores=stores), Tasks(others, server="office")
         async with Client(server, revision=CORE) as client:
             whole, broken = [await server.tasks.create(message="waiting") for _ in range(2)]
-            await damage(others, broken)
+            await damage(others, broken, kind)
             listed = (await client.request("tasks/list", {}))["tasks"]
             assert [each["taskId"] for each in listed] == [whole.id]
             assert "a task is left out of a list" in caplog.text
@@ -445,12 +461,13 @@ async def test_watcher_ends_damaged_task_of_a_silent_worker(address: str) -> Non
                     await asyncio.sleep(0.05)
 
 
-async def test_damaged_task_ends_when_its_time_is_over(clock: Clock) -> None:
+@pytest.mark.parametrize("kind", DAMAGES)
+async def test_damaged_task_ends_when_its_time_is_over(kind: str, clock: Clock) -> None:
     shared = shared_stores(clock)
     server = make_office(stores=shared, limits=Limits(task=60))
     async with Client(server, revision=CORE) as client:
         broken = await server.tasks.create(message="waiting")
-        await damage(shared, broken)
+        await damage(shared, broken, kind)
         await pass_time(clock, 70, 5)
         assert (await client.request("tasks/get", {"taskId": broken.id}))["statusMessage"] == DAMAGED
 

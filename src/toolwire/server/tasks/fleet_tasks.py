@@ -29,6 +29,7 @@ from toolwire.server.tasks.task_records import (
     AT_ONCE,
     Records,
     by_tool,
+    decode_record,
     id_in,
     is_worker,
     kind_of,
@@ -185,7 +186,7 @@ class FleetTasks:
     async def _read(self, key: str, place: Place | None) -> FleetTask | None:
         data = await self._stores.kv.get(key)
         try:
-            return None if data is None else FleetTask(key, rules.decode(data), place)
+            return None if data is None else FleetTask(key, decode_record(key, data), place)
         except rules.Unreadable:
             return None
 

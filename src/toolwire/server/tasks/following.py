@@ -25,7 +25,7 @@ from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.restoring import Restoring
 from toolwire.server.tasks.running_tasks import Followed, Run
-from toolwire.server.tasks.task_records import Changed, NoRoom, Records, TasksUnreachable, id_in
+from toolwire.server.tasks.task_records import Changed, NoRoom, Records, TasksUnreachable, decode_record, id_in
 from toolwire.stores import LeaseLost, Stores
 
 FILTER: Final = "taskIds"
@@ -235,7 +235,7 @@ class Following:
         """Return the record of a followed task. Restore it first if the store lost it."""
         if run.process:
             if (record is None or record.process != run.process) and await self._tasks.restoring.restore_run(run):
-                return None if run.data is None else rules.decode(run.data)
+                return None if run.data is None else decode_record(run.key, run.data)
         elif record is None and run.is_task and run.data is not None:
             # A process that has taken it comes first.
             if run.key not in self._missing:

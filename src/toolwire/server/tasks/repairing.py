@@ -26,7 +26,7 @@ from toolwire.protocol.errors import counted
 from toolwire.protocol.tasks import Record
 from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.restoring import Restoring
-from toolwire.server.tasks.task_records import PREFIX, Records, reached, server_of
+from toolwire.server.tasks.task_records import PREFIX, Records, decode_record, reached, server_of
 from toolwire.stores import LeaseLost, Place, StoreFull, Stores, Task
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
 
@@ -141,7 +141,7 @@ class Repair:
     async def _mend(self, key: str, value: bytes, now: float) -> bool:
         """Give a task its place back. Return whether it waits to be taken now."""
         try:
-            record = rules.decode(value)
+            record = decode_record(key, value)
         except rules.Unreadable:
             return False
         if record.over:

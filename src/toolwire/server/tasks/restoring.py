@@ -20,7 +20,7 @@ from typing import Final
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.tasks import Record
 from toolwire.server.tasks.running_tasks import Run
-from toolwire.server.tasks.task_records import Records, id_in, reached
+from toolwire.server.tasks.task_records import Records, decode_record, id_in, reached
 from toolwire.stores import Held, LeaseLost, Place, Stores
 from toolwire.wire.process_lease import Lease
 
@@ -44,10 +44,11 @@ class Restoring:
             return False
         if self._records.recent_end(run.key) is not None:
             return False
-        kind = self._records.kind(run.key, rules.decode(run.data))
+        kind = self._records.kind(run.key, decode_record(run.key, run.data))
         for _ in range(_ATTEMPTS):
             present = await reached(self._stores.kv.get(run.key))
-            chosen = rules.choose_record(rules.decode(run.data), None if present is None else rules.decode(present))
+            stored = None if present is None else decode_record(run.key, present)
+            chosen = rules.choose_record(decode_record(run.key, run.data), stored)
             if chosen is None:
                 return False
             data = rules.encode(chosen)
@@ -64,7 +65,7 @@ class Restoring:
             present = await reached(self._stores.kv.get(key))
             if present == data:
                 return True
-            if present is not None and _is_over(present):
+            if present is not None and _is_over(key, present):
                 return False
             written = self._stores.queue.change(key, data, ttl=seconds, expect=present, place=None)
             if await reached(written) is None:
@@ -82,7 +83,7 @@ class Restoring:
         """Write a lost task that was accepted here and waits. Return its record."""
         if run.data is None or run.process:
             return None
-        record = rules.decode(run.data)
+        record = decode_record(run.key, run.data)
         rules.lose_waiting(record)
         place = self._records.place(run.key, record)
         if not await self._write(run.key, rules.encode(record), None, record, place):
@@ -104,9 +105,9 @@ class Restoring:
             return await reached(change(key, data, ttl=ttl, expect=present, place=place)) is None
 
 
-def _is_over(data: bytes) -> bool:
+def _is_over(key: str, data: bytes) -> bool:
     """Return whether a stored record is an end; False for a damaged one."""
     try:
-        return rules.decode(data).over
+        return decode_record(key, data).over
     except rules.Unreadable:
         return False

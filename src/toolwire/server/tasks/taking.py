@@ -24,7 +24,7 @@ from toolwire.server.tasks.owners import line_of
 from toolwire.server.tasks.running_tasks import Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import Gone, caller_in, request_of
-from toolwire.server.tasks.task_records import id_in, kind_of, owner_in
+from toolwire.server.tasks.task_records import decode_record, id_in, kind_of, owner_in
 from toolwire.stores import Ready, Stores, Task
 from toolwire.wire.shares import Caller
 
@@ -160,7 +160,7 @@ class Taking:
         """Run a task that was taken, in one of the slots that were kept for this."""
         tasks, slots = self._tasks, self._tasks.slots
         try:
-            record = rules.decode(task.value)
+            record = decode_record(task.key, task.value)
             caller = None if record.call is UNSET else caller_in(record.call)
         except (rules.Unreadable, msgspec.DecodeError):
             slots.give_back(None)

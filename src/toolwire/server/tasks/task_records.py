@@ -97,6 +97,11 @@ def id_in(key: str) -> str:
     return key.rpartition(":")[2]
 
 
+def decode_record(key: str, data: bytes) -> Record:
+    """Read the record under a key; raise `Unreadable` for a damaged one, or for that of another task."""
+    return rules.decode(data, id_in(key))
+
+
 def worker_of(identifier: str) -> str:
     """Return the name of the lease that the worker of a task renews."""
     return _WORKERS + identifier
@@ -248,7 +253,7 @@ class Records:
         if (ending := self._ending.get(key)) is not None:
             await asyncio.shield(ending)
         data = self._recent.get(key) or await reached(self._stores.kv.get(key))
-        return None if data is None else rules.decode(data)
+        return None if data is None else decode_record(key, data)
 
     def recent_ends(self) -> list[tuple[str, bytes, float]]:
         """Return recent ends written by this process, each with the seconds left of its time."""
@@ -287,9 +292,9 @@ class Records:
         for _ in range(_ATTEMPTS):
             if data is None:
                 data, is_known = await reached(self._stores.kv.get(key)), True
-            if not data:
+            if data is None:
                 return Changed(None, False)
-            record = rules.decode(data)
+            record = decode_record(key, data)
             process, watchers = record.process, record.watchers
             if not edit(record):
                 if is_known:
@@ -311,6 +316,7 @@ class Records:
             data, is_known = await (self._end(key, record, after, writing) if record.over else reached(writing)), True
             if data is None:
                 return Changed(record, True, process, after, watchers)
+            data = data or None  # No record, or an empty one, which is damaged: reading it tells.
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
 
     async def end_damaged(self, key: str, seconds: float, *, holder: str = "", orphan_of: str = "") -> Record | None:
@@ -322,7 +328,7 @@ class Records:
         if data is None:
             return None
         try:
-            rules.decode(data)
+            decode_record(key, data)
             return None
         except rules.Unreadable:
             log.warning("the record of a task cannot be read, so the task has failed: %s", key)

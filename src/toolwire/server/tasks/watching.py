@@ -17,7 +17,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.tasks.acceptance import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.repairing import Repair, Repaired
-from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, is_worker, kind_of, server_of
+from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, decode_record, is_worker, kind_of, server_of
 from toolwire.stores import LeaseLost, Stores, Task
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease, Sightings
 
@@ -205,12 +205,12 @@ class Watcher:
         is_own = is_own or holder != ""
         orphan_of = task.process if is_placed and not holder else ""
         try:
-            record = rules.decode(task.value)
+            record = decode_record(task.key, task.value)
             attempt, call = record.attempt, record.call
             loss = rules.lose_lease(record, limits.task_attempts, counts=not is_own)
             if loss == "dead" and call is not UNSET:
                 # First the letter and then the end, so that a process that ends in between loses neither.
-                await self._letters.keep(key, rules.decode(task.value))
+                await self._letters.keep(key, decode_record(task.key, task.value))
             delay = min(FIRST_PAUSE * 2.0 ** (attempt - 1), LONGEST_PAUSE) if loss == "run again" else 0.0
             await self._tasks.change(
                 key,
@@ -276,7 +276,7 @@ def _no_tool(kind: str, seconds: float) -> ProtocolError:
 def _kind(task: Task) -> str:
     """Return the kind of a task that waits; empty where its record cannot be read."""
     try:
-        record = rules.decode(task.value)
+        record = decode_record(task.key, task.value)
     except rules.Unreadable:
         return ""
     return "" if record.call is UNSET else kind_of(server_of(task.key), record.call.kind)
