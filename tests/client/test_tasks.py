@@ -18,6 +18,7 @@ from toolwire import Client, Context, Limits, Server, testing, types
 from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle, TaskState
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, ToolFailed
 from toolwire.testing import elapse
+from toolwire.wire.deadlines import CallClock
 
 FAST = Limits(task_window=0.0, task_poll=0.01)
 
@@ -153,8 +154,9 @@ async def test_a_call_that_is_given_up_cancels_its_task(revision: str) -> None:
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
+        await wire.until(lambda direction, message: message.get("method") == "tasks/cancel")
         (cancelled,) = sent(wire, "tasks/cancel")
-        assert (await client.task(cancelled["taskId"]).status()).status == "cancelled"
+        assert [state async for state in client.task(cancelled["taskId"]).updates()][-1].status == "cancelled"
         made = [message["id"] for message in wire.sent if message.get("method") == "tools/call"]
         assert not [params for params in sent(wire, "notifications/cancelled") if params["requestId"] in made]
 
@@ -169,6 +171,7 @@ async def test_a_call_that_takes_too_long_is_given_up(revision: str) -> None:
         await elapse(5)
         with pytest.raises(Timeout):
             await calling
+        await wire.until(lambda direction, message: message.get("method") == "tasks/cancel")
         assert len(sent(wire, "tasks/cancel")) == 1
 
 
@@ -355,7 +358,12 @@ async def test_a_wait_that_is_lost_every_time_is_taken_up_as_often_as_the_server
     asked: list[str] = []
 
     class Lossy:
-        async def _usable(self) -> Any:
+        _timeout = 60.0
+
+        def _clock(self, timeout: float | None) -> CallClock:
+            return CallClock(timeout, asyncio.get_running_loop())
+
+        async def _usable(self, clock: CallClock) -> Any:
             return SimpleNamespace(modern=False)
 
         async def _ask(self, method: str, params: Any, decode: Any, **options: Any) -> Any:

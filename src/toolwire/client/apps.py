@@ -15,13 +15,14 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from msgspec import UNSET, Struct
 
 from toolwire.client.errors import Denied, InvalidResponse
-from toolwire.client.safety import Check, Find
+from toolwire.client.safety import Check
 from toolwire.client.target import Target
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, Audience, audiences, is_app_type, ui_of, view_address
 from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.open_codec import replace_members
+from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -29,8 +30,13 @@ R = TypeVar("R")
 
 #: How long the address may be that a view asks for.
 MAX_ADDRESS: Final = 8192
-#: A function that makes a call of a view: the name of the tool, the arguments, the timeout, and a check before it.
-CallForView: TypeAlias = Callable[[str, Mapping[str, Any] | None, float | None, Check], Awaitable[ToolResult]]
+#: A function that makes a call of a view: the name of the tool, the arguments, the timeout that the program has set,
+#: the time limit, and a check before the call.
+CallForView: TypeAlias = Callable[
+    [str, Mapping[str, Any] | None, float | None, CallClock, Check], Awaitable[ToolResult]
+]
+#: A function that returns the definition of a tool within a time limit.
+FindTool: TypeAlias = Callable[[str, CallClock], Awaitable[t.Tool | None]]
 _Contents: TypeAlias = builtins.list[t.ResourceContents]
 #: A function that makes a read of a view, and records it: the server of the view, the address, and the read itself.
 ReadForView: TypeAlias = Callable[[str, str, Callable[[], Awaitable[_Contents]]], Awaitable[_Contents]]
@@ -108,14 +114,19 @@ class Apps:
         client: ServerClient,
         members: Mapping[str, ServerClient],
         target: Target,
-        find: Find,
+        clock: Callable[[float | None], CallClock],
+        find: FindTool,
         call: CallForView,
         read: ReadForView,
     ) -> None:
-        """`members` are the clients of the servers, by name, and `find` returns the definition of a tool."""
+        """`members` are the clients of the servers, by name.
+
+        `clock` returns the time limit of a call, and `find` the definition of a tool.
+        """
         self._client = client
         self._members = members
         self._target = target
+        self._clock = clock
         self._find = find
         self._call = call
         self._read = read
@@ -135,17 +146,18 @@ class Apps:
 
         Raise `NotSupported` for a tool without a view, and `InvalidResponse` for a page that is none.
         """
-        listed = tool if isinstance(tool, ListedView) else await self._named(tool)
+        clock = self._clock(timeout)
+        listed = tool if isinstance(tool, ListedView) else await self._named(tool, clock)
         reader = self._members[listed.server]
         address = self._target.address_at(listed.server, listed.uri)
-        contents = await reader.read_resource(address, timeout=timeout)
+        contents = await reader.read_resource(address, timeout=clock.rest("resources/read"))
         if len(contents) != 1:
             raise InvalidResponse(f"The view {listed.uri[:200]} has {len(contents)} contents; a view has one")
         (page,) = contents
         meta, mime_type = ui_of(page.meta), page.mime_type
         if not meta or mime_type is UNSET:
             # Draft, "Resource metadata": it may stand in the list or in the contents, and the contents win.
-            entry = await _entry(reader, address, timeout)
+            entry = await _entry(reader, address, clock)
             meta = meta or ({} if entry is None else ui_of(entry.meta))
             mime_type = mime_type or (UNSET if entry is None else entry.mime_type)
         if not is_app_type(mime_type):
@@ -164,8 +176,8 @@ class Apps:
             raise NotSupported(f"No tool {tool.name[:100]!r} is listed, so it has no view")
         return View(self, ListedView(server, tool, uri), html, meta)
 
-    async def _named(self, name: str) -> ListedView:
-        definition = await self._find(name)
+    async def _named(self, name: str, clock: CallClock) -> ListedView:
+        definition = await self._find(name, clock)
         if definition is None:
             raise NotSupported(f"No tool {name[:100]!r} is listed, so it has no view")
         listed = self._listed(definition)
@@ -191,22 +203,23 @@ class Apps:
         Raise `Denied` for a tool that the server of the view does not list, and for one that is not open to views.
         """
         self._check_own(view)
-        name = await self._name_here(view, tool)
+        clock = self._clock(timeout)
+        name = await self._name_here(view, tool, clock)
 
         async def check() -> None:
-            definition = await self._find(name)
+            definition = await self._find(name, clock)
             if definition is None or self._target.server_of(name) != view.server:
                 raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which its server does not list")
             # Clause "Visibility": a host rejects a call from a view of a tool without "app".
             if "app" not in audiences(definition.meta):
                 raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which is not open to views")
 
-        return await self._call(name, arguments, timeout, check)
+        return await self._call(name, arguments, timeout, clock, check)
 
-    async def _name_here(self, view: View, tool: str) -> str:
+    async def _name_here(self, view: View, tool: str, clock: CallClock) -> str:
         """Return the name under which the client knows a tool that a view names."""
         own = self._target.tool_at(view.server, tool)
-        if await self._find(own) is None and self._target.server_of(tool) == view.server:
+        if await self._find(own, clock) is None and self._target.server_of(tool) == view.server:
             return tool  # Results name tools as the client knows them.
         return own
 
@@ -241,10 +254,10 @@ class Apps:
             raise ValueError("The view was opened by another client, which is the one that can act for it")
 
 
-async def _entry(reader: ServerClient, uri: str, timeout: float | None) -> t.Resource | None:
+async def _entry(reader: ServerClient, uri: str, clock: CallClock) -> t.Resource | None:
     """Return the entry of a view in the list of resources; None where there is none."""
     try:
-        listed = await reader.list_resources(timeout=timeout)
+        listed = await reader.list_resources(timeout=clock.rest("resources/list"))
     except ToolwireError as error:
         log.debug("the resources could not be listed for the view %s: %s", uri[:200], error)
         return None

@@ -18,7 +18,7 @@ from toolwire._version import __version__
 from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
-from toolwire.client.connection import ClientConnection, OnLog, OnProgress
+from toolwire.client.connection import CEILING_SECONDS, ClientConnection, OnLog, OnProgress
 from toolwire.client.extensions import Extending, SendCall
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import Subscription, subscribe
@@ -39,7 +39,7 @@ from toolwire.client.targets import (
     taking_options_of,
     watch_stderr,
 )
-from toolwire.client.tasks import Rising, TaskHandle, driven, patience, start_task
+from toolwire.client.tasks import Rising, TaskHandle, drive, start_task
 from toolwire.client.tools import (
     RawResult,
     TaskAnswer,
@@ -64,13 +64,14 @@ from toolwire.protocol.errors import (
     TransportError,
 )
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
+from toolwire.wire.deadlines import CallClock
 from toolwire.wire.tapped_channel import Tap
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
     from toolwire.client.apps import Apps
-    from toolwire.client.safety import Check, Safety
+    from toolwire.client.safety import Check, Make, Safety
     from toolwire.client.several import SeveralTarget
     from toolwire.client.skills import OriginSkills, Skills
 
@@ -111,7 +112,8 @@ class Client(Extending):
     * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
     * `on_stderr`: called with each line that a server that the client started writes to standard error; of several
       servers, the line comes after the server's name. By default the last lines are kept for error messages alone.
-    * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
+    * `timeout`: seconds that each call may take, with all requests that it needs; progress restarts the clock up to ten
+      minutes. The time that a person takes does not count. None for no limit.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
       False, a text that says why not, or other arguments to call it with.
     * `approve_skill`: sees each skill before it is loaded, and returns True, False, or a text that says why not. `pins`
@@ -439,11 +441,23 @@ class Client(Extending):
         if self._safety is None:
             return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
 
-        def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Coroutine[Any, Any, Any]:
-            return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
+        def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> Coroutine[Any, Any, Any]:
+            return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers, clock)
 
-        wanted = self._timeout if timeout is None else timeout
-        return self._safety.call(name, arguments, wanted, self._definition, make)
+        return self._checked_call(name, arguments, timeout, make)
+
+    async def _checked_call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        timeout: float | None,
+        make: Make,
+    ) -> Any:
+        """Make a call of a tool within one time limit, if all checks pass."""
+        clock = self._clock(timeout)
+        if self._safety is None:
+            return await make(arguments, clock)
+        return await self._safety.call(name, arguments, clock, partial(self._definition, clock=clock), make)
 
     async def _call_tool(
         self,
@@ -454,7 +468,11 @@ class Client(Extending):
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None,
+        clock: CallClock | None = None,
     ) -> Any:
+        """Make a call. `timeout` is what the caller has set, and `clock` the time limit if the call has begun."""
+        if clock is None:
+            clock = self._clock(timeout)
         params = t.CallToolRequestParams(
             name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
         )
@@ -462,78 +480,80 @@ class Client(Extending):
             on_progress = Rising(cast("OnProgress", on_progress or self._on_progress))
         connection = self._connector.connection
         if connection is not None and name in connection.tools.only_tasks:
-            return await self._drive(params, timeout, on_progress, meta, headers, returns)
+            return await self._drive(params, timeout, clock, on_progress, meta, headers, returns)
         decode = decode_called if returns is None else decode_called_typed
         repeats = connection is not None and connection.repeats_arguments
         sent = self._with_arguments(params, headers) if repeats else headers
         try:
             result = await self._ask(
-                "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
+                "tools/call", params, decode, clock=clock, on_progress=on_progress, meta=meta, headers=sent
             )
         except ProtocolError as error:
             if error.code == METHOD_NOT_FOUND and _runs_tasks(self._connector.current()):
                 # 2025-11-25 tasks, tool-level negotiation: a tool that only runs as a task is refused with this code.
-                return await self._drive(params, timeout, on_progress, meta, headers, returns)
+                return await self._drive(params, timeout, clock, on_progress, meta, headers, returns)
             if not self._has_outdated_headers(error):
                 raise self._advised(error, name) from None
-            await self._list_anew(name, timeout)
+            await self._list_anew(name, clock)
             sent = self._with_arguments(params, headers)
             result = await self._ask(
-                "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
+                "tools/call", params, decode, clock=clock, on_progress=on_progress, meta=meta, headers=sent
             )
         if type(result) is TaskAnswer:
-            return await driven(self.task(result.task_id, name), patience(timeout, self._timeout), on_progress, returns)
+            if timeout is None:
+                clock.extend(CEILING_SECONDS)
+            return await drive(self.task(result.task_id, name), clock, on_progress, returns)
         connection = self._connector.connection
         is_learned = connection is not None and not connection.tools.listed
         if is_learned and result.structured_content is not UNSET:
-            await self._learn_tools()
+            await self._learn_tools(clock)
         try:
             return self._made(name, result, returns)
         except InvalidResponse as error:
-            if error.result is None or not await self._has_new_schema(name, is_learned):
+            if error.result is None or not await self._has_new_schema(name, is_learned, clock):
                 raise
         return self._made(name, result, returns)
 
     async def _called(
         self,
         params: t.CallToolRequestParams,
-        timeout: float | None,
+        clock: CallClock,
         headers: Mapping[str, str] | None,
         send: SendCall,
     ) -> RawResult:
-        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> RawResult:
+        async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> RawResult:
             if arguments is not before:
                 params.arguments = UNSET if arguments is None else Raw(encode_arguments(arguments))
             try:
-                return await send(params, timeout, self._with_arguments(params, headers))
+                return await send(params, clock, self._with_arguments(params, headers))
             except ProtocolError as error:
                 if not self._has_outdated_headers(error):
                     raise
-            await self._list_anew(params.name, timeout)
-            return await send(params, timeout, self._with_arguments(params, headers))
+            await self._list_anew(params.name, clock)
+            return await send(params, clock, self._with_arguments(params, headers))
 
         before = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
         if self._safety is None:
-            return await make(before, timeout)
-        wanted = self._timeout if timeout is None else timeout
-        called: RawResult = await self._safety.call(params.name, before, wanted, self._definition, make)
+            return await make(before, clock)
+        find = partial(self._definition, clock=clock)
+        called: RawResult = await self._safety.call(params.name, before, clock, find, make)
         return called
 
     def _has_outdated_headers(self, error: ProtocolError) -> bool:
         """XMH-7: say whether a call failed because its headers were made from an outdated definition."""
         return error.code == HEADER_MISMATCH and self._connector.current().repeats_arguments
 
-    async def _list_anew(self, name: str, timeout: float | None) -> None:
+    async def _list_anew(self, name: str, clock: CallClock) -> None:
         """List the tools before a call is tried once more. Raise `ToolChanged` if the tool is not what was pinned."""
-        await self.list_tools(timeout=timeout)
+        await self.list_tools(timeout=clock.rest("tools/list"))
         if self._safety is not None:
             self._safety.check(name, self._connector.current().tools.definition(name))
 
-    async def _has_new_schema(self, name: str, is_learned: bool) -> bool:
+    async def _has_new_schema(self, name: str, is_learned: bool, clock: CallClock) -> bool:
         """List the tools anew after a result that contradicts its output schema. Say whether the schema is another one.
 
         The list may be older than the result, unless it was learned for that. A schema that was confirmed so is not
-        asked for again.
+        asked for again. The list gets what the call has left of its time.
         """
         connection = self._connector.connection
         before = None if connection is None else connection.tools.definition(name)
@@ -542,33 +562,42 @@ class Client(Extending):
         if not is_learned:
             if self._cache is not None:
                 self._cache.suspect("tools/list")
-            await self._list_quietly(LEARN_SECONDS)
+            left = clock.left()
+            if left is not None and left <= 0:
+                return False
+            if not await self._list_quietly(LEARN_SECONDS if left is None else min(LEARN_SECONDS, left)):
+                return False
         after = connection.tools.definition(name)
         if after is None:
             return False
         connection.tools.confirmed[name] = after.output_schema
         return after.output_schema != before.output_schema
 
-    async def _learn_tools(self) -> None:
+    async def _learn_tools(self, clock: CallClock) -> None:
         """List the tools before the first structured result of a connection is returned, so that it can be checked.
 
         2026-07-28 server/tools, output schema: clients should validate structured results. A list that fails takes no
-        result away from the caller.
+        result away from the caller. Neither does one that takes longer than the call has left of its time: it serves
+        for the next result.
         """
         connection = self._connector.connection
         if connection is None or connection.tools.listed:
             return
         if connection.tools.learning is None:
             connection.tools.learning = connection.callbacks.start(self._list_quietly(LEARN_SECONDS))
-        await asyncio.wait({connection.tools.learning})
+        await clock.wait(connection.tools.learning)
 
-    async def _list_quietly(self, timeout: float | None) -> None:
+    async def _list_quietly(self, timeout: float | None) -> bool:
+        """List the tools, and return whether that succeeded."""
         try:
             await self.list_tools(timeout=timeout)
         except TransportError:
             log.debug("the connection ended before the tools were listed")
         except ToolwireError as error:
             log.warning("the tools could not be listed, so that results are not checked: %s", error)
+        else:
+            return True
+        return False
 
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
         """Turn the result of a tool into what the caller asked for."""
@@ -591,15 +620,18 @@ class Client(Extending):
         self,
         params: t.CallToolRequestParams,
         timeout: float | None,
+        clock: CallClock,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None,
         returns: Any,
     ) -> Any:
         """Call a tool as a task, and wait for its result."""
-        connection = await self._usable()
-        handle = await start_task(self, connection, params, None, on_progress, meta, timeout=timeout, headers=headers)
-        return await driven(handle, patience(timeout, self._timeout), on_progress, returns)
+        connection = await self._usable(clock)
+        handle = await start_task(self, connection, params, None, on_progress, meta, clock=clock, headers=headers)
+        if timeout is None:
+            clock.extend(CEILING_SECONDS)
+        return await drive(handle, clock, on_progress, returns)
 
     def _advised(self, error: ProtocolError, name: str) -> ProtocolError:
         """Return the error of a call with the name that was probably meant, or the missing option of this client."""
@@ -633,25 +665,22 @@ class Client(Extending):
         whether a call becomes a task: if the server answered at once, the handle is done.
         """
 
-        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Any:
+        async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> Any:
             params = t.CallToolRequestParams(
                 name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
             )
-            connection = await self._usable()
+            connection = await self._usable(clock)
             sent = self._with_arguments(params, headers)
-            return await start_task(self, connection, params, ttl, on_progress, meta, timeout=timeout, headers=sent)
+            return await start_task(self, connection, params, ttl, on_progress, meta, clock=clock, headers=sent)
 
-        wanted = self._timeout if timeout is None else timeout
-        if self._safety is None:
-            return cast("TaskHandle", await make(arguments, wanted))
-        return cast("TaskHandle", await self._safety.call(name, arguments, wanted, self._definition, make))
+        return cast("TaskHandle", await self._checked_call(name, arguments, timeout, make))
 
     def task(self, id: str, tool: str | None = None) -> TaskHandle:
         """Return a handle of a task that was made earlier, by this client or by another of the same principal."""
         return TaskHandle(self, id, tool)
 
-    async def _usable(self) -> ClientConnection:
-        return await self._connector.usable()
+    async def _usable(self, clock: CallClock | None = None) -> ClientConnection:
+        return await self._connector.usable(clock)
 
     def _with_arguments(
         self, params: t.CallToolRequestParams, headers: Mapping[str, str] | None
@@ -662,10 +691,10 @@ class Client(Extending):
             return headers
         return {**connection.tools.headers(params.name, params.arguments), **(headers or {})} or None
 
-    async def _definition(self, name: str) -> t.Tool | None:
+    async def _definition(self, name: str, clock: CallClock) -> t.Tool | None:
         """Return the definition of a tool; list the tools first if it is unknown or out of date."""
-        if not (await self._connector.usable()).tools.current:
-            await self.list_tools()
+        if not (await self._connector.usable(clock)).tools.current:
+            await self.list_tools(timeout=clock.rest("tools/list"))
         return self._connector.current().tools.definition(name)
 
     def stub(self, protocol: Callable[..., P]) -> P:
@@ -747,25 +776,25 @@ class Client(Extending):
             from toolwire.client.apps import Apps
 
             members = self._members or {self._target.label: self}
-            self._apps = Apps(self, members, self._target, self._definition, self._call_for_view, self._read_for_view)
+            self._apps = Apps(
+                self, members, self._target, self._clock, self._definition, self._call_for_view, self._read_for_view
+            )
         return self._apps
 
     async def _call_for_view(
-        self, name: str, arguments: Mapping[str, Any] | None, timeout: float | None, check: Check
+        self, name: str, arguments: Mapping[str, Any] | None, timeout: float | None, clock: CallClock, check: Check
     ) -> ToolResult:
         """Make a call of a view, if the check of the view and all checks of this client pass."""
 
-        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> ToolResult:
-            result: ToolResult = await self._call_tool(name, arguments, None, timeout, None, None, None)
+        async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> ToolResult:
+            result: ToolResult = await self._call_tool(name, arguments, None, timeout, None, None, None, clock)
             return result
 
         if self._safety is None:
             await check()
-            return await make(arguments, timeout)
-        wanted = self._timeout if timeout is None else timeout
-        called: ToolResult = await self._safety.call(
-            name, arguments, wanted, self._definition, make, via="app", check=check
-        )
+            return await make(arguments, clock)
+        find = partial(self._definition, clock=clock)
+        called: ToolResult = await self._safety.call(name, arguments, clock, find, make, via="app", check=check)
         return called
 
     async def _read_for_view(
@@ -779,14 +808,15 @@ class Client(Extending):
     async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
         """Set the lowest level of the log messages that the server sends."""
         t.severity(level)
-        connection = await self._connector.usable()
+        clock = self._clock(timeout)
+        connection = await self._connector.usable(clock)
         if connection.modern:
             if not _logs(connection):
                 raise NotSupported("The server did not declare the capability 'logging', so it sends no log messages")
             connection.set_log_level(level)
         else:
             params = t.SetLevelRequestParams(level=level)
-            await self._ask("logging/setLevel", params, _read_empty, timeout=timeout)
+            await self._ask("logging/setLevel", params, _read_empty, clock=clock)
         self._level = level
 
     async def set_roots(self, roots: Roots) -> None:

@@ -16,7 +16,7 @@ from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import agree
 from toolwire.client.notifications import NotificationHandlers, extension_row
-from toolwire.client.repeated_rounds import RoundsClock, send_round
+from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import Link
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
@@ -43,6 +43,7 @@ from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import related_meta
+from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 
@@ -247,30 +248,36 @@ class ClientConnection:
         method: str,
         params: t.RequestParams,
         decode: Decode[R],
-        timeout: float | None,
+        clock: CallClock,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> R:
-        """Send a request, go through its rounds if it has any, and return the complete result."""
+        """Send a request, go through its rounds if it has any, and return the complete result.
+
+        `clock` is the time limit of the call that the request belongs to.
+        """
         round = 0
-        clock: RoundsClock | None = None
-        began = asyncio.get_running_loop().time() if self.modern else 0.0
+        is_repeated = False
         while True:
             try:
-                if clock is not None:
-                    timeout = clock.start()
-                    attempt = partial(self._attempt, method, params, timeout, on_progress, meta, headers)
-                    raw = await send_round(attempt, timeout)
+                if round:
+                    raw = await send_round(
+                        partial(self._attempt, method, params, clock, on_progress, meta, headers), clock
+                    )
                 else:
-                    raw = await self._attempt(method, params, timeout, on_progress, meta, headers)
+                    raw = await self._attempt(method, params, clock, on_progress, meta, headers)
             except TransportError as error:
                 raise await self.lost(error) from None
             except Timeout as error:
-                raise _naming(params, error) from None
+                raise _naming(params, error if clock.is_first else clock.make_timeout(method)) from None
             except ProtocolError as error:
-                await self._may_repeat(error)
-                raw = await self._told(method, self._attempt(method, params, timeout, on_progress, meta, headers))
+                if is_repeated:
+                    raise
+                is_repeated = True
+                with clock.leave_out():
+                    await self._may_repeat(error)
+                continue
             if raw is None:
                 raise cancelled(method)
             try:
@@ -281,11 +288,7 @@ class ClientConnection:
                 if not self.modern or _kind(method, raw) == "complete":
                     raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
             # MRTR-16: state and answers exist in this frame only.
-            if clock is None:
-                ceiling = None if on_progress is None else CEILING_SECONDS
-                clock = RoundsClock(method, timeout, ceiling=ceiling, began=began)
-            clock.stop()
-            params = await self._next_round(method, params, raw, round)
+            params = await self._next_round(method, params, raw, round, clock)
             round += 1
 
     def send(self, method: str, params: t.RequestParams, *, timeout: float | None) -> Coroutine[Any, Any, Raw]:
@@ -317,18 +320,19 @@ class ClientConnection:
         self,
         method: str,
         params: t.RequestParams,
-        timeout: float | None,
+        clock: CallClock,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None,
     ) -> Coroutine[Any, Any, Raw | None]:
+        timeout = clock.limit(method)
         if on_progress is None and meta is None:
             params.meta = self.meta
             return self.session.request(method, params, timeout, headers=headers)
         # A retry is a request of its own: its token, the id, is new as well.
         identifier = self.session.peer.next_id()
         params.meta = self.metadata(None if on_progress is None else identifier, meta)
-        report = None if on_progress is None else self._reporter(on_progress)
+        report = None if on_progress is None else self.extend_on_progress(clock, self._reporter(on_progress))
         # Members that no type here knows are written by the codec that keeps them.
         sent = Raw(t.encode(params)) if params.extra else params
         return self.session.request(method, sent, timeout, report, identifier, headers)
@@ -338,6 +342,18 @@ class ClientConnection:
             self._report(on_progress, params)
 
         return report
+
+    def extend_on_progress(self, clock: CallClock, report: OnProgress) -> OnProgress:
+        """Return a progress callback that also restarts the time limit of a call."""
+
+        def restart(params: t.ProgressNotificationParams) -> None:
+            clock.restart()
+            request, left = self.session.peer.outgoing.get(params.progress_token), clock.left()
+            if request is not None and left is not None:
+                self.session.deadlines.allow(request, left)
+            report(params)
+
+        return restart
 
     async def _may_repeat(self, error: ProtocolError) -> None:
         """Raise the error, unless the user has removed its cause."""
@@ -367,14 +383,17 @@ class ClientConnection:
 
     # --- rounds (2026-07-28 basic/patterns/mrtr) ---
 
-    async def _next_round(self, method: str, params: t.RequestParams, raw: Raw, round: int) -> t.RequestParams:
+    async def _next_round(
+        self, method: str, params: t.RequestParams, raw: Raw, round: int, clock: CallClock
+    ) -> t.RequestParams:
         """Return the same request with the answers to the server's questions."""
         _kind(method, raw)  # Raises for one that the method does not have.
         if round == MAX_ROUNDS:
             raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
         questions = _questions(method, raw)
         if questions.input_requests:
-            answers = await self.answer_all(questions.input_requests)
+            with clock.leave_out():
+                answers = await self.answer_all(questions.input_requests)
         else:
             answers = {}
             await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))

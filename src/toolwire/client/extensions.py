@@ -25,6 +25,7 @@ from toolwire.client.tools import RawResult, adapter_of, type_name
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
 from toolwire.protocol.methods import METHODS, is_method_name, liberally_read
+from toolwire.wire.deadlines import CallClock
 
 if TYPE_CHECKING:
     from toolwire.adapters import Adapter
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=OnNotification)
 
-#: A function that sends a call with these params, within this time, with these headers.
-SendCall: TypeAlias = Callable[[t.CallToolRequestParams, float | None, Mapping[str, str] | None], Awaitable[RawResult]]
+#: A function that sends a call with these params, within this time limit, with these headers.
+SendCall: TypeAlias = Callable[[t.CallToolRequestParams, CallClock, Mapping[str, str] | None], Awaitable[RawResult]]
 
 #: What belongs to the connection, and the function to use instead.
 _OF_THE_CONNECTION: Final = {
@@ -121,14 +122,15 @@ class Extending(Reading):
         that declares its extension, or to `server`.
         """
         _check_method(method, "request")
-        connection = await self._connector.usable()
+        clock = self._clock(timeout)
+        connection = await self._connector.usable(clock)
         member = self._member_for(method, extension, server)
         if member is not None:
             return await member.request(
                 method,
                 params,
                 returns=returns,
-                timeout=timeout,
+                timeout=clock.rest(method),
                 on_progress=on_progress,
                 meta=meta,
                 headers=headers,
@@ -142,14 +144,12 @@ class Extending(Reading):
         # Never None, so that the answer of a cache does not stand in for what was to be sent.
         sent_meta = {**own, **(meta or {})}
 
-        def send(
-            params: t.RequestParams, timeout: float | None, headers: Mapping[str, str] | None
-        ) -> Awaitable[RawResult]:
+        def send(params: t.RequestParams, clock: CallClock, headers: Mapping[str, str] | None) -> Awaitable[RawResult]:
             return self._ask(
                 method,
                 params,
                 decode,
-                timeout=timeout,
+                clock=clock,
                 on_progress=on_progress,
                 meta=sent_meta,
                 headers=headers,
@@ -158,11 +158,11 @@ class Extending(Reading):
             )
 
         if method == "tools/call":
-            result = await self._called(_call_params(members), timeout, headers, send)
+            result = await self._called(_call_params(members), clock, headers, send)
         else:
             open_params = OpenParams()
             open_params.extra.update(members)
-            result = await send(open_params, timeout, headers)
+            result = await send(open_params, clock, headers)
         return _value(method, result.raw, returns)
 
     def _member_for(self, method: str, extension: str | None, server: str | None) -> Extending | None:
@@ -205,7 +205,7 @@ class Extending(Reading):
     async def _called(
         self,
         params: t.CallToolRequestParams,
-        timeout: float | None,
+        clock: CallClock,
         headers: Mapping[str, str] | None,
         send: SendCall,
     ) -> RawResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar
@@ -12,7 +11,6 @@ from msgspec import UNSET, Raw
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.requests import Read, Requests, reader
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import Timeout
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -74,13 +72,9 @@ class Lists(Requests):
         """Yield the entries of every page. Only an absent cursor ends a list, "" is a cursor like any other (PAG-1)."""
         bounds = ListBounds(method)
         cursor: str | None = None
-        loop = asyncio.get_running_loop()
-        limit = left = self._timeout if timeout is None else timeout
-        began = loop.time()
+        clock = self._clock(timeout)
         while True:
-            page = await self._ask(method, _page(cursor), bounds.measuring(read), timeout=left)
-            if limit is not None:
-                left = limit - (loop.time() - began)
+            page = await self._ask(method, _page(cursor), bounds.measuring(read), clock=clock)
             found = entries(page)
             bounds.count(len(found))
             yield found
@@ -90,8 +84,6 @@ class Lists(Requests):
             if bounds.is_repeated(cursor):
                 log.warning("the server repeated a cursor; the listing ends here")
                 return
-            if left is not None and left <= 0:
-                raise Timeout(f"{method} was not answered within {limit:g} s, in all pages together")
 
 
 def _page(cursor: str | None) -> t.PaginatedRequestParams:

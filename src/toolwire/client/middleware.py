@@ -24,6 +24,7 @@ from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -43,13 +44,14 @@ class ClientContext:
     __slots__ = (
         "_incoming",
         "_is_notification",
+        "_is_timed",
         "_method",
         "_revision",
         "_server",
+        "_timeout",
         "headers",
         "meta",
         "params",
-        "timeout",
     )
 
     def __init__(
@@ -75,8 +77,26 @@ class ClientContext:
         """`_meta`, without the members that say who sends a request."""
         self.headers: dict[str, str] = dict(headers or {})
         """The HTTP headers that this request has in addition, where the server is reached by URL."""
-        self.timeout: float | None = timeout
-        """Seconds that the request may take from the time it is sent."""
+        self._timeout = timeout
+        self._is_timed = False
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that are left for the call. The time that middleware takes does not count.
+
+        A value that is set here counts anew from each `call_next`.
+        """
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._timeout = seconds
+        self._is_timed = True
+
+    def _limit(self, clock: CallClock) -> None:
+        """Give the next request the time limit that a middleware has set, if one has."""
+        if self._is_timed:
+            clock.reset(self._timeout)
 
     @property
     def method(self) -> str:
@@ -180,14 +200,14 @@ class AroundConnection(ClientConnection):
         method: str,
         params: t.RequestParams,
         decode: Decode[R],
-        timeout: float | None,
+        clock: CallClock,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> R:
         ask = super().ask
         params.meta = UNSET
-        ctx = self._context(method, params, headers=headers, timeout=timeout)
+        ctx = self._context(method, params, headers=headers, timeout=clock.begin())
         ctx.meta = dict(meta or {})
         before = _encoded(ctx.params)
         received: _Received[R] | None = None
@@ -202,11 +222,14 @@ class AroundConnection(ClientConnection):
                 return decode(answer)
 
             sent = params if _encoded(ctx.params) == before else self._changed_params(ctx, params)
-            result = await ask(method, sent, read, ctx.timeout, on_progress, ctx.meta, ctx.headers or None)
+            with clock.count_again():
+                ctx._limit(clock)
+                result = await ask(method, sent, read, clock, on_progress, ctx.meta, ctx.headers or None)
             received = _Received(msgspec.json.decode(raw), result)
             return received.members
 
-        returned = await self._around.run(ctx, send)
+        with clock.leave_out():
+            returned = await self._around.run(ctx, send)
         if received is not None and received.is_same(returned):
             return received.result
         try:

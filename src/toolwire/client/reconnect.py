@@ -29,12 +29,12 @@ from toolwire.protocol.errors import (
     NotStreamable,
     OutcomeUnknown,
     ProtocolError,
-    Timeout,
     TransportError,
     Unreachable,
 )
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.wire.deadlines import CallClock, StoppableClock
 from toolwire.wire.tapped_channel import Direction, Tap
 
 log: logging.Logger = logging.getLogger("toolwire.client")
@@ -86,7 +86,7 @@ class Connector:
         connection = self.connection
         if connection is not None and not connection.ended:
             return connection
-        return await self._opening.wait()
+        return await self._opening.finish()
 
     async def close(self) -> None:
         connection, self.connection = self.connection, None
@@ -105,25 +105,30 @@ class Connector:
             raise Unreachable("The client is not connected: use `async with Client(...)` or `await client.connect()`")
         return self.connection
 
-    async def usable(self) -> ClientConnection:
+    @property
+    def call_time(self) -> StoppableClock:
+        """The clock of calls, which stands still while a person answers or signs in, on any connection."""
+        return self._opener.call_time
+
+    async def usable(self, clock: CallClock | None = None) -> ClientConnection:
         """Return the current connection, or a new one if it was lost (STD-12)."""
         connection = self.current()
         if not connection.ended:
             return connection
-        return await self.recovered()
+        return await self.recovered(clock)
 
-    async def recovered(self, timeout: float | None = None) -> ClientConnection:
-        """Return a connection that works after one that did not. Wait for a server that is coming back."""
+    async def recovered(self, clock: CallClock | None = None) -> ClientConnection:
+        """Return a connection that works after one that did not. Wait for a server that is coming back.
+
+        `clock` is the time limit of the call that needs it. A recovery that takes longer continues for the next call.
+        """
         connection = self.current()
         if not self._target.restartable:
             raise await connection.lost(Unreachable("The connection ended"))
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._recovering.wait()
-        except TimeoutError as error:
-            if isinstance(error, Timeout):
-                raise
-            raise Unreachable(f"{self._target.label} did not come back in time") from None
+        recovered = await self._recovering.wait(clock)
+        if recovered is None:
+            raise Unreachable(f"{self._target.label} did not come back in time")
+        return recovered
 
     async def _open(self) -> ClientConnection:
         before = self.connection
@@ -181,26 +186,38 @@ class Connector:
 
 
 class _Shared:
-    """A coroutine that runs once for any number of waiters. It is cancelled when nobody waits any more."""
+    """A coroutine that runs once for any number of waiters. It is cancelled when the last of them is."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, ClientConnection]]) -> None:
         self._work = work
         self._task: asyncio.Task[ClientConnection] | None = None
         self._waiting = 0
 
-    async def wait(self) -> ClientConnection:
+    async def finish(self) -> ClientConnection:
+        """Wait for the end of the work, however long it takes."""
+        connection = await self.wait(None)
+        assert connection is not None
+        return connection
+
+    async def wait(self, clock: CallClock | None) -> ClientConnection | None:
+        """Wait for the end of the work; return None when the time of the clock is over before."""
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._work())
             task.add_done_callback(_heed)
         self._waiting += 1
         try:
-            await asyncio.wait({task})
-        finally:
-            self._waiting -= 1
-            if not task.done() and self._waiting == 0:
+            if clock is None:
+                await asyncio.wait({task})
+            elif not await clock.wait(task):
+                return None
+        except asyncio.CancelledError:
+            if not task.done() and self._waiting == 1:
                 task.cancel()
                 self._task = None
+            raise
+        finally:
+            self._waiting -= 1
         if task.cancelled():
             raise Unreachable("The client was closed while it connected")
         return task.result()
@@ -236,6 +253,15 @@ class Opener(Struct, eq=False):
     handlers: NotificationHandlers
     tap: Tap | None = None
     make_connection: Callable[..., ClientConnection] = ClientConnection
+    _call_time: StoppableClock | None = None
+
+    @property
+    def call_time(self) -> StoppableClock:
+        """The clock of calls on all connections that are opened here."""
+        loop = asyncio.get_running_loop()
+        if self._call_time is None or self._call_time.loop is not loop:
+            self._call_time = StoppableClock(loop)
+        return self._call_time
 
     async def open(self) -> ClientConnection:
         """Open a connection and agree on a revision."""
@@ -292,6 +318,7 @@ class Opener(Struct, eq=False):
         if self.tap is not None:
             link.tap(_harmless(self.tap))
         connection = self.make_connection(link, self.answers, self.on_log, self.changed, self.handlers)
+        connection.session.deadlines.call_time = self.call_time
         try:
             longest = self.probe_timeout if probe is None else probe
             await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)

@@ -14,12 +14,13 @@ from msgspec import Raw
 
 from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.cache import CACHEABLE, CacheView
-from toolwire.client.connection import OnProgress
+from toolwire.client.connection import CEILING_SECONDS, OnProgress
 from toolwire.client.reconnect import Connector, may_repeat, pause_after
 from toolwire.client.target import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError
 from toolwire.protocol.trace import check_trace
+from toolwire.wire.deadlines import CallClock
 
 R = TypeVar("R", bound=t.Result)
 Read: TypeAlias = Callable[[Raw], R]
@@ -62,19 +63,19 @@ class CallOptions(TypedDict, total=False):
     """HTTP headers of this request, where the server is reached by URL."""
 
 
-async def waited(error: TransportError, deadline: float | None) -> float | None:
-    """Give a busy server time to recover, and return what is left of the deadline.
+async def wait_out(error: TransportError, clock: CallClock | None = None) -> None:
+    """Give a busy server time to recover.
 
-    Raise the error when the deadline is shorter than the pause, or when the server asks for a longer pause than a
+    Raise the error when less time is left than the pause takes, or when the server asks for a longer pause than a
     client makes.
     """
     if error.status is None:
-        return deadline
+        return
     pause = pause_after(error, Backoff().after(None))
-    if pause > LONGEST_SECONDS or (deadline is not None and pause >= deadline):
+    left = None if clock is None else clock.left()
+    if pause > LONGEST_SECONDS or (left is not None and pause >= left):
         raise error
     await asyncio.sleep(pause)
-    return None if deadline is None else deadline - pause
 
 
 class Requests:
@@ -86,6 +87,11 @@ class Requests:
     _timeout: float | None
     _on_progress: OnProgress | None
 
+    def _clock(self, timeout: float | None) -> CallClock:
+        """Return the time limit of a call that begins now; `timeout` is None for that of the client."""
+        seconds = self._timeout if timeout is None else timeout
+        return CallClock(seconds, self._connector.call_time, ceiling=CEILING_SECONDS)
+
     async def _ask(
         self,
         method: str,
@@ -93,6 +99,7 @@ class Requests:
         decode: Callable[[Raw], R],
         *,
         timeout: float | None = None,
+        clock: CallClock | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -101,13 +108,16 @@ class Requests:
     ) -> R:
         """Send a request, and return its result.
 
-        `repeatable`: its sender allows that it runs twice. `unasked`: it is sent whatever the server declared.
+        `clock`: the time limit of the call that it belongs to, in place of `timeout`. `repeatable`: its sender allows
+        that it runs twice. `unasked`: it is sent whatever the server declared.
         """
         if meta is not None:
             check_trace(meta)
+        if clock is None:
+            clock = self._clock(timeout)
         connection = self._connector.connection
         if connection is None or connection.ended:
-            connection = await self._connector.usable()
+            connection = await self._connector.usable(clock)
         if method not in connection.callable and not unasked:
             connection.require(method)
         if headers is not None:
@@ -118,10 +128,9 @@ class Requests:
             if kept is not None:
                 return decode(kept)
             decode = cache.keeping(method, params, decode)
-        deadline = self._timeout if timeout is None else timeout
         report = on_progress or self._on_progress
         try:
-            return await connection.ask(method, params, decode, deadline, report, meta, headers)
+            return await connection.ask(method, params, decode, clock, report, meta, headers)
         except ProtocolError as error:
             if cache is not None and error.code in _SUSPICIOUS:
                 cache.suspect("tools/list" if method == "tools/call" else method)
@@ -129,16 +138,17 @@ class Requests:
         except TransportError as error:
             if not (self._target.restartable and may_repeat(error, connection, method, params, repeatable)):
                 raise
-            deadline = await waited(error, deadline)
-        connection = await self._connector.recovered(deadline)
+            await wait_out(error, clock)
+        connection = await self._connector.recovered(clock)
         if not unasked:
             connection.require(method)
-        return await connection.ask(method, params, decode, deadline, report, meta, headers)
+        return await connection.ask(method, params, decode, clock, report, meta, headers)
 
     async def ping(self, *, timeout: float | None = None) -> None:
         """Ask the server for a sign of life, by `server/discover` where `ping` no longer exists."""
-        connection = await self._connector.usable()
+        clock = self._clock(timeout)
+        connection = await self._connector.usable(clock)
         if connection.modern:
-            await self._ask("server/discover", t.RequestParams(), _read_discover, timeout=timeout)
+            await self._ask("server/discover", t.RequestParams(), _read_discover, clock=clock)
         else:
-            await self._ask("ping", t.RequestParams(), _read_empty, timeout=timeout)
+            await self._ask("ping", t.RequestParams(), _read_empty, clock=clock)

@@ -79,17 +79,19 @@ class Reading(Lists):
 
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Subscribe to updates of a resource, before 2026-07-28. They arrive at `listen(resources=[...])`."""
-        connection = await self._connector.usable()
+        clock = self._clock(timeout)
+        connection = await self._connector.usable(clock)
         if uri not in self._subscribed:
-            await subscribe(connection, uri, self._timeout if timeout is None else timeout)
+            await subscribe(connection, uri, clock.limit("resources/subscribe"))
             self._subscribed[uri] = None
 
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        connection = await self._connector.usable()
+        clock = self._clock(timeout)
+        connection = await self._connector.usable(clock)
         if uri not in self._subscribed and uri in connection.subscribed:
             return  # It is one of `listen()`, which ends it.
         self._subscribed.pop(uri, None)
-        await unsubscribe(connection, uri, self._timeout if timeout is None else timeout)
+        await unsubscribe(connection, uri, clock.limit("resources/unsubscribe"))
 
     def listen(
         self,
@@ -159,13 +161,14 @@ class Reading(Lists):
 
         `context` has the arguments that were chosen before; servers before 2025-06-18 do not get it.
         """
-        connection = await self._connector.usable()
+        clock = self._clock(timeout)
+        connection = await self._connector.usable(clock)
         params = t.CompleteRequestParams(
             ref=ref,
             argument=t.CompletionArgument(*argument),
             context=UNSET if context is None else t.CompletionContext(dict(context)),
         )
         result = await self._ask(
-            "completion/complete", shape(params, connection.revision), _read_completion, timeout=timeout
+            "completion/complete", shape(params, connection.revision), _read_completion, clock=clock
         )
         return result.completion

@@ -19,12 +19,13 @@ from toolwire.client.tools import RawResult
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolFailed
+from toolwire.wire.deadlines import CallClock
 
 R = TypeVar("R")
 
 _MAX_NAME: Final = 200
-#: A function that makes the call, with these arguments and this timeout.
-Make: TypeAlias = Callable[[Arguments | None, float | None], Awaitable[Any]]
+#: A function that makes the call, with these arguments and this time limit.
+Make: TypeAlias = Callable[[Arguments | None, CallClock], Awaitable[Any]]
 #: A function that returns the definition of a tool.
 Find: TypeAlias = Callable[[str], Awaitable[t.Tool | None]]
 #: A function that raises `Denied` for a call that must not be made.
@@ -62,7 +63,7 @@ class Safety:
         self,
         name: str,
         arguments: Arguments | None,
-        timeout: float | None,
+        clock: CallClock,
         find: Find,
         make: Make,
         *,
@@ -74,11 +75,11 @@ class Safety:
         `via` says who makes it, if it is not the program. `check` is a check of the caller, which comes first.
         """
         if self._audit is None:
-            return await self._call(name, arguments, timeout, find, make, None, via, check)
+            return await self._call(name, arguments, clock, find, make, None, via, check)
         self._check_recording(self._audit)
         record = CallRecord(self._audit, self._target.label, name, arguments, via)
         try:
-            result = await self._call(name, arguments, timeout, find, make, record, via, check)
+            result = await self._call(name, arguments, clock, find, make, record, via, check)
         except BaseException as error:
             record.failed(error)
             raise
@@ -107,7 +108,7 @@ class Safety:
         self,
         name: str,
         arguments: Arguments | None,
-        timeout: float | None,
+        clock: CallClock,
         find: Find,
         make: Make,
         record: CallRecord | None,
@@ -122,7 +123,8 @@ class Safety:
         held = None if self._budget is None else self._budget.hold(name)
         try:
             if self._approve is not None:
-                arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool, via), arguments)
+                with clock.leave_out():
+                    arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool, via), arguments)
                 if record is not None:
                     record.arguments = arguments
                 if self._pins is not None:
@@ -133,10 +135,11 @@ class Safety:
                 held.give_back()
             raise
         if self._budget is None or held is None:
-            return await make(arguments, timeout)
+            return await make(arguments, clock)
         held.begin()
+        clock.cap(self._budget.timeout(None))
         try:
-            return await make(arguments, self._budget.timeout(timeout))
+            return await make(arguments, clock)
         finally:
             held.end()
 

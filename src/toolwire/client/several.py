@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.client.connection import ClientConnection
+from toolwire.client.connection import CEILING_SECONDS, ClientConnection
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.listen import Change, Subscription
 from toolwire.client.middleware import Around, AroundConnection, ClientContext, ClientMiddleware, around
@@ -35,6 +35,7 @@ from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.wire.channel import Channel, memory_pair
+from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 
@@ -238,14 +239,33 @@ class MemberConnection(RelayConnection):
         headers: Mapping[str, str] | None = None,
     ) -> Raw:
         """Send a request, go through its rounds, and return the complete result."""
-        raw = await super().relay(identifier, method, params, call, timeout, headers)
+        clock = CallClock(timeout, self.session.deadlines.call_time, ceiling=CEILING_SECONDS)
+        report = call.on_progress
+        if timeout is None or report is None:
+            return await self._relay_rounds(identifier, method, params, call, clock, headers)
+        call.on_progress = self.extend_on_progress(clock, report)
+        try:
+            return await self._relay_rounds(identifier, method, params, call, clock, headers)
+        finally:
+            call.on_progress = report
+
+    async def _relay_rounds(
+        self,
+        identifier: RequestId,
+        method: str,
+        params: Raw | Mapping[str, Any],
+        call: RelayedCall,
+        clock: CallClock,
+        headers: Mapping[str, str] | None,
+    ) -> Raw:
+        raw = await super().relay(identifier, method, params, call, clock.limit(method), headers)
         if not self.modern or b'"input_required"' not in bytes(raw):
             return raw
         round = 0
         while _kind(method, raw) == "input_required":
             # MRTR-13, MRTR-14: the same request with the answers and the state.
-            asked = await self._next_round(method, t.RoundRequestParams(), raw, round)
-            raw = await send_round(partial(self._send_round, method, params, asked, call, timeout, headers), timeout)
+            asked = await self._next_round(method, t.RoundRequestParams(), raw, round, clock)
+            raw = await send_round(partial(self._send_round, method, params, asked, call, clock, headers), clock)
             round += 1
         return raw
 
@@ -255,11 +275,11 @@ class MemberConnection(RelayConnection):
         params: Raw | Mapping[str, Any],
         asked: t.RequestParams,
         call: RelayedCall,
-        timeout: float | None,
+        clock: CallClock,
         headers: Mapping[str, str] | None,
     ) -> Coroutine[Any, Any, Raw]:
-        identifier = self.next_id()
-        return super().relay(identifier, method, _again(params, asked, identifier), call, timeout, headers)
+        identifier, limit = self.next_id(), clock.limit(method)
+        return super().relay(identifier, method, _again(params, asked, identifier), call, limit, headers)
 
     async def answer(self, method: str, params: Any, revision: str) -> t.Wire:
         with self._several.paused():

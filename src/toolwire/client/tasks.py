@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, ClassVar, Final, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.client.connection import CEILING_SECONDS, ClientConnection, OnProgress
+from toolwire.client.connection import ClientConnection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
+from toolwire.client.reconnect import Connector
 from toolwire.client.tools import decode_result, decode_typed
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -31,6 +32,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.tasks import PROGRESS_KEY, TERMINAL
+from toolwire.wire.deadlines import CallClock
 
 T = TypeVar("T")
 
@@ -39,6 +41,8 @@ _POLL: Final = 1.0
 _SHORTEST_POLL: Final = 0.01
 _LONGEST_POLL: Final = 60.0
 _MOST: Final = 1e300
+#: How many seconds the server may take to cancel a task whose caller has given up.
+CANCEL_SECONDS: Final = 5.0
 
 
 class TaskCancelled(ToolwireError):
@@ -84,7 +88,12 @@ class WaitOptions(TypedDict, total=False):
 class Caller(Protocol):
     """The part of a client that a handle needs."""
 
-    async def _usable(self) -> ClientConnection: ...
+    _timeout: float | None
+    _connector: Connector
+
+    def _clock(self, timeout: float | None) -> CallClock: ...
+
+    async def _usable(self, clock: CallClock | None = None) -> ClientConnection: ...
 
     async def _ask(
         self,
@@ -93,11 +102,12 @@ class Caller(Protocol):
         decode: Callable[[Raw], Any],
         *,
         timeout: float | None = None,
+        clock: CallClock | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Any: ...
 
-    async def _learn_tools(self) -> None: ...
+    async def _learn_tools(self, clock: CallClock) -> None: ...
 
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any: ...
 
@@ -120,10 +130,11 @@ class TaskHandle:
         """Ask for the state of the task now."""
         if self._inline is not None:
             return TaskState(self.id, "completed", None, "", "", None, 0.0, result=self._inline)
-        connection = await self._client._usable()
+        clock = self._client._clock(timeout)
+        connection = await self._client._usable(clock)
         decode = _decode_detailed if connection.modern else _decode_core
         state: TaskState = await self._client._ask(
-            "tasks/get", t.TaskRequestParams(task_id=self.id), decode, timeout=timeout
+            "tasks/get", t.TaskRequestParams(task_id=self.id), decode, clock=clock
         )
         if state.over:
             self._reported()
@@ -156,10 +167,13 @@ class TaskHandle:
         Raise what the call would have raised, `TaskCancelled` when it was cancelled, and `Timeout` when `timeout`
         seconds have passed. The task itself continues then.
         """
+        return await self._wait(self._client._clock(math.inf if timeout is None else timeout), on_progress, returns)
+
+    async def _wait(self, clock: CallClock, on_progress: OnProgress | None, returns: Any) -> Any:
+        """Return the result within the time limit of a call."""
         try:
-            async with asyncio.timeout(None if timeout == math.inf else timeout):
-                raw = await self._outcome(on_progress)
-        except TimeoutError:
+            raw = await self._outcome(clock, on_progress)
+        except Timeout:
             raise Timeout(f"The task {self.id} was not done in time") from None
         decode = decode_result if returns is None else decode_typed
         try:
@@ -167,7 +181,7 @@ class TaskHandle:
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise InvalidResponse(f"The result of the task is broken: {error}") from None
         if result.structured_content is not UNSET:
-            await self._client._learn_tools()
+            await self._client._learn_tools(clock)
         return self._client._made(self.tool, result, returns)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
@@ -186,53 +200,58 @@ class TaskHandle:
 
     async def provide_input(self, answers: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Answer `TaskState.questions` by hand: with content, `Accept`, `Decline`, `Cancel` or a wire result."""
-        connection = await self._client._usable()
+        clock = self._client._clock(timeout)
+        connection = await self._client._usable(clock)
         if not connection.modern:
             raise NotSupported("On 2025-11-25 questions come as requests while wait() runs, to the client's callbacks")
         responses = {key: Raw(msgspec.json.encode(_answer(answer))) for key, answer in answers.items()}
         params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
-        await self._client._ask("tasks/update", params, _decode_nothing, timeout=timeout)
+        await self._client._ask("tasks/update", params, _decode_nothing, clock=clock)
         self._answered.update(answers)
 
     # --- waiting ---
 
-    async def _outcome(self, on_progress: OnProgress | None) -> Raw:
+    async def _outcome(self, clock: CallClock, on_progress: OnProgress | None) -> Raw:
         if self._inline is not None:
             return self._inline
-        connection = await self._client._usable()
+        connection = await self._client._usable(clock)
         if connection.modern:
-            return await self._polled(on_progress)
+            return await self._polled(clock, on_progress)
         while True:
             try:
-                return await self._fetched()
+                return await self._fetched(clock)
             except TransportError:
                 # The request was lost, not the task: any other process of the server knows it too.
-                state = await self.status()
+                state = await self._status(clock)
                 if state.over:
-                    return await self._fetched()
+                    return await self._fetched(clock)
                 # A proxy may cut the request every time.
-                await asyncio.sleep(state.poll_interval)
+                await clock.sleep(state.poll_interval)
 
-    async def _fetched(self) -> Raw:
+    async def _status(self, clock: CallClock) -> TaskState:
+        """Ask for the state within the time limit of a call, and within that of a request."""
+        usual, left = self._client._timeout, clock.rest("tasks/get")
+        return await self.status(timeout=left if usual is None else min(usual, left))
+
+    async def _fetched(self, clock: CallClock) -> Raw:
         """2025-11-25: wait for the result with one long request, during which the server asks its questions."""
         params = t.TaskRequestParams(task_id=self.id)
         try:
-            # The caller has a deadline of its own.
-            raw: Raw = (await self._client._ask("tasks/result", params, _keep, timeout=math.inf)).raw
+            raw: Raw = (await self._client._ask("tasks/result", params, _keep, clock=clock)).raw
         except ProtocolError:
-            if (await self.status()).status == "cancelled":
+            if (await self._status(clock)).status == "cancelled":
                 raise TaskCancelled(f"The task {self.id} was cancelled") from None
             raise
         finally:
             self._reported()
         return raw
 
-    async def _polled(self, on_progress: OnProgress | None) -> Raw:
+    async def _polled(self, clock: CallClock, on_progress: OnProgress | None) -> Raw:
         """2026-07-28: look at the task, answer its questions, and look again."""
         report = on_progress if on_progress is None or isinstance(on_progress, Rising) else Rising(on_progress)
         said: Any = None
         while True:
-            state = await self.status()
+            state = await self._status(clock)
             if state.over:
                 return _result_of(state)
             says = (state.message, state.progress, state.total)
@@ -240,18 +259,19 @@ class TaskHandle:
                 said = says
                 await self._report(report, state)
             if state.status == "input_required":
-                await self._answer(state.questions)
-            await asyncio.sleep(state.poll_interval)
+                await self._answer(state.questions, clock)
+            await clock.sleep(state.poll_interval)
 
-    async def _answer(self, questions: Mapping[str, t.InputRequest]) -> None:
+    async def _answer(self, questions: Mapping[str, t.InputRequest], clock: CallClock) -> None:
         """TSK-13: answer each question once, however often it is seen."""
         fresh = {key: question for key, question in questions.items() if key not in self._answered}
         if not fresh:
             return
-        connection = await self._client._usable()
-        responses = await connection.answer_all(fresh)
+        connection = await self._client._usable(clock)
+        with clock.leave_out():
+            responses = await connection.answer_all(fresh)
         params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
-        await self._client._ask("tasks/update", params, _decode_nothing)
+        await self._client._ask("tasks/update", params, _decode_nothing, clock=clock)
         self._answered.update(fresh)
 
     async def _report(self, report: Rising, state: TaskState) -> None:
@@ -339,27 +359,23 @@ def _discard(_: object) -> None:
     return
 
 
-async def driven(handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None, returns: Any) -> Any:
+async def drive(handle: TaskHandle, clock: CallClock, on_progress: OnProgress | None, returns: Any) -> Any:
     """Wait for the result of a task on behalf of a caller. Cancel the task when the caller gives up."""
     try:
-        return await handle.wait(returns=returns, timeout=timeout, on_progress=on_progress)
+        return await handle._wait(clock, on_progress, returns)
     except (Timeout, asyncio.CancelledError):
-        await _given_up(handle.cancel(timeout=5.0))
+        connection = handle._client._connector.connection
+        if connection is not None:
+            # Beside the caller, who has waited long enough.
+            connection.callbacks.start(_cancel_quietly(handle))
         raise
 
 
-async def _given_up(cancelling: Awaitable[None]) -> None:
+async def _cancel_quietly(handle: TaskHandle) -> None:
     try:
-        await asyncio.shield(asyncio.ensure_future(cancelling))
+        await handle.cancel(timeout=CANCEL_SECONDS)
     except ToolwireError:
         pass  # It will expire.
-
-
-def patience(explicit: float | None, default: float | None) -> float | None:
-    """Return how long to wait for a task: as long as the caller said, or as long as progress may extend a call."""
-    if explicit is not None:
-        return explicit
-    return None if default is None else max(CEILING_SECONDS, default)
 
 
 # --- reading what servers say ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolwire._version import __version__
 from toolwire.client.reconnect import Connector, may_repeat
 from toolwire.client.relay import RelayConnection
-from toolwire.client.requests import waited
+from toolwire.client.requests import wait_out
 from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, Conversation
 from toolwire.gateway.back_health import Protection
@@ -242,7 +242,8 @@ class _MemberRelay(Relay):
             raise self._noted(call, broken) from None
         try:
             assert isinstance(error, TransportError)
-            await self.connections.shared.recovered(await waited(error, None))
+            await wait_out(error)
+            await self.connections.shared.recovered()
             return self._answered(call, await super().send(call, method, sent, headers))
         except BackFailed as failed:
             raise self._noted(call, failed.error) from None

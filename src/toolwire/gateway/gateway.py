@@ -216,7 +216,7 @@ class Gateway(Server):
 
         `target` is what a `Client` connects to, or an API that `toolwire.openapi.openapi()` read, which takes `prefix`,
         `policy` and `shape`. The names of its tools and prompts start with `prefix`, which is
-        `name_` unless another one is given, and "" for none. `timeout` is how many seconds a request to it may take.
+        `name_` unless another one is given, and "" for none. `timeout` is how many seconds a call of it may take.
         `revision` is the one to speak with it, instead of the newest that both know. `list_timeout` is how many seconds
         lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
         may keep it. `env`, `cwd` and `inherit_env` are for a command or a file; `headers`, `auth`, `tls` and `proxy` of

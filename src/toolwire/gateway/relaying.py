@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -25,7 +26,7 @@ from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING, Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
-from toolwire.client.repeated_rounds import RoundsClock, send_round
+from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.back_health import CallerUnready, Send
@@ -91,6 +92,7 @@ from toolwire.server.call import Call
 from toolwire.server.hops import Hop
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
+from toolwire.wire.deadlines import CallClock
 from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
@@ -289,26 +291,34 @@ class Relay:
         headers: Headers,
         connection: RelayConnection | None = None,
         plain: Coroutine[Any, Any, Raw] | None = None,
+        began: float | None = None,
     ) -> Answer:
-        """Send a request, and send it once more where that helps. `plain` is the first attempt of a plain request."""
+        """Send a request, and send it once more where that helps.
+
+        `plain` is the first attempt of a plain request, and `began` says when it was sent, by the clock of calls.
+        """
         is_second = False
+        clock: CallClock | None = None
         while True:
             try:
                 if connection is None:
-                    connection = await self._connection(call, sent.about_task)
+                    connecting = self._connection(call, sent.about_task)
+                    connection = await (connecting if clock is None else clock.wait_for(method, connecting))
+                clock = self._clock_for(connection, clock, began)
                 raw: Raw | None = None
                 if plain is not None:
+                    clock.limit(method)
                     raw = await plain
                     result = members_of(raw)
                     if result.get("resultType", COMPLETE) == COMPLETE:
                         return Answer(raw, result, connection)
-                return await self._asked(call, connection, method, sent, headers, raw)
+                return await self._asked(call, connection, method, sent, headers, raw, clock)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
                     self.doubt()
                 if sent.can_wait and _needs_task(error):
                     raise TaskNeeded from None
-                if is_second or not await self._is_mended(error, connection):
+                if is_second or clock is None or not await self._is_mended(error, connection, method, clock):
                     raise self._told(call, method, error) from None
             except TransportError as error:
                 if is_second or connection is None or not self._may_send_again(error, connection, method, sent):
@@ -324,9 +334,19 @@ class Relay:
             except ToolwireError as error:
                 if connection is not None and self.on_lost is not None:
                     self.on_lost(error, connection)
+                if isinstance(error, Timeout) and clock is not None and not clock.is_first:
+                    error = clock.make_timeout(method)
                 raise self.failed(error, call) from None
             is_second = True
             connection = plain = None
+
+    def _clock_for(self, connection: RelayConnection, clock: CallClock | None, began: float | None) -> CallClock:
+        """Return the time limit of a call, which counts by the clock of the connection."""
+        call_time = connection.session.deadlines.call_time
+        if clock is None:
+            return CallClock(self.timeout, call_time, ceiling=CEILING_SECONDS, began=began)
+        clock.follow(call_time)
+        return clock
 
     # --- connections ---
 
@@ -426,13 +446,14 @@ class Relay:
         sent: Sent,
         headers: Headers,
         raw: Raw | None,
+        clock: CallClock,
     ) -> Answer:
         """Ask the server, round after round. `raw` is the first result, where the request was sent already."""
         if not connection.modern:
             if not connection.answers_itself and _may_be_held(call):
-                return await self._holding(call, connection, method, sent)
+                return await self._holding(call, connection, method, sent, clock)
             try:
-                raw = await self._once(call, connection, method, sent.members, sent, headers)
+                raw = await self._once(call, connection, method, sent.members, sent, headers, clock)
             finally:
                 self.connections.free(connection)
             return Answer(raw, None, connection)
@@ -442,15 +463,11 @@ class Relay:
         if raw is None and passes and call.request.row.rounds:
             members = await self._taken_up(call, members)
         round = 0
-        began = asyncio.get_running_loop().time()
-        ceiling = None if call.progress_token is None else CEILING_SECONDS
-        clock = RoundsClock(method, self.timeout, ceiling=ceiling, began=began)
         while True:
             if raw is None:
-                limit = clock.start()
-                attempt = partial(self._once, call, connection, method, members, sent, headers, limit=limit)
+                attempt = partial(self._once, call, connection, method, members, sent, headers, clock)
                 try:
-                    raw = await (send_round(attempt, limit) if round else attempt())
+                    raw = await (send_round(attempt, clock) if round else attempt())
                 except ProtocolError as error:
                     raise self._of_round(error, members) from None
             result = members_of(raw)
@@ -469,8 +486,10 @@ class Relay:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
             if self._uris.active:
                 raw = self._uris.in_result(raw)
-            clock.stop()
-            members = await answered_round(call, sent, _questions(raw), round)
+            questions = _questions(raw)
+            # Where nothing is asked, no person takes part.
+            with clock.leave_out() if questions.input_requests else nullcontext():
+                members = await answered_round(call, sent, questions, round)
             raw = None
             round += 1
 
@@ -482,8 +501,8 @@ class Relay:
         members: Mapping[str, Any],
         sent: Sent,
         headers: Headers,
+        clock: CallClock,
         held: HeldCall | None = None,
-        limit: float | None = None,
     ) -> Raw:
         about = sent.about_task
         identifier = connection.next_id()
@@ -500,14 +519,14 @@ class Relay:
             await set_level(call, connection)
             connection.on_notice = telling_client(call)
             connection.on_request = answering(call)
-        timeout = self.timeout if limit is None else limit
+        timeout = clock.limit(method)
         if about is not None and about.waiting is not None:
             relayed, timeout = about.waiting, None
         elif held is not None:
             held.request = identifier
             relayed = relayed_for(held, wants_progress)
         else:
-            report = reporting(call) if wants_progress else None
+            report = connection.extend_on_progress(clock, reporting(call)) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
             relayed = RelayedCall(
                 answering(call), report, telling(call), call.close_stream, extending(call), outlet=call.outlet
@@ -603,14 +622,16 @@ class Relay:
 
     # --- calls of a legacy server that are held for a modern client ---
 
-    async def _holding(self, call: Call, connection: RelayConnection, method: str, sent: Sent) -> Answer:
+    async def _holding(
+        self, call: Call, connection: RelayConnection, method: str, sent: Sent, clock: CallClock
+    ) -> Answer:
         """Make a call, or go on with the one that the client answers. If the server asks, the call is held."""
         params: t.RoundRequestParams = call.params
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
             held = HeldCall(WaitingHere(call), connection, method, principal)
             held.caller = call.request.caller or principal
-            work = self._once(call, connection, method, sent.members, sent, None, held)
+            work = self._once(call, connection, method, sent.members, sent, None, clock, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))
             held.begin(task)
@@ -740,11 +761,16 @@ class Relay:
             return False
         return method in READING or (method == "tools/call" and self.is_repeatable(sent.members.get("name")))
 
-    async def _is_mended(self, error: ProtocolError, connection: RelayConnection | None) -> bool:
+    async def _is_mended(
+        self, error: ProtocolError, connection: RelayConnection | None, method: str, clock: CallClock
+    ) -> bool:
         """Remove the cause of an error that is none of the client's; return whether the request may be sent again."""
         if error.code == HEADER_MISMATCH:
             # XMH-7: the headers were made from an outdated list.
-            await self._suspect()
+            try:
+                await clock.wait_for(method, self._suspect())
+            except Timeout:
+                return False
             return True
         if error.code == UNSUPPORTED_PROTOCOL_VERSION and connection is not None:
             # The server was replaced by one of another era.

@@ -186,6 +186,7 @@ class RemoteTool(ToolBase):
     ) -> Any:
         """Wait for the result of a plain request. It needs no deadline of a handler, because the request has one."""
         first: Raw | ToolwireError
+        began = connection.session.deadlines.call_time.time()
         try:
             try:
                 first = await result
@@ -203,7 +204,7 @@ class RemoteTool(ToolBase):
                 first = error
             # By now, the server may have said that headers repeat arguments.
             sent, headers = self._sent(call, raw), partial(self._repeated, raw)
-            answer = await self._home.relay.go_on(call, "tools/call", sent, headers, connection, _ended(first))
+            answer = await self._home.relay.go_on(call, "tools/call", sent, headers, connection, _ended(first), began)
             return self.outcome(call, answer)
         except BaseException as error:
             return await runner.failed(call, self, self.name, error)

@@ -14,6 +14,7 @@ from toolwire.client.requests import Read, reader
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
+from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -120,9 +121,10 @@ async def _all_pages(
     found: list[Item] = []
     cursor: Any = UNSET
     pages: list[Any] = []
+    clock = CallClock(timeout, connection.session.deadlines.call_time)
     for _ in range(MAX_PAGES):
         params = t.PaginatedRequestParams(cursor=cursor)
-        page = await connection.ask(method, params, bounds.measuring(read), timeout)
+        page = await connection.ask(method, params, bounds.measuring(read), clock)
         listed = entries(page)
         bounds.count(len(listed))
         found.extend(listed)

@@ -45,7 +45,7 @@ class WatchedTask(TaskHandle):
         """
         looking = None if looks_by_itself else asyncio.ensure_future(self._look())
         try:
-            raw = await self._outcome(on_progress)
+            raw = await self._outcome(self._client._clock(math.inf), on_progress)
             if looking is not None:
                 await self._last_look()
             return raw
@@ -53,7 +53,7 @@ class WatchedTask(TaskHandle):
             with contextlib.suppress(ToolwireError):
                 ended = await asyncio.shield(asyncio.ensure_future(self._stop()))
                 if ended.status in ("completed", "failed"):
-                    return await self._outcome(None)
+                    return await self._outcome(self._client._clock(math.inf), None)
             raise
         finally:
             if looking is not None:

@@ -1,9 +1,12 @@
-"""Time limits. Three kinds are in use, and each has its place.
+"""Time limits. Four kinds are in use, and each has its place.
 
 `Deadlines` limits the time of our requests and of handlers. Every call has a deadline and nearly none is reached, so
 starting one must be cheap. A long time is counted only from the next look on, which happens once a second. A short time
 shares one timer with all others of its owner. A deadline can be paused and restarted. A connection has one `Deadlines`
 for its requests, and a server has one for its handlers.
+
+`CallClock` limits one call of a program, which may need several requests: rounds, lists, a second attempt. Each request
+gets what the requests before it have left.
 
 `Timeouts` calls back when nothing has happened for a while: no byte of a body, no event on a stream. All timeouts of
 one length on one loop share one timer, however many streams are open.
@@ -20,9 +23,12 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary, proxy
 
+from toolwire.protocol.errors import Timeout, ToolwireError, counted
+
+T = TypeVar("T")
 Callback = Callable[[], object]
 
 #: A time of so many seconds or more may end a second or two late. It is counted from the first look on. So a call that
@@ -93,10 +99,10 @@ class Timed(Protocol):
 class StoppableClock:
     """The time of a loop, less the time for which somebody held the clock."""
 
-    __slots__ = ("_holders", "_loop", "_stopped_at", "behind")
+    __slots__ = ("_holders", "_stopped_at", "behind", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._holders = 0
         self._stopped_at = 0.0
         self.behind: float = 0.0
@@ -107,7 +113,7 @@ class StoppableClock:
         return self._holders > 0
 
     def time(self) -> float:
-        return self._stopped_at if self._holders else self._loop.time() - self.behind
+        return self._stopped_at if self._holders else self.loop.time() - self.behind
 
     def hold(self) -> None:
         """Stop the clock until everyone who holds it has let go."""
@@ -118,13 +124,13 @@ class StoppableClock:
     def let_go(self) -> None:
         self._holders -= 1
         if not self._holders:
-            self.behind = self._loop.time() - self._stopped_at
+            self.behind = self.loop.time() - self._stopped_at
 
 
 class Deadlines:
     """The deadlines of everything that `waiting` returns; one that is reached is handed to `expire`."""
 
-    __slots__ = ("_alarm", "_alarm_at", "_ceiling", "_expire", "_looking", "_loop", "_waiting", "clock")
+    __slots__ = ("_alarm", "_alarm_at", "_ceiling", "_expire", "_looking", "_loop", "_waiting", "call_time", "clock")
 
     def __init__(
         self,
@@ -135,6 +141,8 @@ class Deadlines:
     ) -> None:
         """`ceiling`: the seconds up to which progress may put a deadline off, unless its own time is longer."""
         self.clock: StoppableClock = StoppableClock(loop)
+        self.call_time: StoppableClock = StoppableClock(loop)
+        """The clock of calls (`CallClock`). It also stands still while a request is paused, as for a sign-in."""
         self._loop = loop
         self._waiting = waiting
         self._expire = expire
@@ -157,14 +165,21 @@ class Deadlines:
         if timed.seconds is not None and not timed.pauses:
             self._count(timed, timed.seconds, self.clock.time())
 
+    def allow(self, timed: Timed, seconds: float) -> None:
+        """Give a running request this many seconds from now on."""
+        if timed.seconds is not None and not timed.pauses:
+            self._count(timed, seconds, self.clock.time())
+
     def pause(self, timed: Timed) -> None:
         """Let the time of one stand still until `resume`; several may pause it at once."""
+        self.call_time.hold()
         timed.pauses += 1
         if timed.pauses == 1:
             timed.left = timed.expires - self.clock.time()
             timed.expires = math.inf
 
     def resume(self, timed: Timed) -> None:
+        self.call_time.let_go()
         timed.pauses -= 1
         if timed.pauses or timed.seconds is None:
             return
@@ -176,10 +191,13 @@ class Deadlines:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Let the time of all stand still meanwhile."""
+        call_time = self.call_time
         self.clock.hold()
+        call_time.hold()
         try:
             yield
         finally:
+            call_time.let_go()
             self.clock.let_go()
             self._set_alarm()
 
@@ -232,6 +250,179 @@ class Deadlines:
             self._alarm.cancel()
         self._alarm = self._loop.call_at(when + self.clock.behind, self.ring)
         self._alarm_at = when
+
+
+# --- the time limit of a call ---------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """A source of time: an event loop, or `Deadlines.call_time`."""
+
+    def time(self) -> float: ...
+
+
+class CallClock:
+    """The time limit of one call: its rounds, lists and second attempts share it.
+
+    The time of people does not count. `leave_out` is for a step of the call itself: an approval, the answers to a
+    round. `Deadlines.call_time` leaves out what happens during a request: a question of the server, a sign-in.
+    """
+
+    __slots__ = (
+        "_ceiling",
+        "_due",
+        "_is_begun",
+        "_longest",
+        "_pauses",
+        "_requests",
+        "_source",
+        "_stopped_at",
+        "seconds",
+    )
+
+    def __init__(
+        self, seconds: float | None, source: Clock, *, ceiling: float = 0.0, began: float | None = None
+    ) -> None:
+        """`seconds` is None for any time. Progress extends the limit to `ceiling` seconds. `began`: now, by default."""
+        self._source = source
+        self._longest = ceiling
+        self._pauses = self._requests = 0
+        self._stopped_at = 0.0
+        self._set(seconds, source.time() if began is None else began)
+
+    def _set(self, seconds: float | None, now: float) -> None:
+        self._is_begun = False
+        self.seconds: float | None = None if seconds == math.inf else seconds
+        if seconds is not None:
+            self._due = now + seconds
+            self._ceiling = now + max(seconds, self._longest)
+
+    def _now(self) -> float:
+        return self._stopped_at if self._pauses > 0 else self._source.time()
+
+    def left(self) -> float | None:
+        """Return the seconds that are left, zero or less at the end; None for any time."""
+        return None if self.seconds is None else self._due - self._now()
+
+    def begin(self) -> float | None:
+        """Return the seconds that are left. The first step of a call gets the whole limit."""
+        if self._is_begun:
+            return self.left()
+        self._is_begun = True
+        return self.seconds
+
+    def limit(self, method: str) -> float | None:
+        """Return the time limit of the next request; raise `Timeout` when no time is left."""
+        self._requests += 1
+        left = self.begin()
+        if left is not None and left <= 0:
+            raise self.make_timeout(method)
+        return left
+
+    def rest(self, method: str) -> float:
+        """Return the time limit of the next request, infinite for any time; raise `Timeout` when no time is left."""
+        limit = self.limit(method)
+        return math.inf if limit is None else limit
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether the call has sent one request at most."""
+        return self._requests <= 1
+
+    def make_timeout(self, method: str) -> Timeout:
+        """Return the error of a call whose time is over."""
+        assert self.seconds is not None
+        # Progress has extended the limit as far as it may.
+        seconds = max(self.seconds, self._longest) if self._due >= self._ceiling else self.seconds
+        together = "" if self.is_first else ", in all its requests together"
+        return Timeout(f"{method} was not answered within {counted(seconds, 'second')}{together}")
+
+    def restart(self) -> None:
+        """Give the call its whole time again, up to its ceiling, because there is progress."""
+        if self.seconds is not None:
+            self._due = max(self._due, min(self._now() + self.seconds, self._ceiling))
+
+    def reset(self, seconds: float | None) -> None:
+        """Begin anew with another limit."""
+        self._set(seconds, self._now())
+
+    def cap(self, seconds: float | None) -> None:
+        """Let the call take this many seconds more at most."""
+        left = self.left()
+        if seconds is not None and (left is None or seconds < left):
+            self.reset(seconds)
+
+    def extend(self, seconds: float) -> None:
+        """Replace the limit by a longer one that began at the same time."""
+        if self.seconds is not None and seconds > self.seconds:
+            self._due += seconds - self.seconds
+            self._ceiling = max(self._ceiling, self._due)
+            self.seconds = seconds
+
+    def follow(self, source: Clock) -> None:
+        """Count by the clock of another connection from now on."""
+        if source is not self._source and self.seconds is not None:
+            later = source.time() - self._source.time()
+            self._due += later
+            self._ceiling += later
+            self._stopped_at += later
+        self._source = source
+
+    def pause(self) -> None:
+        self._pauses += 1
+        if self._pauses == 1:
+            self._stopped_at = self._source.time()
+
+    def resume(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0 and self.seconds is not None:
+            later = self._source.time() - self._stopped_at
+            self._due += later
+            self._ceiling += later
+
+    @contextmanager
+    def leave_out(self) -> Iterator[None]:
+        """Leave out the time that a person takes."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    @contextmanager
+    def count_again(self) -> Iterator[None]:
+        """Count the time of a request within `leave_out`."""
+        self.resume()
+        try:
+            yield
+        finally:
+            self.pause()
+
+    async def wait_for(self, method: str, work: Awaitable[T]) -> T:
+        """Return the result of some work; cancel it and raise `Timeout` when no time is left."""
+        try:
+            async with asyncio.timeout(self.begin()):
+                return await work
+        except TimeoutError as error:
+            if isinstance(error, ToolwireError):
+                raise
+            raise self.make_timeout(method) from None
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, at most until no time is left."""
+        left = self.left()
+        await asyncio.sleep(seconds if left is None else min(seconds, left))
+
+    async def wait(self, task: asyncio.Future[Any]) -> bool:
+        """Wait for a task, and leave it running at the end of the time; return whether it is done."""
+        left = self.begin()
+        pause = left
+        while not task.done() and (left is None or left > 0):
+            await asyncio.wait({task}, timeout=pause)
+            left = self.left()
+            # The time stood still for a person.
+            pause = None if left is None else max(left, LOOK_EVERY)
+        return task.done()
 
 
 # --- timeouts -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from toolwire.client.skills.model_text import catalogue_text
 from toolwire.client.skills.model_tools import SkillTools
 from toolwire.client.skills.origin import OriginSkills, SkillList
 from toolwire.protocol.errors import NotSupported
+from toolwire.wire.deadlines import CallClock
 
 #: Tokens that the list of skills may take of a model's context.
 MODEL_BUDGET = 2_000
@@ -38,9 +39,11 @@ class Skills:
         if origin is not None or len(self._origins) == 1:
             return await self._origin(origin).listing(timeout)
         found = SkillList()
+        clock: CallClock | None = None
         for each in self._origins.values():
+            clock = clock or each._clock(timeout)
             try:
-                listed = await each.listing(timeout)
+                listed = await each.listing(clock.rest("skills/list"))
             except NotSupported:
                 continue
             found += listed
@@ -69,7 +72,9 @@ class Skills:
         if isinstance(skill, ListedSkill):
             return await self._origin(skill.origin).load(skill, dynamic=dynamic, timeout=timeout)
         source = self._origin(origin)
-        return await source.load(await source.get(skill, timeout), dynamic=dynamic, timeout=timeout, is_fetched=True)
+        clock = source._clock(timeout)
+        entry = await source.get(skill, clock.rest("skills/get"))
+        return await source.load(entry, dynamic=dynamic, timeout=clock.rest("resources/read"), is_fetched=True)
 
     async def for_model(self, *, budget: int = MODEL_BUDGET, timeout: float | None = None) -> str:
         """Write the skills for the instructions of a model: name, description and origin, in `budget` tokens.

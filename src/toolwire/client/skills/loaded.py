@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from unicodedata import normalize
@@ -13,6 +14,7 @@ from toolwire.hostile_text import hostile_texts
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.skills import SkillRejected, shown
+from toolwire.wire.deadlines import CallClock
 
 
 class SkillFile(Struct, frozen=True):
@@ -95,6 +97,8 @@ def _twins(files: Iterable[str]) -> Iterator[str]:
 class FileSource(Protocol):
     """The server that a skill was loaded from. All reads of the skill go there."""
 
+    def _clock(self, timeout: float | None) -> CallClock: ...
+
     async def read_file(self, file: t.SkillResource, path: str, timeout: float | None) -> SkillFile: ...
 
     async def read_dynamic(self, uri: str, path: str, limit: int, timeout: float | None) -> SkillFile: ...
@@ -175,10 +179,14 @@ class LoadedSkill:
         if self.dynamic:
             return await self._read_dynamic(reference, timeout)
         path = self._path_of(reference)
+        clock = self._source._clock(timeout)
         try:
-            return await self._source.read_file(self.files[path], path, timeout)
+            return await self._source.read_file(self.files[path], path, clock.rest("resources/read"))
         except SkillRejected as error:
-            raise await self._source.explain(self.entry, error, timeout) from None
+            left = clock.left()
+            if left is not None and left <= 0:
+                raise
+            raise await self._source.explain(self.entry, error, math.inf if left is None else left) from None
 
     async def directory(self, path: str = "", *, timeout: float | None = None) -> list[str]:
         """List the direct children of a directory of the skill by their paths; directories end with a slash.

@@ -23,6 +23,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.skills import SkillRejected, shown
 from toolwire.protocol.types import SKILLS_EXTENSION
+from toolwire.wire.deadlines import CallClock
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ class Connection(Protocol):
 
     @property
     def capabilities(self) -> dict[str, Any]: ...
+
+    def _clock(self, timeout: float | None) -> CallClock: ...
 
     async def request(
         self,
@@ -142,6 +145,10 @@ class OriginSkills:
         self._kept_bytes = 0
         self._fetched_bytes = 0
 
+    def _clock(self, timeout: float | None) -> CallClock:
+        """Return one time limit for several requests; `timeout` is None for that of the client."""
+        return self._client._clock(timeout)
+
     # --- entries ---
 
     async def listing(self, timeout: float | None = None) -> SkillList:
@@ -186,8 +193,9 @@ class OriginSkills:
     async def _pages(self, timeout: float | None) -> AsyncIterator[_SkillPage]:
         bounds = ListBounds("skills/list", max_bytes=MAX_LISTING_BYTES)
         params: dict[str, str] = {}
+        clock = self._clock(timeout)
         while True:
-            page = await self._ask("skills/list", params, _SkillPage, timeout)
+            page = await self._ask("skills/list", params, _SkillPage, clock.rest("skills/list"))
             bounds.add_bytes(sum(memoryview(raw).nbytes for raw in page.skills))
             bounds.count(len(page.skills))
             yield page
@@ -227,27 +235,28 @@ class OriginSkills:
         server calls it fresh. So the entry is fetched once more, and a changed one is approved and verified anew.
         `is_fetched`: the entry was fetched for this call.
         """
+        clock = self._clock(timeout)
         try:
-            return await self._load(listed, dynamic, timeout)
+            return await self._load(listed, dynamic, clock)
         except SkillRejected as error:
-            changed = None if is_fetched else await self._changed_entry(listed.entry, error, timeout)
+            changed = None if is_fetched else await self._changed_entry(listed.entry, error, clock)
             if changed is None:
                 raise
-        return await self._load(changed, dynamic, timeout)
+        return await self._load(changed, dynamic, clock)
 
     async def explain(self, entry: t.Skill, error: SkillRejected, timeout: float | None) -> SkillRejected:
         """Return the refusal of a file of a held skill. It says so where the server has changed the skill."""
-        if await self._changed_entry(entry, error, timeout) is None:
+        if await self._changed_entry(entry, error, self._clock(timeout)) is None:
             return error
         message = f"{error}: the server has changed the skill since it was loaded, so load it again"
         return SkillRejected(error.reason, message, error.expected, error.found)
 
-    async def _changed_entry(self, entry: t.Skill, error: SkillRejected, timeout: float | None) -> ListedSkill | None:
+    async def _changed_entry(self, entry: t.Skill, error: SkillRejected, clock: CallClock) -> ListedSkill | None:
         """Fetch an entry anew after a file that contradicts it; None where the server shows the same one."""
         if error.reason not in ("digest", "size") or entry.resources == rules.DYNAMIC:
             return None
         try:
-            found = await self.get(entry.uri, timeout)
+            found = await self.get(entry.uri, clock.rest("skills/get"))
         except ToolwireError:  # The refusal stands, whatever the server answers now.
             return None
         if rules.fingerprint(found.entry) == rules.fingerprint(entry):
@@ -255,7 +264,7 @@ class OriginSkills:
         self.forget()  # The listing has the old entry.
         return found
 
-    async def _load(self, listed: ListedSkill, dynamic: bool, timeout: float | None) -> LoadedSkill:
+    async def _load(self, listed: ListedSkill, dynamic: bool, clock: CallClock) -> LoadedSkill:
         entry = listed.entry
         if listed.dynamic and not dynamic:
             message = (
@@ -263,7 +272,9 @@ class OriginSkills:
                 "read: load it with dynamic=True if that is acceptable"
             )
             raise SkillRejected("dynamic", message, "digests", rules.DYNAMIC)
-        await self._approved(listed)
+        with clock.leave_out():
+            await self._approved(listed)
+        timeout = clock.rest("resources/read")
         if listed.dynamic:
             document = await self.read_dynamic(entry.uri, rules.SKILL_FILE, rules.MAX_BYTES, timeout)
         else:
@@ -319,8 +330,9 @@ class OriginSkills:
         bounds = ListBounds("resources/directory/read")
         params = {"uri": directory}
         found: set[str] = set()
+        clock, method = self._clock(timeout), "resources/directory/read"
         while True:
-            page = await self._ask("resources/directory/read", params, t.ReadResourceDirectoryResult, timeout)
+            page = await self._ask(method, params, t.ReadResourceDirectoryResult, clock.rest(method))
             bounds.count(len(page.resources))
             for each in page.resources:
                 child = rules.path_of(root, each.uri)
