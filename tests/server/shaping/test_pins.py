@@ -301,3 +301,54 @@ async def test_approval_with_an_empty_digest_is_refused() -> None:
         with pytest.raises(ServerError, match="no digest behind the @"):
             await pins.approve("b", "read@")
         assert await names(client) == []
+
+
+async def test_tool_named_like_an_approval_does_not_take_it() -> None:
+    pins = ToolPins(approve_first=False)
+    async with Client(front(back(), pins)):
+        (waiting,) = pins.quarantined("b")
+    approval = f"read@{waiting.digest}"
+    pins = ToolPins(approve_first=False)
+    async with Client(front(back(tool(), tool("Deceives.", name=approval)), pins)) as client:
+        assert await names(client) == []
+        assert await pins.approve("b", approval) == ["read"]
+        assert await names(client) == ["read"]
+        # No tool `read` waits any longer. The text still does not stand for the other tool.
+        with pytest.raises(ServerError, match="may be the name of a tool, or a name with a digest"):
+            await pins.approve("b", approval)
+        (waiting,) = pins.quarantined("b")
+        assert waiting.tool == approval
+        assert await pins.approve("b", f"{approval}@{waiting.digest}") == [approval]
+        assert await names(client) == ["read", approval]
+
+
+@pytest.mark.parametrize("ending", ["@", "@0123", "@0123456789ABCDEF", "@latest"])
+async def test_approval_that_could_mean_two_tools_is_refused(ending: str) -> None:
+    pins = ToolPins(approve_first=False)
+    async with Client(front(back(tool(), tool("Deceives.", name=f"read{ending}")), pins)) as client:
+        assert await names(client) == []
+        with pytest.raises(ServerError, match=r"digest|another one now"):
+            await pins.approve("b", f"read{ending}")
+        assert await names(client) == []
+        assert await pins.approve("b") == ["read", f"read{ending}"]
+
+
+async def test_name_with_an_at_sign_is_approved_by_itself_where_it_means_one_tool() -> None:
+    pins = ToolPins(approve_first=False)
+    async with Client(front(back(tool(name="mail@home")), pins)) as client:
+        assert await names(client) == []
+        assert await pins.approve("b", "mail@home") == ["mail@home"]
+        assert await names(client) == ["mail@home"]
+
+
+async def test_next_list_has_the_tool_that_another_process_approved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "FRESH_SECONDS", 3600.0)
+    stores = Stores.memory()
+    first, second = ToolPins(approve_first=False), ToolPins(approve_first=False)
+    async with (
+        Client(front(back(), first, stores=stores)) as client,
+        Client(front(back(), second, stores=stores)),
+    ):
+        assert await names(client) == []
+        await second.approve("b", "read")
+        assert await names(client) == ["read"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -21,11 +22,13 @@ from toolwire.stores import KV, StoreFailed, StoreFull, Stores
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
-#: How many seconds pass, while somebody lists tools, before the store is asked for approvals of another process.
+#: How many seconds pass between two reads of the store for a list of tools, unless a tool waits for an approval.
 FRESH_SECONDS: Final = 1.0
 #: How many tools of one server wait for an approval at most. Further ones are withheld, and are not kept.
 MAX_WAITING: Final = 1000
 _ATTEMPTS: Final = 8
+# Also a digest that was copied in part or written in capitals: it is not the end of a name.
+_DIGEST_FORM: Final = re.compile(r"[0-9a-fA-F]+")
 
 
 class Quarantined(Struct, frozen=True):
@@ -112,7 +115,8 @@ class ToolPins:
     async def approve(self, server: str, *tools: str) -> list[str]:
         """Approve tools of a mounted server as it lists them now, or all of them; return their names.
 
-        `name@digest` approves the definition with that digest and no other one.
+        `name@digest` approves the definition with that digest and no other one. A name that itself ends with `@` and
+        hexadecimal digits needs its digest.
         """
         book = self._books.get(server)
         if book is None:
@@ -258,10 +262,13 @@ class PinBook:
             )
 
     def freshen(self) -> Any:
-        """Look again for approvals of other processes, where the last look was some time ago."""
-        if asyncio.get_running_loop().time() - self._read_at < FRESH_SECONDS:
+        """Look for approvals of other processes: always while a tool waits, otherwise after some time."""
+        if (self._record is None or not self._record.waiting) and self._is_fresh():
             return None
         return self.settle()
+
+    def _is_fresh(self) -> bool:
+        return asyncio.get_running_loop().time() - self._read_at < FRESH_SECONDS
 
 
 def _decoded(stored: bytes, server: str) -> _Record:
@@ -273,15 +280,29 @@ def _decoded(stored: bytes, server: str) -> _Record:
 
 def _chosen(server: str, record: _Record, tools: list[str]) -> list[str]:
     """Return the names of the tools to approve. Raise `ServerError` for one that does not wait."""
-    chosen: list[str] = []
-    for each in tools or record.waiting:
-        name, mark, digest = each.rpartition("@") if each not in record.waiting else (each, "", "")
-        if name not in record.waiting:
-            known = ", ".join(map(repr, sorted(record.waiting))) or "none"
-            raise ServerError(f"{each!r} of {server!r} waits for no approval; waiting: {known}")
-        if mark and not digest:
-            raise ServerError(f"{each!r} has no digest behind the @: copy it from the list of what waits")
-        if mark and digest != digest_of(record.waiting[name]):
+    return [_find_waiting(server, record, each) for each in tools] or list(record.waiting)
+
+
+def _find_waiting(server: str, record: _Record, text: str) -> str:
+    """Return the name of the waiting tool that `NAME` or `NAME@DIGEST` means.
+
+    The server chooses the names. A tool named `send@DIGEST` must not take the approval of a definition of `send`, so
+    that what looks like a digest is one, and a name that ends like this needs the digest of its own definition.
+    """
+    name, mark, digest = text.rpartition("@")
+    if mark and not digest:
+        raise ServerError(f"{text!r} has no digest behind the @: copy it from the list of what waits")
+    is_digest = bool(mark) and _DIGEST_FORM.fullmatch(digest) is not None
+    if text in record.waiting and not (is_digest or (mark and name in record.waiting)):
+        return text
+    if mark and name in record.waiting and (is_digest or text not in record.waiting):
+        if digest != digest_of(record.waiting[name]):
             raise ServerError(f"The definition of {name!r} is another one now: look at it again")
-        chosen.append(name)
-    return chosen
+        return name
+    if text in record.waiting:
+        raise ServerError(
+            f"{text!r} may be the name of a tool, or a name with a digest: write {text + '@DIGEST'!r}, with the digest "
+            "from the list of what waits"
+        )
+    known = ", ".join(map(repr, sorted(record.waiting))) or "none"
+    raise ServerError(f"{text!r} of {server!r} waits for no approval; waiting: {known}")
