@@ -1,4 +1,4 @@
-"""Coroutines: started as a program or as tasks of a loop, and refused where a plain function is needed."""
+"""Coroutines: starting them, and refusing them where a plain function is needed."""
 
 from __future__ import annotations
 
@@ -83,9 +83,10 @@ def task_starter(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[
 
 
 def plain_callback(callback: F, what: str) -> F:
-    """Return the callback; raise for an `async def` or a generator, whose body would never run.
+    """Return the callback. Raise `ServerError` for an `async def` or a generator.
 
-    Such a function returns an object that is true and is not None, so that it would allow everything.
+    The body of such a function would not run. It returns an object that is true and is not None, so that it would
+    allow everything.
     """
     function: Any = callback
     while isinstance(function, functools.partial):

@@ -85,7 +85,7 @@ class Redaction:
         return text
 
     def matches(self, number: float) -> bool:
-        """Return whether a pattern matches a number, in one of the forms that JSON may give it."""
+        """Return whether a pattern matches a number in one of its JSON forms."""
         return any(pattern.search(text) for text in _number_texts(number) for pattern in self.patterns)
 
     def arguments(self, value: Any) -> Any:
@@ -93,10 +93,10 @@ class Redaction:
         return self._walk(value, by_name=True, depth=0)
 
     def content(self, value: Any) -> Any:
-        """Redact a JSON value that is sent on: mask the matches of the patterns; a number becomes 0.
+        """Mask the matches of the patterns in a JSON value that is sent on.
 
-        The value keeps its types, so that it still fits the schema that a tool promised. A text that is JSON stays
-        JSON.
+        A number becomes 0. The value keeps its types, so that it still fits the schema that a tool promised. A text
+        that is JSON stays JSON.
         """
         return self._walk(value, by_name=False, depth=0)
 
@@ -120,7 +120,7 @@ class Redaction:
         return value
 
     def _names_of(self, members: dict[str, Any]) -> list[str]:
-        """Return the masked names of members. Each is there once, so that no value replaces another."""
+        """Return the masked names of members. All are distinct, so no value is lost."""
         counts: dict[str, int] = {}
         names: list[str] = []
         for key in members:
@@ -134,7 +134,7 @@ class Redaction:
         return names
 
     def _text_or_json(self, text: str, in_text: int) -> str:
-        """Mask a text; of JSON mask the values, because a mask in place of a number is not JSON.
+        """Mask a text. In JSON mask the values, so that it stays JSON.
 
         `in_text` is in how many texts of JSON this one stands.
         """
@@ -151,7 +151,7 @@ class Redaction:
 
 
 def _number_texts(number: float) -> Iterator[str]:
-    """Write a number in the forms that JSON may give it: as a decimal, and with an exponent."""
+    """Yield the JSON forms of a number: as a decimal, and with an exponent."""
     try:
         text = str(number)
     except ValueError:  # Python writes at most some thousand digits.

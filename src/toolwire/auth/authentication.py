@@ -170,9 +170,9 @@ class Gate:
         return principal
 
     async def identify(self, token: str, scope: Scope) -> Principal:
-        """Return the principal of a token or a key that a user entered on a page; raise `HttpRefusal`.
+        """Return the principal of a token or key entered on a page; raise `HttpRefusal`.
 
-        It may be a key for any of the headers, or a bearer token. Wrong for all of them, it counts as one.
+        It may be a key for any of the headers, or a bearer token. If all of them refuse it, it counts once.
         """
         asked = {"type": "http", "method": "GET", "path": scope["path"], ADDRESS: scope.get(ADDRESS)}
         for name in self._headers:
@@ -237,7 +237,7 @@ class Gate:
         if verifier is not None:
             principal = await verifier.verify(sent.token)
         elif self._known is not None and self._nobody is not None:
-            principal = await self._known_or_nobody(self._known, self._nobody, sent.token, asker, scope)
+            principal = await self._identify_or_admit(self._known, self._nobody, sent.token, asker, scope)
         else:
             principal = await self._verify(sent.token, asker)
         if principal is None:
@@ -250,10 +250,13 @@ class Gate:
             raise InvalidToken("The token is bound to a key, and was sent without the proof")
         return principal
 
-    async def _known_or_nobody(
-        self, known: Verify, nobody: Principal, token: str, asker: Asker | None, scope: Scope
+    async def _identify_or_admit(
+        self, known: Verify, anonymous: Principal, token: str, asker: Asker | None, scope: Scope
     ) -> Principal:
-        """Return the principal of a token, or that of `Anonymous`. A token that no other verifier knew counts."""
+        """Return the principal of a token, or that of `Anonymous` for an unknown token.
+
+        An unknown token counts as a guess.
+        """
         try:
             principal = await known(token, asker)
             if principal is not None:
@@ -261,11 +264,11 @@ class Gate:
         except (Throttled, StoreFailed, StoreFull):
             raise
         except (ExpiredToken, Unavailable):
-            return nobody  # No guess: it was good, or cannot be judged now.
+            return anonymous  # Not a guess: it was good, or cannot be judged now.
         except InvalidToken:
             pass
         _count_in_vain(asker, scope)
-        return nobody
+        return anonymous
 
     # --- turning away ---
 
@@ -349,7 +352,7 @@ class Gate:
 
 
 def _count_in_vain(asker: Asker | None, scope: Scope) -> None:
-    """Count an unknown token for its address; raise `Throttled` where there were too many before it."""
+    """Count an unknown token for its address; raise `Throttled` after too many."""
     if asker is not None and _UNCOUNTED not in scope:
         # Verifiers that ask a provider have checked this before. Those that check by themselves have not.
         asker.check()

@@ -109,7 +109,7 @@ class ResourceServer:
         return self, None
 
     def allows(self, principal: Principal) -> bool:
-        """Return whether `allow=` or `allow_usernames=` allows a principal. An empty list allows nobody."""
+        """Return whether `allow=` or `allow_usernames=` allows a principal. An empty list refuses all."""
         names = self._allow_usernames
         if names is not None and principal.username is not None and _folded(principal.username) in names:
             return True
@@ -159,7 +159,7 @@ def _checked(allow: Allow | None) -> frozenset[str] | Callable[[Principal], bool
 
 
 def _picks(allow: Callable[[Principal], bool], principal: Principal) -> bool:
-    """Return whether a function of the user allows a principal. Only True does; an error refuses."""
+    """Return whether a function allows a principal. Anything but True, and an error, refuses."""
     try:
         verdict: object = allow(principal)
     except Exception:

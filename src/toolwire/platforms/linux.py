@@ -224,7 +224,7 @@ class ProcessTree(posix.ProcessTree):
 
 
 def _sockets(pid: int) -> Iterator[str]:
-    """Yield the names of a process's open files; those of another user's process cannot be read."""
+    """Yield the names of a process's open files; none for another user's process."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)[:MAX_FILES]  # noqa: PTH208 - the names are all that is needed

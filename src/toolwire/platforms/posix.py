@@ -161,7 +161,7 @@ class ProcessTree:
         """Find members that left the group, while the child lives. Only some systems can find them."""
 
     def listening_ports(self) -> list[int]:
-        """Return the TCP ports that processes of the tree listen on, where the system tells them."""
+        """Return the TCP ports that processes of the tree listen on, if the system tells."""
         return []
 
     def let_go(self) -> None:

@@ -219,7 +219,7 @@ def _new_job() -> int:
 
 
 def try_lock(fd: int) -> bool:
-    """Lock the first byte of a file for this handle alone; return False where another handle has it locked.
+    """Lock the first byte of a file; return False if another handle has it locked.
 
     The system unlocks it when the handle is closed, also when the process is killed.
     """

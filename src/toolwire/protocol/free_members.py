@@ -72,7 +72,7 @@ _ERROR_DATA: Final[dict[int, type[t.Wire]]] = {
 
 
 def find_result_type(method: str, members: Any) -> type[t.Wire]:
-    """Return the wire type of a result, or of news about a task, by its method and its `resultType`."""
+    """Return the wire type of a result or task notification, by method and `resultType`."""
     members = members if isinstance(members, dict) else {}
     match members.get("resultType"):
         case "input_required":
@@ -96,12 +96,12 @@ def find_notification_type(method: str) -> type[t.Wire]:
 
 
 def find_error_type(code: int) -> type[t.Wire] | None:
-    """Return the wire type of the data of an error; None for data without a form."""
+    """Return the wire type of an error's data; None for data without a form."""
     return _ERROR_DATA.get(code)
 
 
 def rewrite_members(type_: type[t.Wire], value: Any, rewrite: Rewrite) -> Any:
-    """Return the JSON of a message of this type, with everything that its author chose rewritten."""
+    """Rewrite all parts of a message that its author chose. Return the new JSON."""
     if type_ is t.GetTaskPayloadResult and isinstance(value, dict):
         # The members of this result are those of the call that made the task.
         own = {"_meta": _rewrite_meta(type_, value["_meta"], rewrite)} if "_meta" in value else {}
@@ -180,7 +180,7 @@ def _rewrite_meta(type_: type[Struct], meta: Any, rewrite: Rewrite) -> Any:
 
 
 def _rewrite_form(schema: dict[str, Any], rewrite: Rewrite) -> dict[str, Any]:
-    """Rewrite the texts of a form. Its limits are numbers of the protocol, and its type is a fixed word."""
+    """Rewrite the texts of a form. Keep its limits and its type."""
     own = {name: item for name, item in schema.items() if name == "type"}
     free = {name: item for name, item in schema.items() if name not in ("type", "properties")}
     properties = schema.get("properties")
@@ -200,7 +200,7 @@ def _rewrite_field(field: Any, rewrite: Rewrite) -> Any:
 
 
 def _find_member(union: inspect.UnionType, value: Any) -> inspect.Type | None:
-    """Return the type of a union that a value has; None for one that the protocol does not know."""
+    """Return the type of a union that fits a value; None for an unknown one."""
     for each in union.types:
         if isinstance(value, dict) and isinstance(each, inspect.StructType):
             config = each.cls.__struct_config__

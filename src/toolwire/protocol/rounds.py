@@ -104,7 +104,7 @@ def answers_refused() -> ProtocolError:
 
 
 def repeat_pause(error: ProtocolError) -> float | None:
-    """Return after how many seconds the answers of a round may be sent again; None for an error that is final.
+    """Return the seconds before answers may be sent again; None for a final error.
 
     MRTR-7: a state works once. So a server that names a time has not used it, and a second copy cannot run twice.
     """

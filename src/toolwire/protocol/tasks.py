@@ -223,9 +223,9 @@ class Record(Struct, omit_defaults=True):
     watchers: list[str] = []
     """The processes that are told of each change, beside the one that holds it and the one that accepted the call."""
     heartbeat: float = 0.0
-    """How many seconds may pass between two reports of the worker of a task that the host drives; 0: any number."""
+    """The longest pause between two reports of the worker of a host's task; 0: any."""
     longest: float = 0.0
-    """How many seconds may pass between two changes of such a task; 0: as many as the limits of the server say."""
+    """The longest pause between two changes of such a task; 0: the server's limits."""
     room: str = ""
 
     @property
@@ -281,7 +281,10 @@ def unreadable_task(identifier: str) -> ServerError:
 
 
 def damaged_record(identifier: str, now: float, ttl_ms: int) -> Record:
-    """Make the record that ends a task whose own record cannot be read. The id has the time of its making."""
+    """Make the failed end of a task whose record is damaged.
+
+    The id begins with the time of creation.
+    """
     try:
         created = min(int(identifier.partition("-")[0], 16) / 1000, now)
     except ValueError:
@@ -295,14 +298,14 @@ def damaged_record(identifier: str, now: float, ttl_ms: int) -> Record:
 
 
 def checked_text(name: str, value: Any) -> str:
-    """Return a text of the program as a record can keep it; raise `ServerError` for any other value."""
+    """Return a text as a record can keep it; raise `ServerError` for any other value."""
     if not isinstance(value, str):
         raise ServerError(f"{name}= is text, not {type(value).__name__}")
     return readable_text(value)
 
 
 def checked_number(name: str, value: Any, *, is_time: bool = False) -> float:
-    """Return a number of the program as a record can keep it; raise `ServerError` for any other value."""
+    """Return a number as a record can keep it; raise `ServerError` for any other value."""
     try:
         number = math.nan if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -320,7 +323,7 @@ def _named(value: Any) -> str:
 
 
 def checked(edit: Callable[[Record], bool]) -> Callable[[Record], bool]:
-    """Return an edit of the program that raises `ServerError` for what could not be read again."""
+    """Return an edit that raises `ServerError` if the record could not be read again."""
 
     def edit_readable(record: Record) -> bool:
         is_changed = edit(record)
@@ -405,7 +408,7 @@ Loss: TypeAlias = Literal["over", "put back", "run again", "dead", "failed"]
 
 
 def lose_lease(record: Record, most_attempts: int, *, counts: bool = True) -> Loss:
-    """Take a task from a process that cannot be reached, and return what becomes of it.
+    """Take a task from an unreachable process. Return what becomes of the task.
 
     A task that had not begun goes to any process. One that had begun is run again if its call is idempotent. After
     `most_attempts` it is dead: perhaps it takes its process down every time. An attempt that does not count leaves the
@@ -444,7 +447,7 @@ def lose_lease(record: Record, most_attempts: int, *, counts: bool = True) -> Lo
 
 
 def choose_record(own: Record, present: Record | None) -> Record | None:
-    """Choose what a process that runs a task writes after the store may have lost changes; None: it lost the task.
+    """Choose the record to write after a possible loss; None if the task is lost.
 
     `own` is the record that the process wrote or read last, `present` the one in the store.
     """
@@ -460,7 +463,10 @@ def choose_record(own: Record, present: Record | None) -> Record | None:
 
 
 def lose_waiting(record: Record) -> bool:
-    """Decide on a waiting task that the store has lost. A process that is gone may have run it; return if it failed."""
+    """Fail a lost waiting task unless it is idempotent. Return whether it failed.
+
+    A lost process may have run it.
+    """
     if record.over or (record.call is not UNSET and record.call.idempotent):
         return False
     return fail(record, ProtocolError(INTERNAL_ERROR, "The store of the server lost this task; the task may have run"))

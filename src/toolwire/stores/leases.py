@@ -1,4 +1,4 @@
-"""Leases: exclusive access to a key of a store, which ends by itself when its holder dies."""
+"""Leases: exclusive access to a key of a store. They expire if the holder dies."""
 
 from __future__ import annotations
 

@@ -466,7 +466,7 @@ class _Subscriber:
         return waking
 
     def miss(self) -> bool:
-        """Note that messages did not arrive, under the lock of the bus; the result is that of `offer`."""
+        """Note, under the lock of the bus, that messages were lost. Return as `offer` does."""
         self._missed = True
         waking, self._woken = not self._woken, True
         return waking

@@ -185,14 +185,13 @@ class Queue(Protocol):
         """
 
     async def has_gaps(self) -> bool:
-        """Return whether the index has lost a part of itself, as far as a short look shows."""
+        """Return whether the index lacks a part, as far as a quick check shows."""
 
     async def rebuild(self, after: str = "", limit: int = 200) -> str:
-        """Build the index again for at most `limit` values that come after `after`. Return where to go on, "" at the
-        end.
+        """Rebuild the index for at most `limit` values after `after`. Return the next `after`.
 
-        Places that are lost stay lost: who writes the records knows them, and writes them again by `change`. A store
-        that cannot lose a part of its index does nothing, and returns "".
+        "" means that all values are done. Lost places stay lost: the writer of the records knows them, and writes them
+        again by `change`. A store that cannot lose a part of its index does nothing, and returns "".
         """
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:

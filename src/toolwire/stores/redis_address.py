@@ -84,7 +84,7 @@ def show_node(node: Node) -> str:
 
 
 def _split_url(url: str) -> SplitResult:
-    """Split a URL whose authority may list several hosts, which `urlsplit` refuses from Python 3.14 on."""
+    """Split a URL with several hosts, which `urlsplit` refuses from Python 3.14 on."""
     scheme, separator, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if not separator:

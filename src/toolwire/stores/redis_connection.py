@@ -71,7 +71,7 @@ class RedisServers:
         raise trouble
 
     def _inspect(self, connection: RedisConnection, replies: Sequence[Any]) -> None:
-        """Check what the user of a new connection may do, and whether the server evicts keys."""
+        """Check the rights of a connection's user, and whether the server evicts keys."""
         _, missing, *sections = replies
         if isinstance(missing, list) and missing:
             raise MissingRights(", ".join(name.decode() for name in missing))
@@ -140,9 +140,9 @@ class RedisConnection:
         self._is_open = False
 
     async def open(self, greeting: Sequence[Any], *more: Sequence[Any]) -> list[Any]:
-        """Connect, send the first commands and return their replies, where an error stands for a reply.
+        """Connect, send the first commands and return their replies or errors.
 
-        An error in place of the first reply is raised. Nothing stays open where that happens.
+        If the first command fails, its error is raised and the connection is closed.
         """
         try:
             async with self.limit():

@@ -42,7 +42,7 @@ class UnknownService(Exception):
 
 
 class MissingRights(Exception):
-    """The user of the address may not run commands that the store needs; the text names them."""
+    """The user lacks rights for commands that the store needs; the text names them."""
 
 
 #: Reasons of our own not to use a server that answers. They last until the operator changes something.

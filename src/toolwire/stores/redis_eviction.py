@@ -34,7 +34,7 @@ class RedisReport(NamedTuple):
 
     run_id: bytes = b""
     policy: str = ""
-    """The policy by which keys are evicted; empty where none are."""
+    """The eviction policy; empty if no keys are evicted."""
     evicted: int = 0
     """Keys that were evicted since Redis was started."""
 
@@ -52,7 +52,7 @@ def join_report(replies: Iterable[object]) -> RedisReport | None:
 
 
 class EvictingRedis(Exception):
-    """The first Redis that a process reached evicts keys, and its address does not allow that."""
+    """The first Redis of a process evicts keys, and its address does not allow that."""
 
 
 class EvictionWatch:
@@ -67,7 +67,7 @@ class EvictionWatch:
         self._is_blind = False
 
     def greet(self, report: RedisReport) -> None:
-        """Check the report of a new connection. Raise `EvictingRedis` for the first one of this process."""
+        """Check the report of a connection. The first may raise `EvictingRedis`."""
         if self._last is None and report.policy and not self._is_allowed:
             raise EvictingRedis(report.policy)
         self.note(report)

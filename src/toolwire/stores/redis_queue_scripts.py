@@ -37,7 +37,7 @@ _QUEUE_KEYS: Final = (
     *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
     *("queue-counts", "queue-leases", "queue-renewals"),
 )
-#: The largest number of places that one script counts.
+#: The largest number of places that a single script counts.
 _MOST_RECOUNTED: Final = 50_000
 
 _LEASES: Final = """

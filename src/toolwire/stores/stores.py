@@ -66,7 +66,7 @@ class Stores:
             leave()
 
     def evictions(self) -> Evictions | None:
-        """Return what the store knows of keys that it evicts; None for a store that never does."""
+        """Return the evictions of the store; None for a store that never evicts."""
         return None
 
     def close(self) -> None:

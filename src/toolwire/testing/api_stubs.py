@@ -145,7 +145,7 @@ _SHAPE: Final = frozenset(
 
 
 def _shape_of(schema: Any) -> Any:
-    """Return a schema with the types of members alone: none is required, and none has a rule of its own."""
+    """Return a schema with the types of members only, without required members and rules."""
     if not isinstance(schema, dict):
         return True
     return with_subschemas({key: value for key, value in schema.items() if key in _SHAPE}, _shape_of)

@@ -313,7 +313,7 @@ class BrowserView(View):
 
     @contextlib.asynccontextmanager
     async def _explaining_ends(self) -> AsyncIterator[None]:
-        """Say why the host stopped the view, where a test fails because the frame of the view is gone."""
+        """Explain why the host stopped the view, if a test fails without its frame."""
         try:
             yield
         except Exception as error:

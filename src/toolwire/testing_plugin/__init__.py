@@ -82,13 +82,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_overridden(metafunc: pytest.Metafunc, fixture: str) -> bool:
-    """Say whether the project has a fixture of the same name. pytest has no public way to ask."""
+    """Return whether the project overrides a fixture. pytest has no public API for this."""
     definitions = getattr(metafunc, "_arg2fixturedefs", None)
     return definitions is None or len(definitions.get(fixture, ())) != 1
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test of a Toolwire program if no other plugin for such tests does.
+    """Run an `async def` test of a Toolwire program if no other plugin does.
 
     pytest-asyncio has replaced the function of a test that it runs. anyio runs its tests before this is called.
     """
@@ -106,7 +106,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _imports_toolwire(module: ModuleType) -> bool:
-    """Say whether the file of a test has a module, a class, a function or an object of Toolwire among its names."""
+    """Return whether the file of a test imports something of Toolwire."""
     return any(
         _is_of_toolwire(home)
         for value in vars(module).values()

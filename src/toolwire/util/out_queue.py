@@ -1,4 +1,4 @@
-"""Bounds in bytes for everything that waits to be sent, and the queue of messages that most senders use.
+"""Outgoing queues that are bounded in bytes.
 
 ```
 size <= high      everything is queued
@@ -25,7 +25,10 @@ FULL: Final = 4 * CONGESTED
 
 
 class OutBound:
-    """Counts the bytes that wait for one reader, against two bounds. The bytes themselves are kept by its user."""
+    """Counts the bytes that wait for one reader, against two bounds.
+
+    The bytes themselves are kept by its user.
+    """
 
     __slots__ = ("_progress", "closed", "dropped", "high", "limit", "size")
 
@@ -74,7 +77,7 @@ class OutBound:
         self.wake()
 
     async def drain(self) -> None:
-        """Wait until the reader is no longer behind, or nothing more is sent."""
+        """Wait until the reader has caught up, or nothing more is sent."""
         while self.congested and not self.closed:
             await self.progress()
 

@@ -68,11 +68,11 @@ class Channel(ABC):
 
     @property
     def full(self) -> bool:
-        """Return whether so many bytes wait for the other end that a call that sends more has to end."""
+        """Return whether too many bytes wait: a call that sends more has to end."""
         return False
 
     def admits(self, optional: bool) -> bool:
-        """Return whether a notification may be written now. One that is `optional` may not when `congested`."""
+        """Return whether a notification may be written now. An `optional` one needs an uncongested channel."""
         return not (self.full or (optional and self.congested))
 
     async def drain(self) -> None:

@@ -42,7 +42,7 @@ class FileLock:
         return self._is_held
 
     def acquire(self, seconds: float) -> bool:
-        """Wait for the lock for at most some seconds. Return whether it was acquired; raise `NoFileLocks`."""
+        """Wait some seconds for the lock. Return whether it was acquired; raise `NoFileLocks`."""
         last = time.monotonic() + seconds
         while not self.try_acquire():
             if time.monotonic() > last:

@@ -33,10 +33,10 @@ class Outlet(Protocol):
 
     @property
     def full(self) -> bool:
-        """Return whether so much waits for the client that no notification is sent, and the call should end."""
+        """Return whether too much waits for the client: the call should end."""
 
     async def drain(self) -> None:
-        """Wait until the client is no longer behind."""
+        """Wait until the client has caught up."""
 
     def notify(self, method: str, params: t.Wire) -> bool:
         """Queue a notification; return False if it cannot be sent, or was dropped."""

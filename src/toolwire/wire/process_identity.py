@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def own_identity() -> str:
-    """Return a name of this process. A machine made from a snapshot of this one may give the same name."""
+    """Return a name of this process. Machines made from one snapshot may share names."""
     return f"{own_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def is_gone(identity: str) -> bool:
-    """Return whether a process has ended on this machine; False where that cannot be known from here."""
+    """Return whether a process has ended on this machine; False if that is unknown."""
     machine, pid, started = identity.split("/")
     if machine != own_machine() or sys.platform == "win32":
         return False

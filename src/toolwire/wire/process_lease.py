@@ -86,7 +86,7 @@ class Lease:
             stop()
 
     async def end_those_of_the_dead(self) -> int:
-        """End the leases of processes that have ended on this machine, sooner than those of other machines.
+        """End the leases of processes that have ended on this machine before they expire.
 
         Return how many processes were lost. A loop of this process that has ended is none of them.
         """
@@ -155,21 +155,21 @@ class Sightings:
 
 
 class LocalEndings:
-    """The leases of processes that seem to have ended on this machine, each with the time of the first look."""
+    """The leases of processes that seem to have ended here, with the first sighting."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
         self._seen: dict[tuple[str, int], float] = {}
 
     def confirm(self, now: float, leases: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return the leases, of those with these renewals, whose process has ended and renews no more."""
+        """Return the leases whose process has ended and that were not renewed since."""
         # A lease that was renewed meanwhile has another number, and is seen for the first time.
         self._seen = {each: self._seen.get(each, now) for each in leases if has_ended(each[0])}
         return [each for each, first in self._seen.items() if now - first >= 2 * self._lease / LOOKS_PER_LEASE]
 
 
 def has_ended(name: str) -> bool:
-    """Return whether the process of a lease has ended on this machine; False where that cannot be known from here."""
+    """Return whether the process of a lease has ended here; False if that is unknown."""
     from toolwire.wire.process_identity import is_gone
 
     try:

@@ -1,4 +1,4 @@
-"""Files at a path that a user or a link chose: read and replaced only where a regular file is, or nothing."""
+"""Reading and replacing regular files, and refusing devices, pipes and hostile links."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 class NotRegularFile(OSError):
-    """A path names a device, a pipe, a socket or a folder, or a link leads where it must not be followed."""
+    """The path is a device, a pipe, a socket, a folder, or a forbidden link."""
 
 
 def check_regular(path: Path) -> None:
-    """Raise `NotRegularFile` if there is something else than a regular file at the path. Links are followed.
+    """Raise `NotRegularFile` for a device, a pipe, a socket or a folder. Links are followed.
 
-    To be called before a rename onto the path, which would replace a device or a pipe without a word, and before the
+    Call this before a rename onto the path, which would replace a device or a pipe without a word, and before the
     file is opened, which may wait for ever.
     """
     try:
@@ -27,7 +27,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Return the content of a regular file of at most `most` bytes; raise `OSError` for anything else."""
+    """Read a regular file of at most `most` bytes; raise `OSError` for anything else."""
     check_regular(path)
     # The file may have become a pipe since it was checked: opening it must not wait.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -41,7 +41,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def follow_link(path: Path) -> Path:
-    """Return the file to replace in order to keep a link: the path itself, or the file that the link leads to.
+    """Return the file that a link leads to, or the path itself without a link.
 
     A link is followed to a regular file, or to none, in a folder of this user. Otherwise raise `NotRegularFile`.
     """
@@ -56,7 +56,7 @@ def follow_link(path: Path) -> Path:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file whole or not at all. A link at the path is replaced, and not followed.
+    """Write a file atomically. A link at the path is replaced, and not followed.
 
     The umask applies to `mode`. Raise `NotRegularFile` if there is a device, a pipe, a socket or a folder.
     """

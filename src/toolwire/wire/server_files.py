@@ -1,4 +1,4 @@
-"""Server files in a process of their own: the command that starts one, and who decides its transport.
+"""Server files in their own process: the command, and who decides the transport.
 
 the process was started by            `run("http")` serves over
 a command that hosts the file         the transport of the command (`FileHost`)
@@ -42,7 +42,7 @@ _host: FileHost | None = None
 
 
 def current_host() -> FileHost | None:
-    """Return the program that runs the server file now; None in a program of its own."""
+    """Return the program that runs the server file; None if it runs by itself."""
     return _host
 
 

@@ -86,7 +86,7 @@ class ClientHandler(Handler, Protocol):
         """Take note that notifications may have been lost."""
 
     def behind(self, identifier: RequestId) -> Awaitable[None] | None:
-        """Return what waits until the reader of a request's notifications catches up; None if it is not behind."""
+        """Return an awaitable until the reader of notifications catches up; None if it has."""
 
     async def closed_early(self, identifier: RequestId, retry_ms: int | None) -> None:
         """Take note that the server closed the stream of a request, which is resumed after this.
@@ -186,7 +186,7 @@ class Session:
         self.state: Any = None
         self.error: BaseException | None = None
         self.ignored: str = ""
-        """Why the first line was ignored that is not a message; empty where there was none."""
+        """Why the first line that is not a message was ignored; "" without one."""
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._max_result = max_result
@@ -442,7 +442,7 @@ class Session:
         self.give_up(pending, self._too_late(pending), "The deadline passed")
 
     def give_up(self, request: Any, error: BaseException, reason: str) -> None:
-        """End a request in flight (an entry of `peer.outgoing`) with an error, and cancel it at the other side."""
+        """End a request in flight, an entry of `peer.outgoing`, with an error. Cancel it remotely."""
         if self.peer.forget(request.identifier):
             self._tell_cancelled(request.identifier, request.method, reason)
         request.resolve(None, error)
@@ -460,7 +460,7 @@ class Session:
     # --- writing ---
 
     def notify(self, method: str, params: Any) -> bool:
-        """Send a notification; False when the connection is gone, or its reader is too far behind."""
+        """Send a notification; False if the connection is closed or its reader is behind."""
         if not self.channel.admits(method in OPTIONAL_NOTIFICATIONS):
             return False
         return self._write(encode_notification(method, params))

@@ -103,7 +103,7 @@ class ProcessChannel(ByteChannel):
         return reason(self._stderr_lines)
 
     def listening_ports(self) -> list[int]:
-        """Return the TCP ports that the child, or a process that it started, listens on; not every system tells."""
+        """Return the TCP ports that the child's processes listen on, if the system tells."""
         return [] if self._exited.is_set() else self._tree.listening_ports()
 
     def kill(self) -> None:

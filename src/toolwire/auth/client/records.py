@@ -48,7 +48,7 @@ class SignInRecords:
         self._storage = storage
 
     def lock_record(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Lock the record of a server. Whoever changes it decides and writes under this lock."""
+        """Lock the record of a server. Read-modify-write happens under this lock."""
         return self._lock(f"token {server_url}")
 
     async def record(self, server_url: str) -> SignInRecord | None:
@@ -80,7 +80,7 @@ class SignInRecords:
         return await self._read(f"issuer {client_id}", str)
 
     async def claim_issuer(self, client_id: str, issuer: str) -> str:
-        """Bind the credentials of the user to an issuer, if they have none yet. Return the issuer they have."""
+        """Bind the user's credentials to an issuer if they have none. Return their issuer."""
         key = f"issuer {client_id}"
         async with self._lock(key):
             stored = await self._read(key, str)

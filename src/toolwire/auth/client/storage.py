@@ -43,7 +43,7 @@ class SharedStorage(Storage, Protocol):
     """A storage that several processes may share, because it has locks."""
 
     def lock(self, key: str, /) -> AbstractAsyncContextManager[object]:
-        """Return an `async with` block that one holder at a time enters for a key.
+        """Return an `async with` block that admits one holder of a key at once.
 
         Entering raises `TimeoutError` after a bounded wait. The lock of a killed process is released.
         """
@@ -142,7 +142,7 @@ async def save(storage: Storage, key: str, value: str | None) -> None:
 
 
 def lock(storage: Storage, key: str) -> AbstractAsyncContextManager[object]:
-    """Lock a key of a storage: with the storage's own lock, otherwise in this process alone."""
+    """Lock a key: with the storage's own lock, otherwise in this process alone."""
     own: Callable[[str], AbstractAsyncContextManager[object]] | None = getattr(storage, "lock", None)
     return lock_in_process(storage, key) if own is None else own(key)
 
@@ -154,7 +154,7 @@ _locked: set[tuple[int, str]] = set()
 
 @asynccontextmanager
 async def lock_in_process(storage: Storage, key: str) -> AsyncIterator[None]:
-    """Lock a key of a storage for one holder in this process, in whichever thread and event loop."""
+    """Lock a key of a storage in this process, over all threads and event loops."""
     name = (id(storage), key)
 
     def try_acquire() -> bool:

@@ -15,9 +15,10 @@ from toolwire.stores.memory import KV
 
 
 class StoreStorage:
-    """Sign-ins in a store such as Redis, encrypted with a secret that the store does not have.
+    """Sign-ins in a store such as Redis, encrypted with a secret.
 
-    Processes with the same store and secret share them. Of several secrets the first one seals, all of them open.
+    The store does not have the secret. Processes with the same store and secret share the sign-ins. Of several secrets
+    the first one seals, all of them open.
     """
 
     def __init__(self, kv: KV, secret: str | bytes, *older: str | bytes) -> None:

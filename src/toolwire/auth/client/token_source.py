@@ -134,7 +134,7 @@ class TokenSource:
     # --- refreshing ---
 
     async def _refresh(self, record: SignInRecord | None, issuer: str | None = None) -> bool:
-        """Get a newer token than that of `record` without a person; return whether there is one.
+        """Get a newer token than that of `record`, without a person. Return whether that worked.
 
         With `issuer`, only a token of that issuer counts. A caller that gives up does not end the request: the answer
         may hold the only refresh token that is still valid.
@@ -210,9 +210,9 @@ class TokenSource:
         return self._record is not None and self._record.token.fresh(self._settings.clock())
 
     async def _replace(self, before: SignInRecord, after: SignInRecord) -> bool:
-        """Compare-and-set the stored record; where it has changed, use what is stored. Return whether it succeeded.
+        """Compare-and-set the stored record. Return whether it succeeded.
 
-        Under a lock that all processes share nothing changes. A storage without such a lock may show another record.
+        If the record has changed, the stored one is used. It cannot change under a lock that all processes share.
         """
         stored = await self._records.record(self.server_url)
         if stored is not None and stored.token == before.token:

@@ -184,7 +184,7 @@ def _choose(
 
 
 def other_issuer(offered: str, issuer: str) -> SignInFailed:
-    """Return the error for a server that takes tokens of another issuer than that of the user's credentials."""
+    """Return the error for a server whose issuer is not that of the user's credentials."""
     return SignInFailed(
         f"The server takes tokens of {quoted(offered)}, but the credentials of this client are for {issuer}"
     )

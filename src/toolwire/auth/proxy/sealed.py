@@ -101,7 +101,7 @@ T = TypeVar("T", SealedRegistration, SealedRequest, Code, SealedAccess, Refresh)
 
 
 class Seals:
-    """Seals and opens the values of one proxy; a value of one kind never passes for another.
+    """Seals and opens the values of one proxy. Each kind has its own seal.
 
     All but registrations are for one resource: a client registers once with an issuer, which may have several
     endpoints (RFC 8707 section 2.2: a token is for the resource that was asked for).

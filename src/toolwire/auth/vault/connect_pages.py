@@ -162,12 +162,11 @@ class ConnectPages:
         if form is None or browser is None or not _same(digest(browser), form.browser) or form.link != identifier:
             raise BadPage("This page is no longer valid, or was opened in another browser")
         link = await self._link(identifier) if identifier else None
-        if link is None:
-            pass
-        elif form.is_proven:
-            return await self._take_secret(link, sent.get("secret", ""))
-        elif not await self._links.may_try(link):
-            raise BadPage("This link was tried too often")
+        if link is not None:
+            if form.is_proven:
+                return await self._take_secret(link, sent.get("secret", ""))
+            if not await self._links.may_try(link):
+                raise BadPage("This link was tried too often")
         if self._sign_in is not None:
             if link is None:
                 _count(scope)

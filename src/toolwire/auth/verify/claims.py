@@ -12,7 +12,7 @@ from toolwire.auth.verify.verifier import ExpiredToken, InvalidToken
 from toolwire.protocol.errors import ServerError
 
 SKEW: Final = 60.0
-#: RFC 9068 section 5: where a client may choose its id, the id could be that of a user. So it is no subject by itself.
+#: RFC 9068 section 5: where a client may choose its id, the id could be that of a user. So it is not a default subject.
 SUBJECT_CLAIMS: Final = ("sub",)
 _NAMES: Final = ("preferred_username", "username", "upn", "email", "name")
 
@@ -28,7 +28,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     """Audiences that the token may have besides."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
     subject_claims: tuple[str, ...] = SUBJECT_CLAIMS
-    """The claims that may name the caller. The first that the token has counts, also if it is empty."""
+    """The claims for the subject. The first in the token counts, even if empty."""
     skew: float = SKEW
 
     def principal(self, claims: Mapping[str, Any], now: float, provider: str) -> Principal:
@@ -85,7 +85,7 @@ def end_of(claims: Mapping[str, Any]) -> float | None:
 
 
 def as_time(value: Any) -> float | None:
-    """Return a number that a token holds as a time; None for anything else, and for a number beyond all times."""
+    """Return a number of a token as a time; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -30,7 +30,7 @@ class ApiKeys:
     Clients send a key as a bearer token. With `header="X-API-Key"` they may send it in a header of that name instead.
     """
 
-    #: Whoever made the keys named their owners.
+    #: The operator who made the keys named their owners.
     unique_usernames: bool = True
 
     def __init__(self, keys: Mapping[str, str | Principal], *, header: str | None = None) -> None:

@@ -20,7 +20,7 @@ class InvalidToken(ToolwireError):
 
 
 class ExpiredToken(InvalidToken):
-    """The token was valid and has expired, so nobody made it up."""
+    """The token was valid and has expired, so it is not a guess."""
 
 
 class Unavailable(ToolwireError):
@@ -135,7 +135,7 @@ def each_of(verifier: Verifier) -> Iterator[Verifier]:
 
 
 def has_unique_usernames(verifier: Verifier) -> bool:
-    """Return whether two callers never have the same user name, in any case of letters, by all verifiers of a chain.
+    """Return whether all verifiers of a chain have unique user names, ignoring case.
 
     A verifier says so with `unique_usernames = True`.
     """
