@@ -53,10 +53,33 @@ async def test_a_client_that_starts_a_command_gets_messages_and_nothing_else() -
         (("notes.example",), 2, "'notes.example' is not a URL"),
         (("https://x.example/mcp", "--header", "nonsense"), 2, "'nonsense' is not a header"),
         (("https://x.example/mcp", "--header", "K: ${NOT_SET}"), 2, "variable NOT_SET is not set"),
-        (("https://x.example/mcp", "--revision", "1999-01-01"), 1, "Unknown revision '1999-01-01'"),
+        (("https://x.example/mcp", "--revision", "1999-01-01"), 2, "Unknown revision '1999-01-01'"),
     ],
 )
 def test_wrong_use_is_named(toolwire: Command, words: tuple[str, ...], status: int, text: str) -> None:
     done = toolwire("bridge", *words)
     assert done.status == status
     assert text in done.err
+
+
+@pytest.mark.parametrize("sign_in", [(), ("--no-sign-in",), ("--token", "t"), ("--header", "Authorization: Bearer t")])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example/\nb",
+        "http://a.example\r\nX: y/",
+        "http://a.example/\x1b[2J",
+        "http://a b/",
+        "http://a.example:b/",
+        "http://a.example:99999/",
+        "http://",
+        "http://[::1",
+        "http://\u202ea.example/",
+        "http://\udcff/",
+    ],
+)
+def test_a_url_of_a_bad_form_is_a_line_of_wrong_use(toolwire: Command, url: str, sign_in: tuple[str, ...]) -> None:
+    done = toolwire("bridge", url, *sign_in)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("toolwire: ") and done.err.count("\n") == 1
+    assert done.err.rstrip("\n").isprintable()

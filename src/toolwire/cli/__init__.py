@@ -57,16 +57,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         overview.parse_words(words, intermixed=False)
         return 2
     except UsageError as error:
-        # The text may contain names that a server chose. Imported here because errors are rare.
-        from toolwire.printable import printable
+        # Imported here because errors are rare.
+        from toolwire.cli.screen import note
 
-        sys.stderr.write(f"toolwire: {printable(str(error))}\n")
+        note(f"toolwire: {error}")
         return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader of the results has closed the pipe. Python must not write to it again when it ends.
         sys.stdout = None
+        return 1
+    except Exception as error:
+        # Imported here because errors are rare.
+        from toolwire.cli.screen import note
+        from toolwire.protocol.errors import ToolwireError
+
+        # An error of the library says what to do. Any other is a defect, whose place is worth a report.
+        if not isinstance(error, ToolwireError):
+            raise
+        note(f"toolwire: {error}")
         return 1
 
 

@@ -15,7 +15,6 @@ from toolwire.cli import key_values, questions
 from toolwire.cli.errors import UsageError
 from toolwire.cli.screen import note
 from toolwire.client import Accept, Cancel, Decline, Elicitation, Rejected, Sampling
-from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import counted
 from toolwire.schemas.wording import nearest
@@ -121,8 +120,8 @@ class ScriptedAnswers:
         if self._asks_without_end():
             return self._failed(_endless())
         url = "" if params.url is UNSET else params.url
-        note(f"The server asks you to open a page: {printable(message)}")
-        note(f"  {printable(url)}")
+        note(f"The server asks you to open a page: {message}")
+        note(f"  {url}")
         if self._action is None:
             problem = f"the server asks you to open {url[:_SHOWN]!r}: add --answer accept, decline or cancel"
             return self._failed(UsageError(problem))

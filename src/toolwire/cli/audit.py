@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from toolwire.audit.chain import MAX_LINE, Anchor, ChainVerifier, audit_key
 from toolwire.audit.log import KEY_VARIABLE
+from toolwire.cli import screen
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import counted
 
@@ -43,13 +43,14 @@ def main(arguments: Namespace) -> int:
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
     findings = verifier.end(may_be_open=arguments.open)
+    out = screen.results("never")
     for finding in findings[:_MAX_SHOWN]:
-        sys.stdout.write(f"line {finding.line} {finding.text}\n" if finding.line else f"{finding.text}\n")
+        out.line(f"line {finding.line} {finding.text}" if finding.line else finding.text)
     if len(findings) > _MAX_SHOWN:
-        sys.stdout.write(f"... and {len(findings) - _MAX_SHOWN} more\n")
+        out.line(f"... and {len(findings) - _MAX_SHOWN} more")
     size = f"{counted(verifier.lines, 'line')} in {counted(verifier.chains, 'chain')}"
     found = counted(len(findings), "finding") if findings else "as they were written"
-    sys.stderr.write(f"toolwire: {size}: {found}\n")
+    screen.note(f"toolwire: {size}: {found}")
     return 1 if findings else 0
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from toolwire import logs
 from toolwire.cli import options, targets
 from toolwire.cli.errors import UsageError
 from toolwire.cli.screen import note
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.wire.stdio import claim
 
 if TYPE_CHECKING:
@@ -53,18 +52,21 @@ def main(arguments: Namespace) -> int:
     # Imported here because the options alone do not need it.
     from toolwire.gateway.bridge import Bridge
 
-    auth = _auth(arguments, headers)
     try:
-        Bridge(
+        bridge = Bridge(
             arguments.url,
             headers=headers,
-            auth=auth,
+            auth=_auth(arguments, headers),
             revision=arguments.revision,
             timeout=arguments.timeout,
             tell=_tell,
-        ).run("stdio")
+        )
+    except (ToolwireError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    try:
+        bridge.run("stdio")
     except ServerError as error:
-        sys.stderr.write(f"toolwire: {error}\n")
+        note(f"toolwire: {error}")
         return 1
     return 0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from toolwire.cli import options, server_source
 from toolwire.cli.inspect import add_page_arguments, announce_page, saved_requests
 from toolwire.cli.loop_watchdog import BlockedLoop, watched
 from toolwire.cli.reloading import LoadFailed, Reloader, StagedFile, where
+from toolwire.cli.screen import note
 from toolwire.http import serving as http_server
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.loops import run
@@ -55,7 +55,7 @@ def main(arguments: Namespace) -> int:
         sockets = http_server.listen("127.0.0.1", arguments.port, public=False)
         listeners = serving.listen(arguments.inspector_port, arguments.view_port)
     except ServerError as error:
-        sys.stderr.write(f"toolwire: {error}\n")
+        note(f"toolwire: {error}")
         return 1
     url = http_server.url_of(sockets, "127.0.0.1", arguments.path)
     development = Development(reloader, url, principal)
@@ -94,10 +94,9 @@ class Development:
         def ready() -> None:
             mended = f"will serve at {self._url} once it is mended"
             serves = f"serves at {self._url}, and is loaded again on every change"
-            sys.stderr.write(
-                f"toolwire: {self._label} {mended if self._broken else serves}\n"
-                f"toolwire: give that address to any MCP client, or run\n  toolwire list {self._url}\n"
-            )
+            note(f"toolwire: {self._label} {mended if self._broken else serves}")
+            note("toolwire: give that address to any MCP client, or run")
+            note(f"  toolwire list {self._url}")
             announce_page(serving.address(page, listeners), open_it=open_page)
 
         logging.getLogger("toolwire").addHandler(_PageLogHandler(self.inspector))
@@ -106,8 +105,8 @@ class Development:
                 await asyncio.gather(server.serve(), inspector.serve(ready))
 
     def _report_blocked(self, loop: asyncio.AbstractEventLoop, found: BlockedLoop) -> None:
-        sys.stderr.write(f"toolwire: {found.file}, line {found.line}: {found.text}\n    {found.code}\n")
-        sys.stderr.flush()
+        note(f"toolwire: {found.file}, line {found.line}: {found.text}")
+        note(f"    {found.code}")
         # The page belongs to the loop, so it is told when the loop runs again.
         loop.call_soon_threadsafe(partial(self.inspector.note, "problem", **found._asdict()))
 

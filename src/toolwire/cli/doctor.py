@@ -14,7 +14,6 @@ from toolwire.cli import catalogue, key_values, lint, lint_views, screen, target
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_rules import LintFinding
-from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import RENDERS_APPS, view_address
 from toolwire.protocol.errors import ToolwireError, Unauthorized, counted
@@ -62,9 +61,9 @@ async def _examine(arguments: Namespace) -> int:
 
 
 def _show(out: screen.Screen, diagnosis: Diagnosis) -> None:
-    out.line(f"{_MARKS[diagnosis.verdict]}  {diagnosis.check}: {printable(diagnosis.found)}")
+    out.line(f"{_MARKS[diagnosis.verdict]}  {diagnosis.check}: {diagnosis.found}")
     if diagnosis.advice:
-        out.line(f"      {printable(diagnosis.advice)}")
+        out.line(f"      {diagnosis.advice}")
 
 
 class _Observed(Struct):

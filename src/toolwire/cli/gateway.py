@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from argparse import RawDescriptionHelpFormatter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import options, run
 from toolwire.cli.errors import UsageError
+from toolwire.cli.screen import note
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import STORES_VARIABLE
 from toolwire.wire.stdio import claim
@@ -95,7 +95,7 @@ def main(arguments: Namespace) -> int:
             page.gateway = gateway
             gateway.run("http", **served, on_ready=page.begin)
     except ServerError as error:
-        sys.stderr.write(f"toolwire: {error}\n")
+        note(f"toolwire: {error}")
         return 1
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +12,6 @@ from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.running import run_command
 from toolwire.gateway.config.checking import SECONDS, Checked, check_file
 from toolwire.gateway.config.reading import Problem
-from toolwire.printable import printable
 from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
@@ -39,14 +37,15 @@ def main(arguments: Namespace) -> int:
     logs.install(arguments.log_level or "critical")
     checked = run_command(lambda: check_file(arguments.file, offline=arguments.offline, seconds=arguments.timeout))
     is_good = checked.is_good and not (arguments.strict and checked.problems)
+    out = screen.results("never")
     if arguments.json:
-        sys.stdout.write(screen.as_json(_plain(arguments.file, checked, is_good)) + "\n")
+        out.json(_plain(arguments.file, checked, is_good))
     else:
         for problem in checked.problems:
-            sys.stdout.write(printable(_line(arguments.file, problem)) + "\n")
+            out.line(_line(arguments.file, problem))
         for name, back in checked.backs.items():
             if back.revision is not None and back.state == "ready":
-                sys.stdout.write(printable(f"{name}: {_counts(back)}, revision {back.revision}") + "\n")
+                out.line(f"{name}: {_counts(back)}, revision {back.revision}")
         errors = sum(each.level == "error" for each in checked.problems)
         warnings = len(checked.problems) - errors
         screen.note(f"toolwire: {arguments.file}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,7 +99,7 @@ async def _run(arguments: Namespace, gateway: Gateway) -> int:
 
 def _show(arguments: Namespace, entries: list[Entry]) -> None:
     if arguments.json:
-        sys.stdout.write(screen.as_json([msgspec.to_builtins(each) for each in entries]) + "\n")
+        screen.results("never").json([msgspec.to_builtins(each) for each in entries])
         return
     rows = [
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -93,15 +92,17 @@ async def _run(arguments: Namespace, gateway: Gateway) -> int:
 
 
 def _show(arguments: Namespace, waiting: dict[str, list[Quarantined]]) -> None:
+    out = screen.results("never")
     if arguments.json:
-        sys.stdout.write(screen.as_json(msgspec.to_builtins(waiting)) + "\n")
+        out.json(msgspec.to_builtins(waiting))
         return
     for server, tools in waiting.items():
         for each in tools:
-            sys.stdout.write(f"{shown(server)[1:-1]} {shown(each.tool)[1:-1]}@{each.digest}\n")
+            out.line(f"{shown(server)[1:-1]} {shown(each.tool)[1:-1]}@{each.digest}")
             if each.before is None:
-                sys.stdout.write(f"  new: {shown(each.after.get('description'))}\n")
+                out.line(f"  new: {shown(each.after.get('description'))}")
             for change in each.changes:
-                sys.stdout.write(f"  {shown(change.member)[1:-1]}\n")
-                sys.stdout.write(f"    - {shown(change.before)}\n    + {shown(change.after)}\n")
+                out.line(f"  {shown(change.member)[1:-1]}")
+                out.line(f"    - {shown(change.before)}")
+                out.line(f"    + {shown(change.after)}")
     screen.note(f"toolwire: {counted(sum(map(len, waiting.values())), 'tool')} waiting for an approval")

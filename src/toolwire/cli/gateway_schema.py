@@ -6,6 +6,8 @@ import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from toolwire.cli.screen import Screen
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
@@ -15,5 +17,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    sys.stdout.write(files("toolwire.gateway.config").joinpath("schema.json").read_text("utf-8"))
+    Screen(sys.stdout).raw(files("toolwire.gateway.config").joinpath("schema.json").read_text("utf-8"))
     return 0

@@ -58,7 +58,7 @@ def main(arguments: Namespace) -> int:
         stores = _stores(arguments.stores)
         listeners = serving.listen(arguments.port, arguments.view_port)
     except ServerError as error:
-        sys.stderr.write(f"toolwire: {error}\n")
+        note(f"toolwire: {error}")
         return FAILED
     app = InspectorApp(_inspector(arguments, place, listeners.url(CALLBACK), stores, gateway))
     address = serving.address(app, listeners)
@@ -137,7 +137,6 @@ def saved_requests(target: str) -> SavedRequests:
 
 def announce_page(address: str, *, open_it: bool) -> None:
     """Print the address of the page, and open it when somebody sits at this machine."""
-    sys.stderr.write(f"toolwire: the inspector is at {address} (Ctrl+C ends it)\n")
-    sys.stderr.flush()
+    note(f"toolwire: the inspector is at {address} (Ctrl+C ends it)")
     if open_it and sys.stderr.isatty():
         webbrowser.open(address)

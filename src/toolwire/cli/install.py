@@ -144,7 +144,7 @@ def _install(
         text, before = client_files.with_entry(path, client.member, name, entry)
     except client_files.Unreadable as error:
         note(f"toolwire: {error}; it was left as it is. Put this into {client.member} yourself:")
-        out.line(json.dumps({name: entry}, indent=2, ensure_ascii=False)[2:-2])
+        out.text(json.dumps({name: entry}, indent=2, ensure_ascii=False)[2:-2])
         return FAILED
     _show(out, client, path, name, before, entry)
     if before == entry:
@@ -182,7 +182,7 @@ def _show(
     out.heading(f"{client.title}: {path}")
     for sign, value in (("-", before), ("+", entry)):
         if value is not None and not (sign == "-" and before == entry):
-            for line in json.dumps({name: value}, indent=2, ensure_ascii=False).splitlines()[1:-1]:
+            for line in json.dumps({name: value}, indent=2, ensure_ascii=False).split("\n")[1:-1]:
                 out.line(f"{sign} {line}")
     if "command" in entry:
         out.line(f"{client.title} will run: {shlex.join([entry['command'], *entry['args']])}")
@@ -191,6 +191,5 @@ def _show(
 def _agrees(path: Path) -> bool:
     if not keyboard.is_there():
         raise UsageError(f"there is no terminal to ask whether to write {path}: add --yes or --dry-run")
-    sys.stderr.write("Write it? [y/n] ")
-    sys.stderr.flush()
+    Screen(sys.stderr).prompt("Write it? [y/n] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

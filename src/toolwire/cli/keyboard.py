@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Final
 
-from toolwire.printable import printable_lines
+from toolwire.cli.screen import Screen, note
 
 _LONGEST: Final = 64 * 1024
 
@@ -22,13 +22,11 @@ class Keyboard:
     """The person at the terminal. Questions go to standard error, so that standard output has results only."""
 
     def tell(self, text: str) -> None:
-        sys.stderr.write(printable_lines(text) + "\n")
-        sys.stderr.flush()
+        note(text)
 
     async def ask(self, question: str) -> str | None:
         """Return the line that was typed, without its end; None if the input ended."""
-        sys.stderr.write(printable_lines(question))
-        sys.stderr.flush()
+        Screen(sys.stderr).prompt(question)
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[bytes] = loop.create_future()
 
@@ -47,7 +45,7 @@ class Keyboard:
         threading.Thread(target=read, name="toolwire-keyboard", daemon=True).start()
         line = await typed
         if not line:
-            sys.stderr.write("\n")
+            note("")
             return None
         return line.decode(sys.stdin.encoding or "utf-8", "replace").rstrip("\r\n")
 

@@ -16,6 +16,7 @@ from toolwire.schemas.walking import description_of
 
 DECLINES: Final = "-"
 _CHOICES: Final = 50
+_LINES: Final = 50
 _YES: Final = {"y": "true", "yes": "true", "n": "false", "no": "false"}
 
 
@@ -84,7 +85,7 @@ async def _settled(answer: Awaitable[Any]) -> Any:
 
 
 async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
-    person.tell(f"The server asks: {message}")
+    _tell_message(person, "The server asks:", message)
     person.tell(f"  ({DECLINES} declines, the end of input cancels)")
     needed = key_values.required(schema)
     content: dict[str, Any] = {}
@@ -97,12 +98,26 @@ async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
     return content
 
 
+def _tell_message(person: Person, heading: str, message: str) -> None:
+    """Show a text of the server. Several lines are marked, so that none of them looks like one of ours."""
+    lines = message.rstrip().split("\n")
+    if len(lines) == 1:
+        person.tell(f"{heading} {lines[0]}")
+        return
+    if heading.strip():
+        person.tell(heading)
+    for line in lines[:_LINES]:
+        person.tell(f"  | {line.rstrip()}")
+    if len(lines) > _LINES:
+        person.tell(f"  | … and {len(lines) - _LINES:,} more lines")
+
+
 async def _field(person: Person, name: str, member: dict[str, Any], *, needed: bool) -> Any:
     """Ask for one value until it fits the schema; UNSET if the person leaves it out."""
     validator = _checker(name, member)
     choices = _choices(member)
     if text := description_of(member):
-        person.tell(f"  {text}")
+        _tell_message(person, " ", text)
     for number, (_, label) in enumerate(choices[:_CHOICES], start=1):
         person.tell(f"    {number}. {label}")
     while True:
@@ -187,7 +202,7 @@ def _chosen(text: str, choices: list[tuple[Any, str]]) -> Any:
 
 async def _url(person: Person, message: str, url: str) -> Any:
     """Show the whole address, and open it only with consent (2025-11-25 client/elicitation)."""
-    person.tell(f"The server asks you to open a page: {message}")
+    _tell_message(person, "The server asks you to open a page:", message)
     person.tell(f"  {url}")
     if not is_web_address(url):
         person.tell("  It is not a web address, so it is not opened.")
@@ -206,4 +221,5 @@ async def _url(person: Person, message: str, url: str) -> Any:
 
 
 def is_web_address(url: str) -> bool:
-    return url.startswith(("https://", "http://"))
+    """Return whether a URL can be opened as it is shown: no blank and no control character is in it."""
+    return url.startswith(("https://", "http://")) and url.isprintable() and " " not in url

@@ -24,7 +24,7 @@ from msgspec import Struct
 from toolwire.apps.bundle import PageError
 from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
-from toolwire.printable import printable, printable_lines
+from toolwire.cli.screen import Screen, note
 from toolwire.protocol.errors import ServerError
 from toolwire.server.call import Call
 from toolwire.server.component_directory import NotThere, component_directory, component_files
@@ -89,7 +89,7 @@ class StagedFile:
                 raise
             told = f"the lifespan failed: {type(error).__name__}: {error}"
             return LoadFailed(told, told, *where(error))
-        sys.stderr.write(f"toolwire: loaded again, {' and '.join(changed) or 'no list'} changed\n")
+        note(f"toolwire: loaded again, {' and '.join(changed) or 'no list'} changed")
         return None
 
 
@@ -104,11 +104,10 @@ class ReplayNotice:
         if name in self._reported or len(self._reported) >= _MOST_NOTICES:
             return
         self._reported.add(name)
-        sys.stderr.write(
-            f"toolwire: {printable(name[:200])} ran again, round {round}: the client of 2026-07-28 repeated the call "
-            "with the answer. What the handler does before its question is done again; ctx.step does it once\n"
+        note(
+            f"toolwire: {name[:200]} ran again, round {round}: the client of 2026-07-28 repeated the call "
+            "with the answer. What the handler does before its question is done again; ctx.step does it once"
         )
-        sys.stderr.flush()
 
 
 def _in_debug(server: Any) -> Any:
@@ -119,11 +118,8 @@ def _in_debug(server: Any) -> Any:
 
 def _tell(failed: LoadFailed | None, meanwhile: str) -> None:
     if failed is not None:
-        # The words of an error may come from anywhere, also from a server or a file of another person.
-        trace = printable_lines(failed.trace)
-        sys.stderr.write(trace if trace.endswith("\n") else f"toolwire: {trace}\n")
-        sys.stderr.write(f"toolwire: {meanwhile}\n")
-    sys.stderr.flush()
+        Screen(sys.stderr).text(failed.trace if failed.trace.endswith("\n") else f"toolwire: {failed.trace}")
+        note(f"toolwire: {meanwhile}")
 
 
 class Reloader:

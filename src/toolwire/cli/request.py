@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from toolwire import schemas
 from toolwire.cli import answers, key_values, keyboard, questions, screen, targets
 from toolwire.cli.errors import UsageError
-from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, NotSupported, ProtocolError, ToolwireError
 from toolwire.schemas.wording import nearest
@@ -103,7 +102,7 @@ class OpenRequest:
                 return
             self.progress.clear()
             data = params.data if isinstance(params.data, str) else screen.as_json(params.data)
-            screen.note(f"[{params.level}] {printable(data[: screen.SHOWN_ON_TERMINAL])}")
+            screen.note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
 
         return show
 

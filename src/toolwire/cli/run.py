@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import openapi_options, options, server_file, server_source
 from toolwire.cli.errors import UsageError
-from toolwire.printable import printable, printable_lines
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import STORES_VARIABLE, stores_of_environment
 from toolwire.wire.stdio import claim
@@ -136,8 +135,7 @@ def http_options(arguments: Namespace) -> dict[str, Any]:
 
 def announce(url: str) -> None:
     """Say on standard error where a server is reached."""
-    sys.stderr.write(f"toolwire: serving at {url} (Ctrl+C ends it)\n")
-    sys.stderr.flush()
+    _note(f"toolwire: serving at {url} (Ctrl+C ends it)")
 
 
 def main(arguments: Namespace) -> int:
@@ -189,12 +187,22 @@ def main(arguments: Namespace) -> int:
         else:
             _load_and_serve(arguments, serve)
     except server_file.FileFailed as error:
-        sys.stderr.write(printable_lines(str(error)))
+        # Imported here because most files can be loaded.
+        from toolwire.cli.screen import Screen
+
+        Screen(sys.stderr).text(str(error))
         return 1
     except ServerError as error:
-        sys.stderr.write(f"toolwire: {printable(str(error))}\n")
+        _note(f"toolwire: {error}")
         return 1
     return 0
+
+
+def _note(line: str) -> None:
+    # Imported here because a server over stdio has nothing to say.
+    from toolwire.cli.screen import note
+
+    note(line)
 
 
 def _run_main(arguments: Namespace, serve: server_file.Serve, *, over_stdio: bool) -> None:
@@ -254,10 +262,7 @@ def _give_way(handler: logging.Handler) -> None:
 
 def _explain(spec: str, server: Any) -> None:
     """Tell a person at the terminal why nothing happens."""
-    sys.stderr.write(
-        f"toolwire: {getattr(server, 'name', spec)!r} is served over standard input and output (Ctrl+C ends it).\n"
-        "  An MCP client starts this command and exchanges messages with it. To use the server yourself, run\n"
-        f"    toolwire dev {spec}                     for a page in the browser\n"
-        f"    toolwire run {spec} --transport http    for an address\n"
-    )
-    sys.stderr.flush()
+    _note(f"toolwire: {getattr(server, 'name', spec)!r} is served over standard input and output (Ctrl+C ends it).")
+    _note("  An MCP client starts this command and exchanges messages with it. To use the server yourself, run")
+    _note(f"    toolwire dev {spec}                     for a page in the browser")
+    _note(f"    toolwire run {spec} --transport http    for an address")

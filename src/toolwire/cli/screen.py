@@ -1,7 +1,8 @@
 """Output of a command: results on standard output, notes and the progress of a call on standard error.
 
-Text that comes from a server is made harmless before it is written. A terminal gets colours and tables that wrap when
-`rich` is installed (the extra `cli`). Everything else gets plain text.
+All output of the command line passes a `Screen`, which makes text from a server harmless: no character of it steers the
+terminal, and it is one line wherever a line of our own is written, so that it cannot forge another. A terminal gets
+colours and tables that wrap when `rich` is installed (the extra `cli`). Everything else gets plain text.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def results(color: str = "auto") -> Screen:
 
 
 def note(text: str) -> None:
-    """Write a line that is no result to standard error."""
+    """Write one line that is not a result to standard error."""
     Screen(sys.stderr).line(text)
 
 
@@ -77,14 +78,18 @@ class Screen:
         self.is_terminal: bool = stream.isatty()
 
     def line(self, text: str = "") -> None:
-        """Write a line of our own. It may contain words from a server."""
-        self._write(printable_lines(text) + "\n")
+        """Write one line of our own. It may contain words from a server, whose line breaks become escapes."""
+        self._write(printable(text) + "\n")
+
+    def prompt(self, question: str) -> None:
+        """Write a question without the end of its line."""
+        self._write(printable(question))
 
     def heading(self, text: str) -> None:
         self.line(text)
 
     def text(self, text: str) -> None:
-        """Write a text as a server sent it. A terminal gets the beginning of a very long text."""
+        """Write a text as a server sent it, with its lines. A terminal gets the beginning of a very long text."""
         shown, left_out = self._bounded(text)
         self._write(printable_lines(shown) + ("" if shown.endswith("\n") else "\n"))
         if left_out:

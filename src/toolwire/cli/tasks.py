@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import options, screen
 from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
-from toolwire.printable import printable
 from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.protocol.tasks import rfc3339
 from toolwire.server.tasks.fleet_tasks import (
@@ -201,8 +200,7 @@ async def _show(arguments: Namespace, tasks: FleetTasks) -> int:
     lines = [(name, text) for name, text in _lines(found) if text]
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
-        # A caller chooses its subject and a handler its message: neither may look like a line of its own.
-        out.line(f"{name:<{width}}  {printable(text)}")
+        out.line(f"{name:<{width}}  {text}")
     if found.get("arguments") is not None:
         out.line("arguments")
         out.json(found["arguments"])

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from copy import copy
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
 from toolwire.client.target import (
@@ -24,6 +24,7 @@ from toolwire.http.client.endpoint import Endpoint, OnResponse
 from toolwire.http.client.http_sse_2024 import SseClientChannel
 from toolwire.http.client.session import HttpSession
 from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http1.url import parse_url
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle.client import ClientLifecycle
@@ -38,6 +39,18 @@ _MAX_VERDICTS: Final = 1_000
 SILENCE_SECONDS: Final = 30.0
 # Statuses of a web server that has no such address, or knows no POST there.
 _NO_SERVER: Final = frozenset({404, 405, 410, 501})
+
+
+def _checked(url: str) -> SplitResult:
+    """Split the URL of a server; raise `ValueError` for one that cannot be requested."""
+    try:
+        if not url.isprintable():  # Python's parser leaves line breaks out without a word.
+            raise ValueError
+        parse_url(url)
+        return urlsplit(url)
+    except ValueError:
+        told = "it starts with http:// or https://, a host and at most a port, without control characters"
+        raise ValueError(f"{url[:200]!r} is not the URL of a server: {told}") from None
 
 
 class HttpTarget(Target):
@@ -58,9 +71,7 @@ class HttpTarget(Target):
         on_response: OnResponse | None = None,
         limit: int = EVENT_LIMIT,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url[:200]!r} is not the URL of a server: it starts with http:// or https:// and a host")
+        parts = _checked(url)
         if parts.username is not None or parts.password is not None:
             raise ValueError("Credentials do not belong into the URL: use auth= or headers=")
         self.label: str = f"{parts.scheme}://{parts.netloc}{parts.path}"
