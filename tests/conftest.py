@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import spec
+from tests import pairwise, spec
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "requirements.toml"
@@ -75,6 +75,7 @@ def is_full_run(config: pytest.Config) -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--covers-map", metavar="FILE", help="write which test covers which requirement to FILE as JSON")
+    parser.addoption("--all-cells", action="store_true", help="run every cell of the grids that are marked pairwise")
 
 
 def pytest_report_header() -> str:
@@ -99,6 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     target = config.getoption("--covers-map")
     if target:
         Path(target).write_text(json.dumps(covers), encoding="utf-8")
+    # A test that is named with its parameters runs.
+    if not config.getoption("--all-cells") and not any("[" in argument for argument in config.args):
+        items[:], dropped = pairwise.split_items(items)
+        config.hook.pytest_deselected(items=dropped)
 
 
 def pytest_collection_finish() -> None:

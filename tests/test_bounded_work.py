@@ -163,6 +163,7 @@ def read(binding: Binding, value: Any) -> str:
     return ""
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("depth", [1, 4, 40, 55])
 @pytest.mark.parametrize("number", [1, 1.0, 1.5, "1", "x", None], ids=str)

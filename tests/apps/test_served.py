@@ -99,6 +99,7 @@ async def reached(way: str, over: str, revision: str) -> AsyncIterator[Ask]:
             yield client.request
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("APP-9.2", "APP-3.1", "APP-3.3")
 @pytest.mark.parametrize("way", ["direct", "mounted", "several", "gateway"])
 @pytest.mark.parametrize("over", ["stdio", "http"])

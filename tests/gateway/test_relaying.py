@@ -41,6 +41,7 @@ def yes(message: str, params: Any) -> dict[str, Any]:
 
 
 @pytest.mark.covers("GW-3.1", "GW-4.9")
+@pytest.mark.pairwise
 @CELLS
 async def test_everything_a_client_does_with_a_server(front: str, back: str, near: Any, far: str) -> None:
     async with (
@@ -64,6 +65,7 @@ async def test_everything_a_client_does_with_a_server(front: str, back: str, nea
 
 
 @pytest.mark.covers("GW-3.11", "GW-3.12")
+@pytest.mark.pairwise
 @CELLS
 async def test_progress_and_log_messages_reach_the_client_of_the_call(
     front: str, back: str, near: Any, far: str
@@ -86,6 +88,7 @@ async def test_progress_and_log_messages_reach_the_client_of_the_call(
 
 
 @pytest.mark.covers("GW-3.17")
+@pytest.mark.pairwise
 @CELLS
 async def test_failures_of_the_server_cross_as_they_are(front: str, back: str, near: Any, far: str) -> None:
     async with (
@@ -105,6 +108,7 @@ async def test_failures_of_the_server_cross_as_they_are(front: str, back: str, n
 
 
 @pytest.mark.covers("GW-3.4")
+@pytest.mark.pairwise
 @CELLS
 async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
     async with (
@@ -115,6 +119,7 @@ async def test_forms_cross(front: str, back: str, near: Any, far: str) -> None:
 
 
 @pytest.mark.covers("GW-3.7", "GW-11.1")
+@pytest.mark.pairwise
 @CELLS
 async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str, near: Any, far: str) -> None:
     if "2025-06-18" in (front, back):
@@ -143,6 +148,7 @@ async def test_a_model_with_tools_is_asked_with_its_tools(front: str, back: str,
 
 
 @pytest.mark.covers("GW-3.4")
+@pytest.mark.pairwise
 @CELLS
 async def test_two_questions_at_once_are_asked_together(front: str, back: str, near: Any, far: str) -> None:
     server = Server("back")
@@ -171,6 +177,7 @@ async def test_two_questions_at_once_are_asked_together(front: str, back: str, n
 
 
 @pytest.mark.covers("GW-3.13")
+@pytest.mark.pairwise
 @CELLS
 async def test_a_cancelled_call_is_cancelled_at_the_server(front: str, back: str, near: Any, far: str) -> None:
     server = Server("back")
@@ -196,6 +203,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(front: str, back: str
         await cancelled.wait()
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("GW-3.3", "GW-3.12", "GW-3.22")
 @pytest.mark.parametrize("far", OVER)
 @pytest.mark.parametrize("back", REVISIONS)
@@ -432,6 +440,7 @@ async def test_members_that_nobody_knows_cross_in_results(front: str, reads: boo
 
 
 @pytest.mark.covers("GW-3.11")
+@pytest.mark.pairwise
 @CELLS
 async def test_questions_progress_and_logs_of_many_clients_never_cross(
     front: str, back: str, near: Any, far: str

@@ -178,6 +178,7 @@ async def test_messages_for_a_client_that_is_away_are_kept_later_and_in_order(
     assert resumed.answer()["result"]["content"][0]["text"] == "done"
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("error", [StoreFailed, StoreFull])
 @pytest.mark.parametrize("taken", [False, True], ids=["refused", "taken, but the answer is lost"])
 @pytest.mark.parametrize("has", [0, 1, 2], ids=["the client got none", "the client got one", "the client got both"])

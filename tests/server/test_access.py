@@ -524,6 +524,7 @@ async def test_unless_the_server_is_told_who_is_there(revision: str) -> None:
         await server.call_tool("change")
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("E43")
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-03-26"])
 @pytest.mark.parametrize("over", ["memory", "http"])

@@ -178,6 +178,7 @@ def is_allowed(caller: str, over: Over) -> bool:
     return caller == "right" or (caller == "nobody" and over == "memory")
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("6.1.13", "6.1.5")
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [CORE, MODERN])
@@ -376,6 +377,7 @@ async def task_verdicts(client: WireClient, ended: str, waiting: str) -> dict[st
     return {**found, "cancel": await ask("tasks/cancel", waiting)}
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("6.1.13")
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [CORE, MODERN])

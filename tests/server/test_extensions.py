@@ -182,6 +182,7 @@ async def send_done(client: WireClient, job: str) -> None:
     await settled(client)
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("EXT-2", "EXT-6")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("revision", CARRY)
@@ -219,6 +220,7 @@ async def test_a_revision_that_carries_no_extensions_has_none(way: str, revision
     assert seen == []
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("EXT-6")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("only", CARRY)
@@ -247,6 +249,7 @@ async def test_an_extension_that_the_server_takes_back_has_no_methods() -> None:
             assert (await client.error("jobs/get"))["code"] == -32601
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("EXT-7")
 @pytest.mark.parametrize("way", ["memory", "stdio", "http"])
 @pytest.mark.parametrize("legacy", [False, True])

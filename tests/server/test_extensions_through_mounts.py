@@ -275,6 +275,7 @@ async def test_a_policy_bounds_the_answer_and_the_rate_of_a_method() -> None:
         assert (await client.error("jobs/rare"))["code"] == 429
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("EXT-11")
 @pytest.mark.parametrize("way", ["memory", "http"])
 @both_revisions

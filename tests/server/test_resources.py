@@ -232,6 +232,7 @@ async def test_an_unknown_resource_of_the_current_revision() -> None:
     assert (error["code"], error["data"]) == (-32602, {"uri": "note://missing"})
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("1.10.8", "RES-1")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize(

@@ -420,6 +420,7 @@ async def pages_of(
     return pages
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("1.7.2", "R5")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize(

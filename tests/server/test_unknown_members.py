@@ -164,6 +164,7 @@ async def check(client: WireClient, requests: list[tuple[str, dict[str, Any], li
             assert cut_out(line, "result", *path) == EXACT, (method, params, path)
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("EXT-12")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("server", ["own", "mounted", "low-level"])
@@ -221,6 +222,7 @@ def test_a_number_that_python_cannot_hold_is_kept() -> None:
 # --- Params ---
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("EXT-12")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("way", WAYS)

@@ -499,6 +499,7 @@ async def outcome(client: Client, method: str, params: dict[str, Any]) -> Any:
         return error.code, error.message
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("SKL-S11")
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("over", ["memory", "http"])

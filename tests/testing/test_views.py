@@ -60,6 +60,7 @@ MAY = {"month": "May"}
 # --- the bridge, everywhere ---
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("APP-8C.1")
 @pytest.mark.parametrize("profile", [None, "claude", "chatgpt"])
 @pytest.mark.parametrize("over", ["memory", "stdio", "http"])

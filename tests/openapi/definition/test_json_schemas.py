@@ -91,6 +91,7 @@ def test_a_nullable_choice_takes_null(use: Use, wrapper: str) -> None:
 # -- Positions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("OA-3.3")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("use", ["input", "output", "loose"])
@@ -131,6 +132,7 @@ CYCLES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("OA-3.2")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("use", ["input", "output", "loose"])
@@ -304,6 +306,7 @@ PETS: dict[str, Any] = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("OA-3.4")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("keyword", ["oneOf", "anyOf"])
@@ -361,6 +364,7 @@ def test_a_default_of_a_discriminator_takes_other_values() -> None:
 # -- readOnly and writeOnly --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("OA-3.5")
 @pytest.mark.parametrize(("use", "gone"), [("input", "readOnly"), ("output", "writeOnly"), ("loose", "writeOnly")])
 @pytest.mark.parametrize("version", VERSIONS)

@@ -570,6 +570,7 @@ def findings(definition: ToolDefinition, vendor: str) -> set[str]:
     return {f"{each.rule} {each.message}" for each in check(tool) if vendor in each.vendors and each.level != "hint"}
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("OA-11.10", "OA-3.2")
 @pytest.mark.parametrize("version", ["3.0.3", "3.1.0", "3.2.0"])
 @pytest.mark.parametrize("vendor", VENDORS)

@@ -112,6 +112,7 @@ KINDS = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("R18")
 @pytest.mark.parametrize("entry", REQUESTS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -56,6 +56,7 @@ def waiting_record(data: bytes) -> bytes:
 # --- tasks that run --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pairwise
 @pytest.mark.covers("FLT-17")
 @pytest.mark.parametrize("tool", ["once", "again"])
 @pytest.mark.parametrize("loss", ["record", "begin", "place", "record and lease"])
