@@ -25,6 +25,8 @@ SECONDS  ?= 100
 MIB      ?= 700
 # corpus: how many documents (all if no number is given).
 DOCUMENTS ?=
+# walk: the walk to show (all are compared with their counts if none is named).
+WALK     ?=
 # mutation-rows: which rows (all if none is named).
 ROWS     ?=
 
@@ -33,7 +35,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet mutation mutation-rows clean
+.PHONY: help setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -148,6 +150,9 @@ kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting,
 
 fleet: $(READY) ## run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for two minutes; Linux)
 	FLEET_SECONDS=$(SECONDS) $(BIN)/python -m tests.fleet $(SCENES)
+
+walk: $(READY) ## compare the opcodes of eight calls with tests/walk/counts.toml (WALK=http-modern shows one of them)
+	$(BIN)/python -m tests.walk $(or $(WALK),--check)
 
 mutation: $(READY) ## break the core 200 times and see whether the tests notice
 	$(BIN)/python -m pip install --quiet --group mutation
