@@ -77,6 +77,6 @@ async def test_our_client_shows_the_views_of_others(peer: str, over: str, revisi
 
 @pytest.mark.parametrize("peer", ["mcp-2.3.0", "fastmcp-4.1.2", "typescript"])
 async def test_a_gateway_carries_the_views_of_others(peer: str) -> None:
-    gateway = Gateway("front").add("b", command(peer))
+    gateway = Gateway("front").add("b", command(peer), list_timeout=60)
     async with Client(gateway, extensions=HOST) as client:
         await look(client, "b_", "b_", rendered=True)

@@ -152,7 +152,7 @@ from toolwire import Gateway
 port, revision, *urls = sys.argv[1:]
 gateway = Gateway("front")
 for number, url in enumerate(urls):
-    gateway.add(f"back{number}", url, revision=revision)
+    gateway.add(f"back{number}", url, revision=revision, list_timeout=60)
 gateway.run("http", port=int(port))
 """
 
