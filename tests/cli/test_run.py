@@ -229,8 +229,8 @@ def test_the_version_goes_to_standard_output() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("lst",), "there is no command 'lst'; did you mean list? (`toolwire --help` lists the commands)"),
-        (("dance",), "there is no command 'dance' (`toolwire --help` lists the commands)"),
+        (("lst",), "unknown command 'lst'; did you mean list? (`toolwire --help` lists the commands)"),
+        (("dance",), "unknown command 'dance' (`toolwire --help` lists the commands)"),
         (("run",), "the following arguments are required: FILE[:OBJECT] (`toolwire run --help` explains the command)"),
         (("run", "x.py", "--transport", "htp"),
          "argument --transport: 'htp' is not one of stdio, http, streamable-http, sse; did you mean http? ("),

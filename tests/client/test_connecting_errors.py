@@ -17,7 +17,7 @@ from toolwire.protocol.errors import ProtocolError, ToolwireError, Unreachable
 async def test_address_without_a_server_is_named_with_the_usual_path(status: int, path: str, is_advised: bool) -> None:
     script = Script(lambda request: Reply(status, {"content-type": "text/html"}, b"<h1>Hello</h1>"))
     url = f"http://localhost{path}"
-    with pytest.raises(ToolwireError, match=rf"^There is no MCP server at {url}: .*status {status}") as failed:
+    with pytest.raises(ToolwireError, match=rf"^No MCP server at {url}: .*status {status}") as failed:
         await script.client(url).connect()
     assert ("usually /mcp" in str(failed.value)) is is_advised
 

@@ -101,7 +101,7 @@ def _run(command: str, words: Sequence[str]) -> int:
 def _unknown_command(word: str) -> UsageError:
     from toolwire.cli.parsing import suggest
 
-    return UsageError(f"there is no command {word!r}{suggest(word, COMMANDS)} (`toolwire --help` lists the commands)")
+    return UsageError(f"unknown command {word!r}{suggest(word, COMMANDS)} (`toolwire --help` lists the commands)")
 
 
 def _overview() -> CommandParser:

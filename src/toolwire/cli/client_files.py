@@ -168,7 +168,7 @@ def entries(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write(path: Path, text: str) -> Path | None:
-    """Write `text` to the file, all or nothing; return the backup of the old file, if any. Raise `OSError`."""
+    """Write a file atomically. Return the backup of the old file, if any; raise `OSError`."""
     # A link stays: the file behind it is replaced.
     path = follow_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def _free(path: Path) -> Path:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Hold the lock of all commands that change a configuration. Raise `OSError`, or `TimeoutError` after a while."""
+    """Lock all configurations against other commands. Raise `OSError`, or `TimeoutError` after a while."""
     # Imported here because most commands change no configuration.
     from toolwire.wire.file_locks import FileLock, NoFileLocks
 

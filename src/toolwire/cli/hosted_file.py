@@ -1,4 +1,4 @@
-"""Run a server file as the main program, as `python FILE` does, and serve it over the transport of the command."""
+"""Run a server file as the main program, over the transport of the command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _GRACE_SECONDS: Final = 5.0
 
 
 def run_main(source: ServerSource, host: server_file.HostingCommand) -> None:
-    """Run the file as the main program. Serve the server that it defines if it ends without having run one."""
+    """Run the file as the main program.
+
+    If it ends without having run a server, serve the server that it defines.
+    """
     main = _make_main(source)
     sys.argv = [str(source.path)]
     end_watch = _end_with_parent()
@@ -44,7 +47,7 @@ def run_main(source: ServerSource, host: server_file.HostingCommand) -> None:
 
 
 def _make_main(source: ServerSource) -> ModuleType:
-    """Make the module of the main program: a file in a package belongs to it, as with `python -m`."""
+    """Make the module of the main program, in its package, as `python -m` does."""
     folder = str(source.path.parent)
     # `python -m toolwire` has put the working directory first; `python FILE` would have put the file's folder there.
     if not sys.flags.safe_path and sys.path and Path(sys.path[0] or ".").resolve() == Path.cwd():
@@ -66,7 +69,7 @@ def _make_main(source: ServerSource) -> ModuleType:
 
 
 def _find_defined(main: ModuleType, source: ServerSource) -> Any | None:
-    """Return the server of this library that the file defines; None for a program of another library that ended."""
+    """Return the server that the file defines; None for a file of another library."""
     if "toolwire.server.transports" not in sys.modules:
         return None
     from toolwire.server.transports import Serving
@@ -77,7 +80,7 @@ def _find_defined(main: ModuleType, source: ServerSource) -> Any | None:
 
 
 def _end_with_parent() -> Callable[[], None]:
-    """End this process when its parent dies, also if the file serves in a way that does not notice it.
+    """End this process when its parent dies.
 
     A server on standard input and output ends with its input. A program of another library that listens on a port
     would stay for ever. Return a function that ends the watch.

@@ -250,7 +250,7 @@ def secrets_of(lock: Lock) -> list[str]:
 
 
 def _needed_with(path: Path, lock: Lock) -> tuple[list[str], list[str]]:
-    """Return what a server reads beside the lock file, and what it reads outside of that folder.
+    """Return the files that a server reads beside the lock file, and outside its folder.
 
     Documents from URLs have copies. Files are read where they are.
     """

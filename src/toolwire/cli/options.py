@@ -26,7 +26,7 @@ def add_log_level(parser: ArgumentParser, default: str = "warning", what: str = 
 
 
 class _Transport(Action):
-    """Stores a transport under its own name: "streamable-http" is "http", and "sse" is "http" with `--sse`."""
+    """Stores the transport of an alias: "streamable-http" is "http", "sse" sets `--sse`."""
 
     def __call__(
         self,

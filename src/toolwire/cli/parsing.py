@@ -1,4 +1,4 @@
-"""The parser of a command's words. A mistake is one line that says what was probably meant."""
+"""The parser of a command's words. An error proposes what was probably meant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CommandParser(ArgumentParser):
     """An `ArgumentParser` that raises `UsageError` instead of printing its usage."""
 
     def parse_words(self, words: Sequence[str], *, intermixed: bool) -> Any:
-        """Parse the words of a command; raise `UsageError` for a word that it does not know."""
+        """Parse the words of a command; raise `UsageError` for an unknown word."""
         parse = self.parse_known_intermixed_args if intermixed else self.parse_known_args
         arguments, unknown = parse(words)
         if unknown:
@@ -36,7 +36,7 @@ class CommandParser(ArgumentParser):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` for a word that resembles a known one; otherwise nothing."""
+    """Return `; did you mean …?` if a word resembles a known one; otherwise ""."""
     # Imported here because mistakes are rare.
     from toolwire.schemas.wording import nearest
 

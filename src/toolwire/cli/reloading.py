@@ -94,7 +94,7 @@ class StagedFile:
 
 
 class ReplayNotice:
-    """Says once for each component that it ran again from the top, which its author may not expect."""
+    """Reports once for each component that it ran again from the top."""
 
     def __init__(self) -> None:
         self._reported: set[str] = set()
@@ -139,7 +139,7 @@ class Reloader:
         sys.dont_write_bytecode = True
 
     def load(self) -> Any:
-        """Load the server anew. Return `LoadFailed` if that fails, with all modules as they were before.
+        """Load the server anew. Return `LoadFailed`, with all modules unchanged, if that fails.
 
         A signal to stop ends the import of the file, and becomes `KeyboardInterrupt`.
         """
@@ -221,7 +221,7 @@ class Reloader:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Let the signals that the program handles interrupt the code inside; yield the list of those that came.
+    """Let handled signals interrupt the code inside; yield the list of received ones.
 
     Handlers of the loop run when the loop runs again, which is never if a file is imported for ever.
     """

@@ -1,4 +1,4 @@
-"""Run a coroutine as a command: a signal to stop ends what the command started, before the command ends."""
+"""Run a coroutine as a command, and end what it started on a signal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STOPPING: Final = ("SIGTERM", "SIGHUP", "SIGBREAK")
 
 
 def run_command(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run the work of a command on a loop. A signal to stop cancels it, and becomes `SystemExit`."""
+    """Run the work of a command. A signal to stop cancels it and becomes `SystemExit`."""
     received: list[int] = []
 
     async def cancellable() -> T:
@@ -35,7 +35,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextmanager
 def _signals(received: list[int], stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` on the loop at the first signal to stop, end the process at the second."""
+    """Call `stop` on the loop at the first signal. End the process at the second."""
     loop = asyncio.get_running_loop()
 
     def handle(number: int, frame: Any) -> None:

@@ -60,7 +60,7 @@ def note(text: str) -> None:
 
 
 def dimmed_note(text: str) -> None:
-    """Write a line of a server's output to standard error, dimmed on a terminal that has colours."""
+    """Write a line of a server's output to standard error, dimmed on a terminal."""
     screen = Screen(sys.stderr)
     is_dimmed = screen.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if is_dimmed:

@@ -52,7 +52,7 @@ class HostingCommand:
 
 
 class _RunReached(BaseException):
-    """The file, while it is imported, runs a server. Not an `Exception`, which the file may handle."""
+    """The imported file runs a server. Not an `Exception`, which the file may handle."""
 
     def __init__(self, server: Any) -> None:
         super().__init__("run() was called while the file was loaded")
@@ -60,7 +60,7 @@ class _RunReached(BaseException):
 
 
 class _StopAtRun:
-    """Ends the import of a file at `run()`: the program that loads the file serves it."""
+    """Ends the import of a file at `run()`: the loading program serves it."""
 
     def server_created(self) -> None:
         """Do nothing: the program that loads the file has claimed the output."""
@@ -165,7 +165,7 @@ def _is_server(value: Any) -> bool:
 
 
 def find_server(members: dict[str, Any], source: ServerSource) -> Any:
-    """Return the server among the members of a module; raise `UsageError` if there is none, or several."""
+    """Return the only server of a module; raise `UsageError` for none or several."""
     label = repr(source.label)
     if source.name is not None:
         return _named(members, source.name, label)

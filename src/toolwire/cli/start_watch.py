@@ -1,4 +1,4 @@
-"""Say why a server that a command started does not answer: it listens on a port, or it says nothing."""
+"""Report why a started server does not answer, such as a port it listens on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN: Final = 200
 
 
 class StartWatch:
-    """Watches a started server until it has answered. A person at the terminal is informed after a few seconds."""
+    """Watches a started server, and reports after a few seconds that it is silent."""
 
     def __init__(self, label: str, timeout: float) -> None:
         self._label = label

@@ -281,7 +281,7 @@ class Client(Extending):
     @classmethod
     @taking_options_of(__init__)
     def remote(cls, url: str, **options: Any) -> Self:
-        """Return a client of the server at an http or https URL, with the options of `Client`.
+        """Return a client of the server at a URL, with the options of `Client`.
 
         `Client("name.py")` starts that file. Use this one for a text that you did not write yourself: it raises
         `ValueError` for everything but a URL.
@@ -550,7 +550,7 @@ class Client(Extending):
             self._safety.check(name, self._connector.current().tools.definition(name))
 
     async def _has_new_schema(self, name: str, is_learned: bool, clock: CallClock) -> bool:
-        """List the tools anew after a result that contradicts its output schema. Say whether the schema is another one.
+        """List the tools anew after an unfit result. Return whether the output schema has changed.
 
         The list may be older than the result, unless it was learned for that. A schema that was confirmed so is not
         asked for again. The list gets what the call has left of its time.
@@ -634,7 +634,7 @@ class Client(Extending):
         return await drive(handle, clock, on_progress, returns)
 
     def _advised(self, error: ProtocolError, name: str) -> ProtocolError:
-        """Return the error of a call with the name that was probably meant, or the missing option of this client."""
+        """Add to an error the name that was probably meant, or the missing client option."""
         if error.code == INVALID_PARAMS and error.message.startswith("Unknown tool"):
             from toolwire.schemas.wording import nearest
 

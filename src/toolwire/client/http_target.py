@@ -150,11 +150,11 @@ class HttpTarget(Target):
     def explain(self, error: TransportError | InvalidResponse) -> None:
         if error.status is None or (isinstance(error, TransportError) and error.status not in _NO_SERVER):
             return
-        told = str(error)
-        if not told.startswith("There is no MCP server"):
+        text = str(error)
+        if not text.startswith("No MCP server at "):
             path = urlsplit(self._url).path
-            hint = "" if path.endswith("/mcp") or "/mcp" in told else ". The path of a server is usually /mcp"
-            error.args = (f"There is no MCP server at {self.label}: {told}{hint}", *error.args[1:])
+            hint = "" if path.endswith("/mcp") or "/mcp" in text else ". The path of a server is usually /mcp"
+            error.args = (f"No MCP server at {self.label}: {text}{hint}", *error.args[1:])
 
 
 class _SseLink(Link):

@@ -59,11 +59,12 @@ class SkillPin(Struct, frozen=True):
 
 
 class Pins:
-    """The pinned tools of servers. `Pins("pins.json")` keeps them in a file. One object may serve several clients, and
-    one file several processes.
+    """The pinned tools of servers. `Pins("pins.json")` keeps them in a file.
 
-    The first list of a server is pinned. From then on `on_change` is told of every difference, and tools that are new
-    or changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always refused.
+    One object may serve several clients, and one file several processes.
+
+    The first list of a server is pinned. From then on `on_change` gets every difference, and tools that are new or
+    changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always refused.
 
     The same file has a section for the skills that were approved.
     """
@@ -169,7 +170,7 @@ class Pins:
                 self._skills.get(server, {}).pop(uri, None)
 
     def _completed(self, server: str) -> Definitions:
-        """Return the pins of an earlier version that are otherwise unchanged, with what they did not cover."""
+        """Return unchanged pins of an earlier version, with the members that they lack."""
         pinned, listed = self._pinned[server], self._listed[server]
         return {
             name: complete_definition(pinned[name], listed[name])
@@ -187,7 +188,7 @@ class Pins:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Apply a change to what the file holds now, and write it, while no other process can."""
+        """Lock the file, apply a change to its current content, and write it."""
         if self._path is None:
             yield
             return

@@ -357,10 +357,10 @@ class RelayConnection(ClientConnection):
     def _extended(self, notice: Notice) -> None:
         """Hand on a notification that an extension of the server has."""
         call = self.concerned(notice.about, lambda call: call.on_extension)
-        told = self.on_notice if call is None else call.on_extension
-        if told is None:
+        receive = self.on_notice if call is None else call.on_extension
+        if receive is None:
             return
-        told(notice)
+        receive(notice)
         if call is not None and call.outlet is not None and call.outlet.full:
             self._end_unread(call)
 
@@ -371,7 +371,7 @@ class RelayConnection(ClientConnection):
         return call.outlet.drain()
 
     def _end_unread(self, call: RelayedCall) -> None:
-        """End a call whose client leaves so much unread that further notifications would fill the memory."""
+        """End a call whose client leaves too many notifications unread."""
         error = ProtocolError(INTERNAL_ERROR, "The call was ended: its client has left too many notifications unread")
         for identifier, each in self.calls.items():
             request = self.session.peer.outgoing.get(identifier)

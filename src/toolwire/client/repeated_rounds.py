@@ -1,4 +1,4 @@
-"""Rounds of a request that the server could not take: they are sent again until it can."""
+"""Retries of rounds that the server could not accept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPEAT_SECONDS: Final = 60.0
 
 
 async def send_round(send: Callable[[], Awaitable[T]], clock: CallClock) -> T:
-    """Send the answers of a round, and send them again when the server says that it cannot take them now.
+    """Send the answers of a round. Retry when the server asks for that.
 
     `clock` is the time limit of the call. When no time is left for a pause, the last error is raised.
     """

@@ -77,7 +77,7 @@ class Client:
     @classmethod
     @taking_options_of(AsyncClient.__init__)
     def remote(cls, url: str, **options: Any) -> Self:
-        """Return a client of the server at an http or https URL, as `remote` of the other client does."""
+        """Return a client of the server at a URL, as `remote` of the async client."""
         return cls(check_url(url), **options)
 
     def connect(self) -> Self:

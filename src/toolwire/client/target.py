@@ -47,7 +47,7 @@ class Link:
         self.channel = TappedChannel(self.channel, tap)
 
     def advise_silence(self) -> str:
-        """Return what to do about a server that does not answer; an empty text where that is not known."""
+        """Return advice about a server that does not answer; "" if there is none."""
         return ""
 
     def require_headers(self) -> None:
@@ -86,7 +86,7 @@ class Link:
         is_paused: Callable[[], bool],
         longest: float = inf,
     ) -> bool:
-        """Wait for the answer to a question for at most some seconds. Return whether it came.
+        """Wait some seconds for the answer to a question. Return whether it came.
 
         The time starts anew whenever `is_paused` is true, and ends after `longest` seconds in any case.
         """
@@ -108,7 +108,7 @@ class Link:
         self._late = asking
 
     async def heard_late(self, session: Session, seconds: float = 0.0) -> Outcome:
-        """Return the answer to a question that came too late, or comes within some seconds. Stop waiting for it."""
+        """Return a late answer to a question, after waiting some seconds; None without one."""
         asking, self._late = self._late, None
         if asking is None:
             return None

@@ -107,7 +107,7 @@ class ServerTarget(Target):
 
 
 def advise_port(channel: ProcessChannel, label: str) -> str:
-    """Return what to do about a started server that listens on a port; an empty text for any other."""
+    """Return advice about a started server that listens on a port; "" for any other."""
     ports = channel.listening_ports()
     if not ports:
         return ""
@@ -213,7 +213,10 @@ class CommandTarget(Target):
 
 
 def watch_stderr(targets: Mapping[str, Target], on_stderr: Callable[[str], None]) -> None:
-    """Call `on_stderr` with the lines that started servers write; several servers have their names before the lines."""
+    """Call `on_stderr` with the lines of started servers.
+
+    The lines of several servers begin with their names.
+    """
     for name, target in targets.items():
         if isinstance(target, CommandTarget):
             target.on_stderr = on_stderr if len(targets) == 1 else partial(_pass_stderr, on_stderr, name)
@@ -302,12 +305,15 @@ def resolve(target: TargetLike, options: TargetOptions = _NO_OPTIONS) -> Target:
 def taking_options_of(
     init: Callable[Concatenate[Any, Any, Options], None],
 ) -> Callable[[Callable[..., ClientT]], Callable[Concatenate[type[ClientT], str, Options], ClientT]]:
-    """Give a class method that takes a URL the options of a constructor, for editors and type checkers."""
+    """Type a class method that takes a URL with the options of a constructor."""
     return lambda method: method
 
 
 def check_url(url: str) -> str:
-    """Return the URL of a server. Raise `ValueError` for any other text: it may be a file, which would be started."""
+    """Return the URL of a server. Raise `ValueError` for other texts, such as a file.
+
+    A file would be started.
+    """
     if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
         raise ValueError(f"{url!r:.200} is not the URL of a server: begin it with http:// or https://")
     return url

@@ -192,7 +192,7 @@ class KnownTools:
         self._latest: str | None = None
         self._fits: Callable[[Any], bool] = bool
         self.confirmed: dict[str, Any] = {}
-        """Output schemas that the server still had after a result that did not fit them, by the name of the tool."""
+        """Output schemas that were confirmed after an unfit result, by the name of the tool."""
         self.listed: bool = False
         self.current: bool = False
         """Whether what is known is what the server said last, as far as it told."""
@@ -375,7 +375,10 @@ def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any)
 def _first_fit(
     name: str, reader: Adapter, attempts: list[tuple[Callable[..., Any], Raw | bytes]], text: str | None = None
 ) -> Any:
-    """Return the first reading that fits the type; `text` is what the tool returned in place of a structured value."""
+    """Return the first reading that fits the type.
+
+    `text` is what the tool returned in place of a structured value.
+    """
     refusals: list[ToolwireError] = []
     for read, reading in attempts:
         try:

@@ -169,7 +169,7 @@ class Gateway(Server):
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
         self.on_stderr: Callable[[str], None] | None = None
-        """Gets each line that an upstream command writes to standard error, after the name of the upstream."""
+        """Gets each line of an upstream's standard error, after the name of the upstream."""
         self.keeps_stale_lists: bool = stale
         self.answers_pings: bool = ping
         """Whether hosts that show views may ping on 2026-07-28."""

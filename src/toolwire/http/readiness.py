@@ -1,7 +1,7 @@
-"""`/readyz`: whether the stores of a server can be used, at the cost of one look for any number of probes.
+"""`/readyz`: whether the stores of a server can be used.
 
-A store that is slow for one replica is slow for all of them, and 503 would take all of them out at once. So the store's
-own time limits decide, and not that of a probe:
+Any number of probes share one look at the store. A store that is slow for one replica is slow for all of them, and 503
+would take all of them out at once. So the store's own time limits decide, and not that of a probe:
 
     the look                          a probe gets
     ends within `PROBE_SECONDS`       its result
@@ -45,7 +45,7 @@ class Readiness:
         look = self._look
         if look is None or look.get_loop() is not loop or (look.done() and loop.time() >= self._counts_until):
             look = self._look = loop.create_task(self._check())
-        # A probe that gives up does not end the look that the others wait for.
+        # A probe that gives up does not end the look that other probes wait for.
         await asyncio.wait({look}, timeout=PROBE_SECONDS)
         return look.result() if look.done() else self._was_ready
 

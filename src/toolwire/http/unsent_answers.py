@@ -1,4 +1,4 @@
-"""Answers that wait for their reader: sent in pieces, and counted for their callers until the last piece is sent.
+"""Large answers: sent in pieces, and counted for their callers until they are sent.
 
 A large answer stays in memory for as long as its client does not read. `send` of ASGI returns when the server has room
 for more, so that nearly all of an answer in pieces is sent when the last `send` returns.
@@ -24,7 +24,7 @@ from toolwire.wire.shares import Caller, Shares, Taken
 
 #: An answer up to this size is sent in one piece, and not counted.
 PIECE_BYTES: Final = 64 * 1024
-#: Bytes of large answers that one process holds until they are sent.
+#: Bytes of large answers that a process holds until they are sent.
 UNSENT_BYTES: int = 512 * 1024 * 1024
 #: The seconds in which a client takes a piece: in general, and when requests are refused because of unread answers.
 PIECE_SECONDS: float = 30.0
@@ -49,7 +49,7 @@ class UnsentAnswers:
         self._own_half = self.shares.own // 2
 
     def check(self, caller: Caller) -> None:
-        """Raise `Taken` for a new request while its caller, or all callers, leave too much unread."""
+        """Raise `Taken` for a new request while too many answers are unread."""
         shares = self.shares
         if shares.total < self._own_half:
             return  # Nearly always.
@@ -59,7 +59,7 @@ class UnsentAnswers:
             raise unread(self._half, own=False)
 
     def drops(self, caller: Caller, size: int) -> bool:
-        """Return whether there is no room for a finished answer."""
+        """Return whether a finished answer has to be dropped."""
         return size > PIECE_BYTES and not self.shares.has_room(caller, size)
 
     def seconds(self, caller: Caller) -> float:
@@ -74,7 +74,7 @@ class UnsentAnswers:
 class PacedSend:
     """The `send` of one request. It counts large bodies, and sends them in pieces.
 
-    A body for which there is no room, or that its client does not read, cancels the request. The server then closes
+    A body that exceeds the limit, or that its client does not read, cancels the request. The server then closes
     the connection, because the answer is not complete.
     """
 

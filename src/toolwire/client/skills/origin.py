@@ -245,14 +245,14 @@ class OriginSkills:
         return await self._load(changed, dynamic, clock)
 
     async def explain(self, entry: t.Skill, error: SkillRejected, timeout: float | None) -> SkillRejected:
-        """Return the refusal of a file of a held skill. It says so where the server has changed the skill."""
+        """Return the refusal of a held skill's file. Its text says if the skill changed."""
         if await self._changed_entry(entry, error, self._clock(timeout)) is None:
             return error
         message = f"{error}: the server has changed the skill since it was loaded, so load it again"
         return SkillRejected(error.reason, message, error.expected, error.found)
 
     async def _changed_entry(self, entry: t.Skill, error: SkillRejected, clock: CallClock) -> ListedSkill | None:
-        """Fetch an entry anew after a file that contradicts it; None where the server shows the same one."""
+        """Fetch an entry anew after a file that contradicts it; None if it is unchanged."""
         if error.reason not in ("digest", "size") or entry.resources == rules.DYNAMIC:
             return None
         try:

@@ -58,7 +58,7 @@ class JwtTable(Table, kw_only=True, frozen=True):
     scope_claims: tuple[str, ...] = ("scope", "scp")
     """The claims with the scopes."""
     subject_claims: tuple[str, ...] = SUBJECT_CLAIMS
-    """The claims that say who the caller is; the first that is there counts."""
+    """The claims that say who the caller is; the first one present counts."""
     skew: float = SKEW
     """Seconds by which clocks may differ."""
     remember: float = LONGEST
@@ -81,7 +81,7 @@ class IntrospectionTable(Table, kw_only=True, frozen=True):
     other_audiences: list[str] = []
     """Whom a token may be meant for besides this gateway."""
     subject_claims: tuple[str, ...] = SUBJECT_CLAIMS
-    """The members that say who the caller is; the first that is there counts."""
+    """The members that say who the caller is; the first one present counts."""
     skew: float = SKEW
     """Seconds by which clocks may differ."""
     remember: float = LONGEST

@@ -138,7 +138,7 @@ class HttpChannel(Channel):
         return self.write if asking is None else partial(self._answer, asking)
 
     def _answer(self, asking: Asking, message: bytes) -> None:
-        """Post the answer to a question of a request. If it cannot be posted, the request ends with the reason."""
+        """Post the answer to a question. If that fails, end the asking request."""
         try:
             self._put(message, asking)
         except Unreachable as error:
@@ -171,7 +171,7 @@ class HttpChannel(Channel):
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
 
     async def _post(self, message: bytes, asking: Asking | None) -> None:
-        """Post a message. If an answer or a cancellation does not arrive, it is repeated beside those that follow."""
+        """Post a message. Retry a lost answer or cancellation in the background."""
         try:
             error = await self._deliver(message, POST_REPEATS)
         except BaseException:
@@ -187,7 +187,7 @@ class HttpChannel(Channel):
             _fail(asking, error)
 
     async def _deliver(self, message: bytes, repeats: int = 0) -> ToolwireError | None:
-        """Post a message, and post it again where the server never got it. Return the error of the last attempt."""
+        """Post a message, with retries if it did not arrive. Return the last error."""
         backoff = Backoff(repeats)
         error: ToolwireError | None = None
         try:
@@ -208,7 +208,7 @@ class HttpChannel(Channel):
             return error or OutcomeUnknown("The server did not confirm a notification or an answer")
 
     async def _repeat(self, message: bytes, asking: Asking | None, error: ToolwireError) -> None:
-        """Post an answer or a cancellation until the server has it, or until the request ends that it belongs to."""
+        """Post an answer or a cancellation until it arrives, or its request ends."""
         loop, backoff = asyncio.get_running_loop(), Backoff(longest=LONGEST_PAUSE)
         until = loop.time() + (REPEAT_SECONDS if asking is None else ANSWER_SECONDS)
         last: ToolwireError | None = error
@@ -363,18 +363,18 @@ class HttpChannel(Channel):
 
 
 def retry_after(error: ToolwireError) -> float:
-    """Return after how many seconds the server wants a message again; 0 where it does not say so."""
+    """Return the seconds of `Retry-After`; 0 without one."""
     asked = error.retry_after if isinstance(error, TransportError) else None
     return min(asked or 0.0, _LONGEST_ASKED)
 
 
 def _was_unreached(error: ToolwireError) -> bool:
-    """Return whether the server certainly did not get a message."""
+    """Return whether a message certainly did not reach the server."""
     return isinstance(error, Unreachable) and (error.status is None or error.status >= 500)
 
 
 def may_repeat(error: ToolwireError, message: bytes) -> bool:
-    """Return whether a message may be posted until it arrives: a second answer or cancellation does nothing more."""
+    """Return whether a message may be retried: a second answer or cancellation does nothing."""
     if not isinstance(error, TransportError):
         return False
     if error.status is not None and error.status < 500 and error.status != 429:

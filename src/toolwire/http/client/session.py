@@ -405,8 +405,7 @@ class HttpSession(Session):
             # Servers made after the official TypeScript example answer 400 for a session that is gone.
             raise self._session_gone()
         if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
-            told = exchange.error or await failure(response)
-            refusal = NotStreamable(str(told))
+            refusal = NotStreamable(str(exchange.error or await failure(response)))
             refusal.status, refusal.url = response.status, response.url
             raise refusal
         if not exchange.done:

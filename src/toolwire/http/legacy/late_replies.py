@@ -1,4 +1,4 @@
-"""Answers and cancellations for calls of other processes, kept while the store cannot pass them on."""
+"""Answers and cancellations for other processes, kept while the store fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolwire.wire.shares import Caller, Shares
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-#: The bytes of messages that one process keeps at a time. One caller may use its share of them.
+#: The bytes of messages that a process keeps at a time. Each caller may use its share of them.
 MAX_BYTES: Final = 64 * 1024 * 1024
 # What a kept message costs beside its bytes.
 _OVERHEAD: Final = 2 * 1024
@@ -23,12 +23,12 @@ CONFIRM_SECONDS: Final = 1.0
 #: How many seconds a message is kept: the time within which questions must be answered.
 KEPT_SECONDS: Final = 600.0
 LONGEST_PAUSE: Final = 2.0
-# A process that lost the store hears again after a moment. So what is sent after a failure is sent a second time then.
+# A process that lost the store subscribes again after a moment. So a message after a failure is sent twice.
 SECOND_COPY_SECONDS: Final = 6.0
 
 
 class LateReplies:
-    """The messages that one process keeps. A second copy of an answer or a cancellation does nothing."""
+    """The kept messages of a process. A second copy of a message does nothing."""
 
     def __init__(self, share: float) -> None:
         self._shares = Shares(MAX_BYTES, share, "bytes of answers waiting for the store", seconds=1)
@@ -38,7 +38,7 @@ class LateReplies:
         return len(self._tasks)
 
     async def deliver(self, caller: Caller, size: int, pass_on: Callable[[], Awaitable[None]]) -> None:
-        """Pass a message on, and return when that is done or the message is kept. Raise what `pass_on` refuses."""
+        """Pass a message on. Return when it is passed on or kept; raise a refusal."""
         size += _OVERHEAD
         self._shares.take(caller, size)
         loop = asyncio.get_running_loop()

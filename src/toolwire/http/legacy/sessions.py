@@ -165,7 +165,7 @@ class Sessions:
         self._late = LateReplies(limits.share)
 
     def use_limits(self, limits: HttpLimits) -> None:
-        """Use other limits from now on, where they are looked at for each request or session."""
+        """Use other limits from now on, for new requests and sessions."""
         self.limits = limits
         self._records.idle = limits.session_idle
         self.calls.max_result = limits.result
@@ -492,7 +492,7 @@ class Sessions:
         return token, record
 
     def _token(self, principal: Any, headers: Mapping[str, str], identifier: RequestId | None) -> SessionToken | None:
-        """Return what the session id says, without the store; None for an id that is not valid."""
+        """Return the content of the session id, without the store; None if it is invalid."""
         text = headers.get(SESSION)
         if text is None:
             raise json_refusal(
@@ -531,7 +531,7 @@ class Sessions:
     async def _reply(
         self, principal: Any, caller: Caller, headers: Mapping[str, str], message: Message | Batch, size: int
     ) -> str:
-        """Take answers and cancellations, and return the revision of their session.
+        """Deliver answers and cancellations. Return the revision of their session.
 
         One for a call of this process reaches it at once, whatever the store does. Those for calls of other processes
         are kept until the store can pass them on: many clients send them only once.
@@ -610,7 +610,7 @@ class Sessions:
 
 
 def _is_reply(message: Message) -> bool:
-    """Return whether a message is an answer or a cancellation, which a call in flight waits for."""
+    """Return whether a message is an answer or a cancellation."""
     if isinstance(message, Notification):
         return message.method == "notifications/cancelled"
     return isinstance(message, Response | ErrorResponse)
