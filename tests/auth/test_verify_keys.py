@@ -104,7 +104,7 @@ def test_threads_may_share_what_is_remembered() -> None:
 @pytest.mark.covers("J106")
 async def test_everybody_is_the_same_anonymous() -> None:
     first, second = await Anonymous().verify("x"), await Anonymous().verify("y")
-    assert first == second == Principal("anonymous", provider="anonymous")
+    assert first == second == Principal("anonymous", provider="anonymous", is_shared=True)
 
 
 @pytest.mark.covers("J98")

@@ -27,6 +27,7 @@ from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
 from toolwire.server.policy.rates import in_words
 from toolwire.server.replay_state import principal_key
+from toolwire.wire.shares import is_distinct
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -361,7 +362,7 @@ class BackGuard:
         releases: list[Callable[[], None]] = []
         try:
             for placed in self._placed:
-                caller = principal_key(call.principal) or str(call.request.caller)
+                caller = principal_key(call.principal) if is_distinct(call.principal) else str(call.request.caller)
                 releases.append(await self._gates.enter(placed, caller, f"The server {self._name!r} behind this one"))
             if self.state == "open":
                 raise self._refusal()

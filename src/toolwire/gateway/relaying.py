@@ -94,6 +94,7 @@ from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.session import Session
+from toolwire.wire.shares import is_distinct
 
 if TYPE_CHECKING:
     from toolwire.client.target import Target
@@ -860,7 +861,7 @@ def _client_of(call: Call) -> Hashable:
         return connection
     if not call.request.modern and call.session_id is not None:
         return call.session_id
-    return principal_key(call.principal) or cast("Hashable", call.request.caller)
+    return principal_key(call.principal) if is_distinct(call.principal) else call.request.caller
 
 
 def _declared(raw: Raw, session: object) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.answer import encode_failure
 from toolwire.wire.session import notify_without_session
-from toolwire.wire.shares import Caller, Shares, Taken
+from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
 from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -377,7 +377,7 @@ class HttpApp:
         self, error: Taken, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
     ) -> None:
         """Refuse a request for which there is no room: 429 when its caller uses too much, 503 when others do."""
-        if error.own and not self._hinted and scope.get(_PRINCIPAL) is self._nobody and "x-forwarded-for" in headers:
+        if error.own and not self._hinted and not is_distinct(scope.get(_PRINCIPAL)) and "x-forwarded-for" in headers:
             self._hinted = True
             log.warning(
                 "the address %s has used up the share of one caller, and forwards requests: if it is a proxy,"
@@ -394,8 +394,7 @@ class HttpApp:
         scope[_PRINCIPAL] = await gate.admit(scope, headers)
 
     def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
-        principal = scope.get(_PRINCIPAL)
-        return self._callers.of(None if principal is self._nobody else principal, scope, headers)
+        return self._callers.of(scope.get(_PRINCIPAL), scope, headers)
 
     async def _route(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: SendMessage, extra: HeaderList

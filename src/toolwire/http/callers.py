@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from toolwire.http1.asgi_types import Scope
 from toolwire.protocol.http import DUPLICATE
-from toolwire.wire.shares import Caller, caller_of
+from toolwire.wire.shares import Caller, caller_of, is_distinct
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -34,7 +34,7 @@ class Callers:
 
     def of(self, principal: Any, scope: Scope, headers: Mapping[str, str]) -> Caller:
         """Return the caller of a request; None for one that no share limits."""
-        if principal is not None:
+        if is_distinct(principal):
             return caller_of(principal)
         client = scope.get("client")
         if not client:

@@ -19,6 +19,7 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError, ToolwireError, Unauthorized, UrlRequired
 from toolwire.protocol.revisions import supports
+from toolwire.wire.shares import is_distinct
 
 if TYPE_CHECKING:
     from toolwire.server.call import Call
@@ -37,7 +38,7 @@ def asker_of(call: Call, vault: Vault) -> Asker:
     if principal is None:
         return Asker(Owner.of(None) if call.outlet.is_local else None)
     owner = Owner.of(principal)
-    return Asker(None if owner.id in vault.nobodies else owner, principal, token_of(principal))
+    return Asker(owner if is_distinct(principal) else None, principal, token_of(principal))
 
 
 async def credential_for(

@@ -24,7 +24,7 @@ from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.session import Handler, Session
-from toolwire.wire.shares import Caller
+from toolwire.wire.shares import Caller, is_distinct
 
 #: How long messages to the other processes may take to leave when the application stops.
 FLUSH_SECONDS: Final = 1.0
@@ -172,10 +172,10 @@ class Endpoint:
         await self._server._serve_as(channel, principal, revisions, caller, handler)
 
     def offer_to(self, principal: Principal | None) -> Offer:
-        return self._anonymous if principal is None else self.offer
+        return self.offer if is_distinct(principal) else self._anonymous
 
     def offer_alone_to(self, principal: Principal | None) -> Offer:
-        return self._anonymous_alone if principal is None else self._alone
+        return self._alone if is_distinct(principal) else self._anonymous_alone
 
     def _for_one_request(self, capabilities: dict[str, Any]) -> dict[str, Any]:
         return for_one_request(capabilities, self._server.kernel.needing_client)

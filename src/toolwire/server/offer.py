@@ -167,7 +167,7 @@ class ReducedOffer:
 
 
 def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
-    """Return the capabilities for a caller over HTTP without a principal.
+    """Return the capabilities for a caller over HTTP without a distinct principal.
 
     J81, 2025-11-25 tasks, security: callers that the server cannot tell apart must not see each other's tasks.
     """

@@ -15,9 +15,14 @@ from toolwire.protocol.errors import INTERNAL_ERROR, TOO_MANY_CALLS, ProtocolErr
 Caller: TypeAlias = Hashable | None
 
 
+def is_distinct(principal: Any) -> bool:
+    """Return whether a principal is one caller, and not missing or shared by strangers."""
+    return principal is not None and not getattr(principal, "is_shared", False)
+
+
 def caller_of(principal: Any) -> Caller:
-    """Return the caller for a principal, whatever kind of object that is; None for no principal."""
-    if principal is None:
+    """Return the caller for a principal of any class; None without a distinct principal."""
+    if not is_distinct(principal):
         return None
     try:
         return principal.provider, principal.subject

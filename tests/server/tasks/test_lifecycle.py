@@ -31,6 +31,7 @@ from tests.server.tasks.talking import (
 from tests.wireclient import Message
 
 from toolwire import Context, Limits, ToolError
+from toolwire.auth import Anonymous
 
 EMPTY = {"resultType", "_meta"}
 
@@ -227,11 +228,11 @@ async def test_the_page_size_of_the_server_counts_for_tasks() -> None:
 
 
 @ways
-@pytest.mark.parametrize("principal", [None, "ada"], ids=["nobody", "ada"])
+@pytest.mark.parametrize("principal", [None, Anonymous().principal, "ada"], ids=["none", "shared", "ada"])
 @pytest.mark.covers("J81")
-async def test_listing_is_withheld_from_http_clients_that_nobody_knows(way: Way, principal: str | None) -> None:
+async def test_listing_is_withheld_from_http_clients_without_a_distinct_principal(way: Way, principal: Any) -> None:
     held = Held(capabilities={"tasks": {"list": {}}})
-    offered = not way.modern and (way.over == "stdio" or principal is not None)
+    offered = not way.modern and (way.over == "stdio" or principal == "ada")
     async with way.talk(held.server, principal=principal) as client:
         await begin(client, "hold")
         declared = client.initialized.get("capabilities", {}).get("tasks", {})

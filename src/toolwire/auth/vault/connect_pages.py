@@ -181,7 +181,7 @@ class ConnectPages:
             wrong = refusal.status in (400, 401, 403)
             raise BadPage("The key is not valid here" if wrong else "The key cannot be checked now") from None
         if link is None:
-            return await self._accounts(Owner.of(principal), form.browser)
+            return await self._accounts(_account_owner(principal), form.browser)
         return await self._proven(link, form.browser, principal)
 
     async def _go(
@@ -214,7 +214,7 @@ class ConnectPages:
         if not self._gate.allows(principal):
             raise BadPage("You are not allowed here, so nothing was connected")
         if link is None:
-            return await self._accounts(Owner.of(principal), pending.browser)
+            return await self._accounts(_account_owner(principal), pending.browser)
         return await self._proven(link, pending.browser, principal)
 
     def _callback(self, name: str | None) -> str:
@@ -287,8 +287,6 @@ class ConnectPages:
 
     async def _accounts(self, owner: Owner, browser: str) -> PageResponse:
         """Show a user which accounts there are, and which could be."""
-        if owner.id in self._vault.nobodies:
-            raise BadPage("You have no accounts here: the server does not know who you are")
         rows = [
             self._row(name, owner, browser, is_connected=is_connected)
             for name, is_connected in await self._vault.accounts(owner)
@@ -361,6 +359,13 @@ class ServerSignIn:
 
 def _same(first: str, second: str) -> bool:
     return hmac.compare_digest(first.encode(), second.encode())
+
+
+def _account_owner(principal: Principal) -> Owner:
+    """Return the owner of a user's accounts; raise `BadPage` for a principal that strangers share."""
+    if principal.is_shared:
+        raise BadPage("You have no accounts here: the server does not know who you are")
+    return Owner.of(principal)
 
 
 def _count(scope: Scope) -> None:

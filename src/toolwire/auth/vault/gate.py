@@ -13,7 +13,6 @@ from toolwire.auth.resource import ResourcePages, ResourceServer
 from toolwire.auth.vault.connect_pages import ConnectPages, ServerSignIn
 from toolwire.auth.vault.kinds import UserOAuth
 from toolwire.auth.vault.providers import FrontClient
-from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Vault
 from toolwire.auth.verify.keys import ApiKeys
 from toolwire.auth.verify.verifier import each_of
@@ -55,8 +54,6 @@ class TokenKeeper:
 
 def open_accounts(gate: Gate, vault: Vault) -> None:
     """Let the users of a gate connect accounts, and keep their tokens while a credential is made of them."""
-    if gate.nobody is not None:
-        vault.nobodies.add(Owner.of(gate.nobody).id)
     gate.admit_by(lambda gate, server: TokenKeeper(vault, gate, server).admit)
     gate.add_pages(partial(connect_pages, vault))
 

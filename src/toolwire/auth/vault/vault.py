@@ -171,8 +171,6 @@ class Vault:
         """The address that links begin with; None while the server has no address for browsers."""
         self.on_connected: Callable[[str, str], None] | None = None
         """Called with a legacy session, and the id of the elicitation that its user has finished."""
-        self.nobodies: set[str] = set()
-        """The owners that stand for callers whom nobody verified."""
         self._local: LocalConnections | None = None
         self._tls = tls
         self._flight = SingleFlight(kv)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
+from msgspec import structs
+
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import ServerError
 
@@ -60,7 +62,8 @@ class Anonymous:
     unique_usernames: bool = True
 
     def __init__(self, principal: Principal | None = None) -> None:
-        self.principal: Principal = principal or Principal("anonymous", provider="anonymous")
+        known = principal or Principal("anonymous", provider="anonymous")
+        self.principal: Principal = structs.replace(known, is_shared=True)
 
     async def verify(self, token: str) -> Principal | None:
         return self.principal

@@ -56,7 +56,7 @@ from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.session import Handler, notify_without_session
-from toolwire.wire.shares import Caller, Shares, Taken
+from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -75,7 +75,7 @@ class SessionHost(Protocol):
     def offer(self) -> Offer: ...
 
     def offer_to(self, principal: Any) -> Offer:
-        """Return what is offered to a caller; `principal` is None for one who is not authenticated."""
+        """Return what is offered to a caller; less to one without a distinct principal."""
 
     @property
     def handler(self) -> Handler: ...
@@ -156,7 +156,6 @@ class Sessions:
         )
         # A request sets one up and reads it without an await in between, so one for each offer and revision is enough.
         self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
-        self._nobody = self._digest(None)
         # The sessions that this process opened, in the order of their last use.
         self._opened: dict[str, _Slot] = {}
         self._slot: _Slot = (0, None)
@@ -237,11 +236,11 @@ class Sessions:
         extra = (*extra, version_header(token.revision))
         if kind is Request or kind is Batch:
             _check_accept(headers, identifier)
-        items = self._batch(message, token) if isinstance(message, Batch) else [message]
+        items = self._batch(message, principal, token) if isinstance(message, Batch) else [message]
         ready: list[bytes] = []
         calls: list[Incoming] = []
         for item in items:
-            await self._take(item, token, record, ready, calls)
+            await self._take(item, principal, token, record, ready, calls)
         for call in calls:
             call.headers, call.principal, call.caller = headers, principal, caller
         if calls:
@@ -274,8 +273,8 @@ class Sessions:
         else:
             await respond(send, 202, b"", extra)
 
-    def _batch(self, batch: Batch, token: SessionToken) -> list[Message]:
-        lifecycle = self._lifecycle(token)
+    def _batch(self, batch: Batch, principal: Any, token: SessionToken) -> list[Message]:
+        lifecycle = self._lifecycle(principal, token)
         if not lifecycle.batches:
             # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
             raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
@@ -290,12 +289,18 @@ class Sessions:
         return batch.items
 
     async def _take(
-        self, item: Message, token: SessionToken, record: SessionRecord, ready: list[bytes], calls: list[Incoming]
+        self,
+        item: Message,
+        principal: Any,
+        token: SessionToken,
+        record: SessionRecord,
+        ready: list[bytes],
+        calls: list[Incoming],
     ) -> None:
         """Take one message: append its answer to `ready`, or the call that will have one to `calls`."""
         if isinstance(item, Request):
             try:
-                accepted = self._accept(item, token, record)
+                accepted = self._accept(item, principal, token, record)
             except ProtocolError as error:
                 ready.append(encode_error(item.id, error.code, error.message, error.data))
                 return
@@ -304,18 +309,18 @@ class Sessions:
             else:
                 ready.append(encode_response(item.id, accepted))
         elif isinstance(item, Notification):
-            await self._notified(item, token, record)
+            await self._notified(item, principal, token, record)
         elif isinstance(item, Malformed):
             if item.code:
                 ready.append(encode_error(item.id, item.code, item.message))
         else:
             await self._answered(item, token)
 
-    def _accept(self, request: Request, token: SessionToken, record: SessionRecord) -> Any:
+    def _accept(self, request: Request, principal: Any, token: SessionToken, record: SessionRecord) -> Any:
         if request.method == "initialize":
             # 2025-03-26 basic/lifecycle: never in a batch; 1.3.1.7: once in a session.
             raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
-        return self._lifecycle_for(token, record).accept(request)
+        return self._lifecycle_for(principal, token, record).accept(request)
 
     def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
         """Return the calls whose id is free; refuse the others."""
@@ -430,7 +435,7 @@ class Sessions:
                 raise _no_event() from None
         else:
             promised = self._host.offer_to(principal).capabilities(token.revision)
-            declared = declared_extensions(self._lifecycle_for(token, record).capabilities)
+            declared = declared_extensions(self._lifecycle_for(principal, token, record).capabilities)
             stream = await self.streams.listen(token, resume, self._host.hearing(principal), promised, declared)
         if stream is None:
             raise _no_session(None)
@@ -510,17 +515,16 @@ class Sessions:
     def _digest(self, principal: Any) -> bytes:
         return principal_digest(self._host.principal_key(principal))
 
-    def _lifecycle(self, token: SessionToken) -> ServerLifecycle:
-        anonymous = token.principal == self._nobody
-        lifecycle = self._lifecycles.get((token.revision, anonymous))
+    def _lifecycle(self, principal: Any, token: SessionToken) -> ServerLifecycle:
+        key = (token.revision, is_distinct(principal))
+        lifecycle = self._lifecycles.get(key)
         if lifecycle is None:
-            lifecycle = ServerLifecycle(self._host.offer_to(None) if anonymous else self._host.offer)
+            lifecycle = self._lifecycles[key] = ServerLifecycle(self._host.offer_to(principal))
             lifecycle.adopt(token.revision)
-            self._lifecycles[token.revision, anonymous] = lifecycle
         return lifecycle
 
-    def _lifecycle_for(self, token: SessionToken, record: SessionRecord) -> ServerLifecycle:
-        lifecycle = self._lifecycle(token)
+    def _lifecycle_for(self, principal: Any, token: SessionToken, record: SessionRecord) -> ServerLifecycle:
+        lifecycle = self._lifecycle(principal, token)
         known = record.capabilities
         lifecycle.capabilities = from_bits(token.capabilities) if known is UNSET else known
         lifecycle.client = record.client
@@ -539,30 +543,32 @@ class Sessions:
         token = self._token(principal, headers, None)
         if token is None:
             raise _no_session(None)
-        items = self._batch(message, token) if isinstance(message, Batch) else [message]
-        items = [item for item in items if not self._reply_here(item, token)]
+        items = self._batch(message, principal, token) if isinstance(message, Batch) else [message]
+        items = [item for item in items if not self._reply_here(item, principal, token)]
         if items:
 
             async def pass_on() -> None:
                 known, record = await self._session(principal, headers, None)
                 for item in items:
-                    await self._take(item, known, record, [], [])
+                    await self._take(item, principal, known, record, [], [])
 
             await self._late.deliver(caller, size, pass_on)
         return token.revision
 
-    def _reply_here(self, message: Message, token: SessionToken) -> bool:
+    def _reply_here(self, message: Message, principal: Any, token: SessionToken) -> bool:
         if isinstance(message, Response | ErrorResponse):
             return self.calls.answered(token.id, message)
         assert isinstance(message, Notification)
-        lifecycle = self._lifecycle(token)
+        lifecycle = self._lifecycle(principal, token)
         lifecycle.ready = True
         known = lifecycle.notice(message.method, message.params)
         request = UNSET if known is None else known[1].request_id
         return request is not UNSET and self.calls.cancel(token.id, request)
 
-    async def _notified(self, notification: Notification, token: SessionToken, record: SessionRecord) -> None:
-        lifecycle = self._lifecycle_for(token, record)
+    async def _notified(
+        self, notification: Notification, principal: Any, token: SessionToken, record: SessionRecord
+    ) -> None:
+        lifecycle = self._lifecycle_for(principal, token, record)
         lifecycle.ready = notification.method != "notifications/initialized"
         known = lifecycle.notice(notification.method, notification.params)
         if known is None:

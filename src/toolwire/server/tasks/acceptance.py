@@ -32,7 +32,7 @@ from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.stores import QueueFull
-from toolwire.wire.shares import Caller, Shares, Taken
+from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
 
 
 class AcceptingParts(Protocol):
@@ -208,7 +208,7 @@ def no_slot(seconds: float) -> ProtocolError:
 
 def address_of(call: Call) -> Caller:
     """Return the address of a caller whom nobody knows; None for everybody else."""
-    return call.request.caller if call.principal is None else None
+    return None if is_distinct(call.principal) else call.request.caller
 
 
 def _answers(call: Call) -> dict[str, Reply]:

@@ -13,7 +13,7 @@ from toolwire.server.call import Call
 from toolwire.server.components import ToolBase
 from toolwire.server.in_process import Nowhere
 from toolwire.server.tasks.owners import counted_caller, line_of
-from toolwire.wire.shares import Caller, caller_of
+from toolwire.wire.shares import Caller, caller_of, is_distinct
 
 
 def stored(call: Call, tool: ToolBase, kind: str) -> StoredCall | UnsetType:
@@ -39,7 +39,7 @@ def stored(call: Call, tool: ToolBase, kind: str) -> StoredCall | UnsetType:
         is_local=call.outlet.is_local,
         progress_token=request.progress_token,
         idempotent=tool.idempotent,
-        line=line_of(counted_caller(request.caller)) if request.principal is None else "",
+        line=line_of(counted_caller(request.caller)) if not is_distinct(request.principal) else "",
     )
 
 
@@ -59,7 +59,7 @@ def request_of(call: StoredCall) -> Incoming:
 
 def caller_in(call: StoredCall) -> Caller:
     """Return the caller that the slot of a stored call is counted for."""
-    return (call.line or None) if call.principal is UNSET else caller_of(_stored_principal(call))
+    return call.line or caller_of(_stored_principal(call))
 
 
 def _stored_principal(call: StoredCall) -> Principal | None:

@@ -37,6 +37,7 @@ from toolwire.server.tasks.permissions import TaskPermissions
 from toolwire.server.tasks.running_tasks import Followed
 from toolwire.server.tasks.task_records import Records, reached
 from toolwire.stores import Stores
+from toolwire.wire.shares import is_distinct
 
 if TYPE_CHECKING:
     from toolwire.server.policy.enforcement import Enforcer
@@ -182,7 +183,7 @@ class TasksElsewhere:
 
         The list of the other server is no help: it has the tasks of everybody whom this server calls it for.
         """
-        if call.principal is None and not call.outlet.is_local:
+        if not is_distinct(call.principal) and not call.outlet.is_local:
             return
         seconds = self._tasks.limits.task
         if self._listed.admit(call.request.caller, 1, seconds):
