@@ -258,9 +258,17 @@ async def test_the_allowlist_does_not_trust_names_that_users_choose(claim: str) 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"scopes": "read"}, {"allow": "alice"}, {"allow_usernames": "alice"}, {"scopes_supported": "read"}]
+    "wrong",
+    [
+        {"scopes": "read"},
+        {"allow": "alice"},
+        {"allow": {"alice": False}},
+        {"allow_usernames": "alice"},
+        {"allow_usernames": {"alice": False}},
+        {"scopes_supported": "read"},
+    ],
 )
-def test_a_text_is_no_list(wrong: dict[str, Any]) -> None:
+def test_texts_and_mappings_are_refused_as_lists(wrong: dict[str, Any]) -> None:
     with pytest.raises(ServerError, match="lists"):
         ResourceServer(KEYS, **wrong)
 

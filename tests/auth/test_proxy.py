@@ -42,6 +42,7 @@ class Google:
         self.verifies = True
         self.lifetime: Any = 3600
         self.refreshes = True
+        self.refreshed_user = ""
 
     def sign_in(self, url: str, user: str = "alice") -> str:
         """The user signs in; the address that the browser is sent back to."""
@@ -62,6 +63,7 @@ class Google:
             user, scopes = found["user"], found["scope"].split()
         else:
             _, user, *scopes = form["refresh_token"].split("|")
+            user = self.refreshed_user or user
         token = f"google-access-{len(self.tokens)}"
         # More than was asked for: what the same user granted to our client before.
         self.tokens[token] = Principal(user, "https://google", scopes=frozenset({*scopes, "granted-before"}))
@@ -711,6 +713,17 @@ async def test_a_provider_whose_tokens_do_not_end() -> None:
         short = (await w.token(client, await w.code(client))).json()
         assert short["expires_in"] == 600
         assert "refresh_token" not in short
+
+
+async def test_refresh_is_refused_when_provider_answers_with_another_user() -> None:
+    async with world() as w:
+        client = await w.register()
+        first = (await w.token(client, await w.code(client))).json()
+        second = (await w.refresh(client, first["refresh_token"])).json()
+        w.google.refreshed_user = "bob"
+        refused = await w.refresh(client, second["refresh_token"])
+        assert (refused.status, refused.json()["error"]) == (400, "invalid_grant")
+        assert "access_token" not in refused.json()
 
 
 async def test_values_of_one_kind_do_not_pass_for_another() -> None:

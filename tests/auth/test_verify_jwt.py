@@ -129,10 +129,17 @@ async def test_an_algorithm_that_the_key_is_not_for() -> None:
     assert "signature" in await refused(token(alg="RS256"), keys=only_pss)
 
 
-@pytest.mark.parametrize("use", ["enc", 5])
-def test_keys_for_other_purposes_are_no_keys(use: Any) -> None:
+@pytest.mark.parametrize(
+    "purpose", [{"use": "enc"}, {"use": 5}, {"key_ops": ["sign"]}, {"key_ops": []}, {"key_ops": "verify"}]
+)
+def test_keys_for_other_purposes_are_no_keys(purpose: dict[str, Any]) -> None:
     with pytest.raises(ServerError, match="none of these"):
-        make(keys={"keys": [{**key_set(RSA)["keys"][0], "use": use}]})
+        make(keys={"keys": [{**key_set(RSA)["keys"][0], **purpose}]})
+
+
+async def test_key_for_verification_verifies() -> None:
+    keys = {"keys": [{**key_set(RSA)["keys"][0], "use": "sig", "key_ops": ["verify"]}]}
+    assert await make(keys=keys).verify(token()) is not None
 
 
 def test_symmetric_and_broken_keys_are_no_keys() -> None:

@@ -58,6 +58,10 @@ async def test_a_token_that_is_not_active(answer: dict[str, Any]) -> None:
         {"iss": "https://evil.example"},
         {"exp": NOW - 61},
         {"nbf": NOW + 99},
+        {"token_type": "refresh_token"},
+        {"token_use": "refresh_token"},
+        {"typ": "Refresh"},
+        {"token_type": "DPoP"},
     ],
 )
 async def test_an_active_token_that_is_not_for_us(changes: dict[str, Any]) -> None:

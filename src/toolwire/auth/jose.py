@@ -118,6 +118,9 @@ def import_key(parameters: Any) -> PublicKey | None:
     """Return a JWK as a public key; None for a symmetric, weak or unknown key, or one that is not for signatures."""
     if not isinstance(parameters, dict) or parameters.get("use", "sig") != "sig":
         return None
+    operations = parameters.get("key_ops")
+    if operations is not None and (not isinstance(operations, list) or "verify" not in operations):
+        return None  # RFC 7517 section 4.3
     kty, kid = parameters.get("kty"), parameters.get("kid")
     if kty not in ("RSA", "EC", "OKP") or not isinstance(kid, str | None):
         return None

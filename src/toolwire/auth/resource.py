@@ -76,7 +76,7 @@ class ResourceServer:
         sign_in: UserOAuth | None = None,
         advertise: Callable[[str], str] = str,
     ) -> None:
-        if any(isinstance(each, str) for each in (scopes, scopes_supported, allow, allow_usernames)):
+        if any(isinstance(each, str | Mapping) for each in (scopes, scopes_supported, allow, allow_usernames)):
             raise ServerError('scopes=, scopes_supported=, allow= and allow_usernames= are lists, such as ["read"]')
         self.verifier: Verifier = as_verifier(verifier)
         self.authorization_servers: tuple[str, ...] = tuple(authorization_servers)

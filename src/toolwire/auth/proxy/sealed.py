@@ -92,6 +92,8 @@ class Refresh(Struct, array_like=True):
     scopes: list[str]
     token: str
     is_access: bool
+    user: str = ""
+    """A digest of the user who signed in; empty in tokens of earlier versions."""
 
     def __repr__(self) -> str:
         return repr_without(self, "token")

@@ -33,6 +33,7 @@ from toolwire.auth.verify.verifier import (
     has_unique_usernames,
     verification,
 )
+from toolwire.protocol.rounds import digest as user_digest
 from toolwire.stores import KV
 
 
@@ -115,6 +116,10 @@ class TokenDesk:
         principal = await self._verifier.verify(tokens.access)
         if principal is None:
             raise InvalidToken("The provider's token is not valid here")
+        user = user_digest(principal.provider, principal.subject)
+        if before is not None and before.user and not _same(before.user, user):
+            # OpenID Connect Core section 12.2: the subject of a refreshed token is that of the first one.
+            raise InvalidToken("The provider refreshed the token of another user: sign in again")
         now = self._seals.clock()
         ends = until(tokens, ACCESS, now)
         answer: dict[str, Any] = {
@@ -127,7 +132,7 @@ class TokenDesk:
         if refresh is not None:
             # The time counts from the first sign-in, so rotation does not extend it.
             expires = now + REFRESH if before is None else before.expires
-            sealed = Refresh(expires, new_id(), client, scopes, refresh[0], refresh[1])
+            sealed = Refresh(expires, new_id(), client, scopes, refresh[0], refresh[1], user)
             answer["refresh_token"] = self._seals.seal(sealed)
         return answer
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from toolwire.auth.flow.clients import basic_authorization
 from toolwire.auth.principal import Principal
@@ -12,6 +13,10 @@ from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+
+#: Members of an answer that name the type of the token, and the types that open no server.
+_TYPE_MEMBERS: Final = ("token_type", "token_use", "typ")
+_OTHER_TYPES: Final = frozenset({"refresh_token", "refresh", "offline", "id_token", "id"})
 
 
 class Introspection(RemoteVerifier):
@@ -62,6 +67,17 @@ class Introspection(RemoteVerifier):
             return None
         if self._issuer is not None and claims.get("iss", self._issuer) != self._issuer:
             raise InvalidToken("The token is from another issuer")
+        _check_type(claims)
         now = self._clock()
         claims.setdefault("exp", now + LONGEST)
         return self._terms.principal(claims, now, self._provider)
+
+
+def _check_type(claims: Mapping[str, Any]) -> None:
+    """Raise `InvalidToken` for a refresh or ID token, and for a DPoP token without its key."""
+    types = {value.lower() for name in _TYPE_MEMBERS if isinstance(value := claims.get(name), str)}
+    if not types.isdisjoint(_OTHER_TYPES):
+        raise InvalidToken("The token is not an access token")
+    if "dpop" in types and claims.get("cnf") is None:
+        # RFC 9449 section 6.2: the answer names the key. Without it, the token would pass as a bearer token.
+        raise InvalidToken("The provider does not say which key the DPoP token is bound to")
