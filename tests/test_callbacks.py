@@ -31,7 +31,7 @@ def _listen(function: Any) -> None:
 
 
 REGISTRATIONS: dict[str, Callable[[Any], object]] = {
-    "allow=": lambda function: ResourceServer(ApiKeys({"key-of-somebody": "somebody"}), allow=function),
+    "allow=": lambda function: ResourceServer(ApiKeys({"key-of-ada": "ada"}), allow=function),
     "visible_to=": lambda function: Tool(lambda: "", name="hidden", visible_to=function),
     "restrict": _restrict,
     "rule": lambda function: Policy(rules={"path": function}),

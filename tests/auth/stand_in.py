@@ -99,7 +99,10 @@ class Site:
 
 
 class AuthorizationServer(Site):
-    """Registers anybody, lets everybody sign in, and rotates refresh tokens. A second use of one revokes all."""
+    """Registers every client, signs every user in, and rotates refresh tokens.
+
+    A second use of a refresh token revokes all tokens.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -181,7 +181,7 @@ def test_function_that_gives_no_verdict_cannot_decide_who_is_allowed(allow: Any)
 
 
 def _raises(principal: Principal) -> bool:
-    raise LookupError("the directory is away")
+    raise LookupError("the directory is unreachable")
 
 
 @pytest.mark.covers("J110")
@@ -206,9 +206,9 @@ async def test_only_true_of_the_allowing_function_lets_a_caller_in(
 
 
 @pytest.mark.covers("J110")
-@pytest.mark.parametrize("nobody", [{"allow": []}, {"allow": set()}, {"allow_usernames": []}])
-async def test_empty_allowlist_lets_nobody_in(nobody: dict[str, Any]) -> None:
-    async with application(ResourceServer(KEYS, **nobody)) as app:
+@pytest.mark.parametrize("empty", [{"allow": []}, {"allow": set()}, {"allow_usernames": []}])
+async def test_empty_allowlist_refuses_every_caller(empty: dict[str, Any]) -> None:
+    async with application(ResourceServer(KEYS, **empty)) as app:
         assert (await call(app, f"Bearer {ALICE}")).status == 403
 
 
@@ -227,7 +227,7 @@ async def test_the_allowlist_goes_by_username_where_names_are_unique(options: An
         assert [(await call(app, f"Bearer {key}")).status for key in owners] == expected
 
 
-def test_usernames_that_users_choose_are_no_allowlist() -> None:
+def test_allow_usernames_is_refused_where_users_choose_their_names() -> None:
     signed = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
     for verifier in (signed, [KEYS, signed], lambda token: None):
         with pytest.raises(ServerError, match="allow_usernames= is for GitHub"):

@@ -171,7 +171,7 @@ def test_accepted_issuer_holds_for_its_own_pair_alone(accepted: dict[str, str]) 
     assert "accept_issuer=" in str(caught.value)
 
 
-def test_right_issuer_is_used_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_matching_issuer_is_used_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     site = Site({PATH: RESOURCE, SERVER_METADATA: server_document()})
     assert site.play(discover(SERVER, None, accept_issuer=ACCEPTED)).issuer == ISSUER
     assert caplog.text == ""

@@ -79,7 +79,7 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    return World(ApiKeys({"key-of-somebody": "somebody"}))
+    return World(ApiKeys({"key-of-ada": "ada"}))
 
 
 async def test_made_up_tokens_are_asked_about_only_so_often(world: World) -> None:
@@ -91,7 +91,7 @@ async def test_made_up_tokens_are_asked_about_only_so_often(world: World) -> Non
     assert int(refused.headers["retry-after"]) >= 1
     # Who is known stays known, also by another verifier, and another address is not concerned.
     assert text_of((await world.call("good-1")).json()) == "good-1"
-    assert text_of((await world.call("key-of-somebody")).json()) == "somebody"
+    assert text_of((await world.call("key-of-ada")).json()) == "ada"
     assert (await world.call("good-2", "192.0.2.2")).status == 200
     assert (await world.call("made-up", "192.0.2.2")).status == 401
     # A while later the first address may try again.
@@ -115,7 +115,7 @@ async def test_made_up_tokens_that_come_all_at_once_are_asked_about_only_so_ofte
 
 @pytest.mark.parametrize("header", [None, "X-API-Key"])
 async def test_unknown_keys_are_refused_with_429_after_a_while(header: str | None) -> None:
-    server = Server("almanac", auth=ApiKeys({"key-of-somebody": "somebody"}, header=header))
+    server = Server("almanac", auth=ApiKeys({"key-of-ada": "ada"}, header=header))
     server.tool(name="whoami")(lambda: "in")
     app = server.http_app()
     gate: Any = app._gate
@@ -128,13 +128,13 @@ async def test_unknown_keys_are_refused_with_429_after_a_while(header: str | Non
     statuses = [(await call(f"made-up-{number}")).status for number in range(IN_VAIN + 5)]
     assert statuses == [401] * IN_VAIN + [429] * 5
     assert int((await call("made-up-again")).headers["retry-after"]) >= 1
-    assert (await call("key-of-somebody")).status == 200  # A known key costs nothing.
+    assert (await call("key-of-ada")).status == 200  # A known key costs nothing.
     await app.stop()
 
 
-async def test_unknown_keys_are_counted_where_strangers_are_let_in() -> None:
+async def test_unknown_keys_are_counted_with_anonymous() -> None:
     """Another subject in the answer would say that a guess was right."""
-    server = Server("almanac", auth=[ApiKeys({"key-of-somebody": "somebody"}), Anonymous()])
+    server = Server("almanac", auth=[ApiKeys({"key-of-ada": "ada"}), Anonymous()])
     server.tool(name="whoami")(lambda ctx: ctx.principal.subject)
     app = server.http_app()
     gate: Any = app._gate
@@ -146,12 +146,12 @@ async def test_unknown_keys_are_counted_where_strangers_are_let_in() -> None:
 
     statuses = [await call(f"made-up-{number}") for number in range(IN_VAIN + 5)]
     assert statuses == [200] * IN_VAIN + [429] * 5
-    assert [await call("key-of-somebody"), await call(None)] == [200, 200]
+    assert [await call("key-of-ada"), await call(None)] == [200, 200]
     await app.stop()
 
 
-@pytest.mark.parametrize("why", [ExpiredToken("The token has expired"), Unavailable("The provider is away")])
-async def test_token_that_is_no_guess_is_not_counted_where_strangers_are_let_in(why: Exception) -> None:
+@pytest.mark.parametrize("why", [ExpiredToken("The token has expired"), Unavailable("The provider is unreachable")])
+async def test_expired_or_unverified_token_is_not_counted_with_anonymous(why: Exception) -> None:
     class Refuses:
         async def verify(self, token: str) -> None:
             raise why
@@ -164,7 +164,7 @@ async def test_token_that_is_no_guess_is_not_counted_where_strangers_are_let_in(
         await app.stop()
 
 
-async def test_provider_is_spared_where_strangers_are_let_in() -> None:
+async def test_provider_is_not_asked_after_too_many_unknown_tokens_with_anonymous() -> None:
     world = World(Anonymous())
     statuses = [(await world.call(f"made-up-{number}")).status for number in range(IN_VAIN + 5)]
     assert statuses == [200] * IN_VAIN + [429] * 5
@@ -173,7 +173,7 @@ async def test_provider_is_spared_where_strangers_are_let_in() -> None:
 
 
 async def test_expired_tokens_are_not_counted() -> None:
-    """Clients of one office come back from a weekend: each is told to sign in again."""
+    """Clients of one office come back from a weekend: each has to sign in again."""
 
     class Expired:
         async def verify(self, token: str) -> None:

@@ -83,7 +83,7 @@ def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
     assert locate(f"{file}:here") == Place(["python", "-m", "here"], {"KEY": "x"}, "/srv")
     assert locate(f"{file}:there") == Place("https://there.example/mcp", headers={"Authorization": "Bearer t"})
     for target, says in (
-        (f"{file}:elsewhere", "no server 'elsewhere'; it has here, there, nowhere, odd, misspelt"),
+        (f"{file}:missing", "no server 'missing'; it has here, there, nowhere, odd, misspelt"),
         (f"{file}:nowhere", "neither a command nor a url"),
         (f"{file}:misspelt", "The server 'misspelt' has the key 'ur'; did you mean 'url'"),
         (f"{file}:odd", "the entry 'odd' of .* cannot be used: Expected `array`"),

@@ -30,7 +30,7 @@ async def test_server_that_fails_is_not_taken_for_a_missing_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "text"),
     [
         ("print('hello \\x1b[31m world')", r"exited with code 0 after it wrote .*'hello \\x1b\[31m world'\)$"),
         (
@@ -39,8 +39,8 @@ async def test_server_that_fails_is_not_taken_for_a_missing_one() -> None:
         ),
     ],
 )
-async def test_program_that_prints_and_ends_is_shown_with_its_first_line(code: str, told: str) -> None:
-    with pytest.raises(Unreachable, match=told) as failed:
+async def test_program_that_prints_and_ends_is_shown_with_its_first_line(code: str, text: str) -> None:
+    with pytest.raises(Unreachable, match=text) as failed:
         await Client([sys.executable, "-c", code]).connect()
     assert len(str(failed.value)) < 1000
 

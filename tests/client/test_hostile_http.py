@@ -141,7 +141,7 @@ async def test_a_result_that_does_not_fit_the_tools_own_schema() -> None:
 
 
 async def test_a_result_that_fits_a_newer_schema_than_the_listed_one() -> None:
-    """The server was replaced while the client was told that it may use the list for a minute."""
+    """The server was replaced while the client may use the cached list for a minute."""
     kinds = iter(("integer", "string"))
 
     def listed(request: Any) -> Any:

@@ -145,7 +145,7 @@ def test_another_view_or_audience_is_a_change(meta: dict[str, Any]) -> None:
         pins.check("s", "a", changed)
 
 
-def test_a_pin_of_an_earlier_version_is_no_change_and_covers_the_view_from_then_on(tmp_path: Path) -> None:
+def test_pin_of_an_earlier_version_covers_the_view_after_the_next_list(tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
     path.write_text('{"s": {"a": {"name": "a", "inputSchema": {}}, "b": {"name": "b", "inputSchema": {}}}}')
     listed = [t.Tool(name="a", input_schema={}, meta=VIEW), t.Tool(name="b", input_schema={}, title="New")]
@@ -267,6 +267,6 @@ def test_a_number_that_becomes_a_truth_value_is_a_change(place: str, before: Any
         pins.check("s", "a", made(before))
 
 
-def test_what_is_listed_after_an_empty_first_list_is_new(tmp_path: Path) -> None:
+def test_tools_listed_after_an_empty_first_list_wait_for_approval(tmp_path: Path) -> None:
     assert not Pins(tmp_path / "pins.json").listed("s", [])
     assert Pins(tmp_path / "pins.json").listed("s", [tool()]).added == ("read",)

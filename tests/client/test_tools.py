@@ -260,7 +260,7 @@ async def test_results_are_checked_against_the_schema_once_it_is_known(revision:
             await client.call_tool("x")
         with pytest.raises(InvalidResponse, match="output schema"):
             await client.call_tool("x", returns=dict[str, Any])
-        # A check costs no request. The first result that does not fit asks whether the schema is still that one.
+        # A check costs no request. The first result that does not fit asks whether the schema is still the same.
         methods = [each.method for each in server.requests[before:]]
         assert methods == ["tools/call", "tools/list", "tools/call"]
         answer = text("")

@@ -85,7 +85,7 @@ async def test_a_store_that_takes_too_long_is_not_ready(
 
 
 @pytest.mark.covers("FLT-26")
-async def test_a_store_that_is_slow_and_answers_stays_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_store_that_answers_stays_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """All replicas share the store: if slowness alone were not ready, no replica would be left."""
     monkeypatch.setattr(readiness, "COUNTS_SECONDS", 0.0)
     kv = CountingKV()

@@ -473,9 +473,7 @@ def _with_body(media_type: str, stub: StubApi) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_fixed_members_of_a_body_are_sent_with_every_call_and_are_no_arguments(
-    media_type: str, stub: StubApi
-) -> None:
+async def test_fixed_members_of_a_body_are_sent_and_are_not_arguments(media_type: str, stub: StubApi) -> None:
     api = openapi(_with_body(media_type, stub), keep=ALL, operations={"addUser": {"fixed": {"role": "guest"}}})
     async with Client(Server("users").include(api)) as client:
         (tool,) = await client.list_tools()

@@ -159,7 +159,7 @@ async def test_a_handler_has_cleaned_up_before_its_question_is_sent() -> None:
         assert text_in(result) == "True"
 
 
-async def test_a_step_beside_a_question_ends_and_counts() -> None:
+async def test_step_that_runs_during_a_question_is_recorded() -> None:
     server, block = Server("s"), Block()
     ran: list[str] = []
 

@@ -357,7 +357,7 @@ async def test_a_template_provider_may_ask_for_the_uri_and_all_variables() -> No
 
 @pytest.mark.covers("J41")
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-async def test_what_a_template_is_given_holds_for_everything_that_it_reads(revision: str) -> None:
+async def test_settings_of_a_template_apply_to_all_its_resources(revision: str) -> None:
     """One media type for the list and for the contents; title, icons and `_meta` are those of the template."""
     server = Server("s")
     icon = types.Icon(src="https://example.com/i.png")

@@ -219,7 +219,7 @@ MISTAKES: Final = {
         ("no end", "healthy"), _the_end_of_a_task_is_given_up, ("outage of the store",)
     ),
     "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
-    "nobody writes again what the store lost": Mistake(
+    "lost records are not restored": Mistake(
         ("finished",), _nobody_writes_again_what_the_store_lost, ("failover of the store",)
     ),
     "a process takes tasks of tools that it lacks": Mistake(

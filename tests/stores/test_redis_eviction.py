@@ -32,7 +32,7 @@ async def test_a_redis_that_evicts_is_refused_unless_the_address_allows_it(polic
         with pytest.raises(StoreFailed, match=rf"maxmemory-policy {policy}.*\?evicts=allow") as raised:
             await stores.open()
         assert not raised.value.temporary, "the start of a server does not wait for it"
-        # The operator mends it, and the same process goes on.
+        # The operator repairs it, and the same process continues.
         redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
         await until_answered(stores.open, though="evicts keys")
         stores.close()
@@ -91,7 +91,7 @@ def test_evicted_keys_are_counted_and_logged_once_for_each_report(caplog: pytest
     ]
 
 
-def test_a_report_without_a_section_is_no_report() -> None:
+def test_report_without_a_section_is_ignored() -> None:
     assert join_report([b"run_id:x\r\n", RuntimeError("NOPERM"), b"evicted_keys:1\r\n"]) is None
 
 

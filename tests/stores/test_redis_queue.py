@@ -288,7 +288,7 @@ LOST_KEYS = (*(f"queue-{key}" for key in QUEUE_KEYS), "kv-names", "kv-deadlines"
 @pytest.mark.covers("FLT-8")
 @pytest.mark.parametrize("use_first", [True, False])
 async def test_every_operation_works_when_any_one_key_was_evicted(redis: RedisServer, use_first: bool) -> None:
-    """The index is built again. `use_first`: the queue goes on before that, and new tasks come."""
+    """The index is built again. `use_first`: the queue is used before that, with new tasks."""
     for lost in LOST_KEYS:
         stores = RedisStores(redis.url, prefix=lost, timeout=60.0)
         queue = stores.queue

@@ -22,7 +22,7 @@ PROGRESS, MESSAGE, CHANGED = (
 
 
 @pytest.mark.parametrize(("size", "optional", "other"), [(CONGESTED, 1, 1), (CONGESTED + 1, 0, 1), (FULL + 1, 0, 0)])
-def test_optional_notifications_are_dropped_before_all_others(size: int, optional: int, other: int) -> None:
+def test_optional_notifications_are_dropped_first(size: int, optional: int, other: int) -> None:
     queue = OutQueue()
     queue.put(b"x" * size)
     assert (queue.admits(True), queue.admits(False)) == (bool(optional), bool(other))

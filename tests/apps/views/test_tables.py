@@ -55,7 +55,7 @@ def test_a_text_stays_in_its_cell(text: str) -> None:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
 
 
-def test_a_text_has_the_rows_that_a_model_has_room_for_and_counts_the_others() -> None:
+def test_table_text_is_bounded_and_counts_omitted_rows() -> None:
     rows = [{"n": number} for number in range(10_000)]
     text = text_of(views.table(), rows)
     assert len(text) < 20_500

@@ -9,7 +9,7 @@ from toolwire.stores import MemoryKV, StoreFailed
 from toolwire.stores.memory_queue import MemoryQueue
 from toolwire.wire import process_identity
 
-SOMEBODY = "machine/1/2/there"
+PROCESS = "machine/1/2/there"
 
 
 class Clock:
@@ -48,38 +48,38 @@ async def looks(watch: ProcessWatch, clock: Clock, seconds: float) -> list[bool]
     until = clock.now + seconds
     while clock.now < until:
         clock.now += watch.interval
-        found.append(await watch.gone({SOMEBODY}) == {SOMEBODY})
+        found.append(await watch.gone({PROCESS}) == {PROCESS})
     return found
 
 
 @pytest.mark.covers("FLT-20")
 async def test_a_process_that_renews_no_more_is_gone(queue: Queue, clock: Clock) -> None:
-    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew(PROCESS, LEASE_SECONDS)
     watch = ProcessWatch(queue, clock)
     # The lease itself, and the same time once more by the clock of the process that looks.
     assert await looks(watch, clock, 2 * LEASE_SECONDS) == [False] * 5 + [True]
     # Any other process knows it at once, and for good.
-    assert await ProcessWatch(queue, clock).gone({SOMEBODY, "other"}) == {SOMEBODY, "other"}
-    assert not await queue.renew(SOMEBODY, LEASE_SECONDS)
+    assert await ProcessWatch(queue, clock).gone({PROCESS, "other"}) == {PROCESS, "other"}
+    assert not await queue.renew(PROCESS, LEASE_SECONDS)
 
 
 async def test_a_process_that_renews_is_there(queue: Queue, clock: Clock) -> None:
     watch = ProcessWatch(queue, clock)
     for _ in range(10):
-        await queue.renew(SOMEBODY, LEASE_SECONDS)
+        await queue.renew(PROCESS, LEASE_SECONDS)
         assert not any(await looks(watch, clock, 1.5 * LEASE_SECONDS))
 
 
 async def test_a_process_that_looks_for_a_short_time_only_is_enough_for_the_next(queue: Queue, clock: Clock) -> None:
     """Processes that live for twenty seconds each find a lease lost that ran out before they were started."""
-    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew(PROCESS, LEASE_SECONDS)
     first = ProcessWatch(queue, clock)
     assert not any(await looks(first, clock, 20.0))
     assert (await looks(ProcessWatch(queue, clock), clock, 20.0))[-1]
 
 
 async def test_while_the_store_is_away_nobody_is_gone(queue: Queue, clock: Clock) -> None:
-    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew(PROCESS, LEASE_SECONDS)
     watch = ProcessWatch(queue, clock)
     assert not any(await looks(watch, clock, 2 * LEASE_SECONDS - watch.interval))
     queue.is_away = True
@@ -87,13 +87,13 @@ async def test_while_the_store_is_away_nobody_is_gone(queue: Queue, clock: Clock
         await looks(watch, clock, 60.0)
     queue.is_away = False
     assert not any(await looks(watch, clock, LEASE_SECONDS))
-    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew(PROCESS, LEASE_SECONDS)
     assert not any(await looks(watch, clock, LEASE_SECONDS))
 
 
 async def test_leases_that_no_stream_waits_for_are_left_alone(queue: Queue, clock: Clock) -> None:
     await queue.renew("task runner", LEASE_SECONDS)
-    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew(PROCESS, LEASE_SECONDS)
     watch = ProcessWatch(queue, clock)
     await looks(watch, clock, 3 * LEASE_SECONDS)
     assert [name for name, _ in await queue.leases()] == ["task runner"]
@@ -102,12 +102,12 @@ async def test_leases_that_no_stream_waits_for_are_left_alone(queue: Queue, cloc
 async def test_a_process_that_has_ended_on_this_machine_is_gone_sooner(
     queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await queue.renew(SOMEBODY, LEASE_SECONDS)
+    await queue.renew(PROCESS, LEASE_SECONDS)
     await queue.renew("machine/3/4/lives", LEASE_SECONDS)
     monkeypatch.setattr(process_identity, "is_gone", lambda identity: identity == "machine/1/2")
     watch = ProcessWatch(queue, clock)
     assert await looks(watch, clock, LEASE_SECONDS) == [False, False, True]
-    assert await watch.gone({SOMEBODY, "machine/3/4/lives"}) == {SOMEBODY}
+    assert await watch.gone({PROCESS, "machine/3/4/lives"}) == {PROCESS}
 
 
 async def test_a_process_of_a_machine_from_the_same_snapshot_is_not_gone(
@@ -117,5 +117,5 @@ async def test_a_process_of_a_machine_from_the_same_snapshot_is_not_gone(
     monkeypatch.setattr(process_identity, "is_gone", lambda identity: identity == "machine/1/2")
     watch = ProcessWatch(queue, clock)
     for _ in range(12):
-        await queue.renew(SOMEBODY, LEASE_SECONDS)
+        await queue.renew(PROCESS, LEASE_SECONDS)
         assert await looks(watch, clock, watch.interval) == [False]

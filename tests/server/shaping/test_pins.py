@@ -249,7 +249,7 @@ async def test_a_tool_does_not_come_through_for_a_tag_that_nobody_approved() -> 
 
 @pytest.mark.covers("GW-8.10")
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_what_is_listed_after_an_empty_first_list_is_new(restarted: bool) -> None:
+async def test_tools_listed_after_an_empty_first_list_wait_for_approval(restarted: bool) -> None:
     server, stores, pins = Server("back"), Stores.memory(), ToolPins()
     gateway = front(server, pins, stores=stores)
     async with testing.connect(gateway) as (client, _):
@@ -266,7 +266,7 @@ async def test_what_is_listed_after_an_empty_first_list_is_new(restarted: bool) 
             assert await names(client) == []
 
 
-async def test_server_that_was_away_at_first_has_its_first_list_approved() -> None:
+async def test_first_list_of_a_server_that_was_unreachable_is_approved() -> None:
     stores = Stores.memory()
     async with testing.connect(front(Away(), ToolPins(), stores=stores)) as (client, _):
         assert await names(client) == []

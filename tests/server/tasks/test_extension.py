@@ -162,7 +162,7 @@ class Tensor:
         return "a value"
 
 
-async def test_a_method_called_detach_does_not_concern_tasks() -> None:
+async def test_method_named_detach_of_another_object_does_not_affect_tasks() -> None:
     server, go, started = Server("s", limits=Limits(task_window=0.001)), asyncio.Event(), asyncio.Event()
 
     @server.tool

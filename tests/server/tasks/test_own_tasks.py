@@ -133,8 +133,8 @@ async def test_context_of_an_unrelated_server_is_refused() -> None:
 @dialects
 @pytest.mark.covers("FLT-41")
 async def test_worker_reports_and_finishes_by_id(revision: str, address: str) -> None:
-    async with open_two(address) as (stores, others):
-        server, tasks = make_office(stores=stores), Tasks(others, server="office")
+    async with open_two(address) as (stores, worker_stores):
+        server, tasks = make_office(stores=stores), Tasks(worker_stores, server="office")
         async with Client(server, revision=revision) as client:
             task = client.task((await client.call_tool("submit")).text)
             assert await tasks.update(task.id, "half way", progress=1, total=2)
@@ -183,7 +183,7 @@ async def test_task_ended_by_worker_stays_that_of_its_owner() -> None:
 
 
 @ways
-async def test_client_hears_of_the_end_that_a_worker_wrote(way: Way) -> None:
+async def test_client_is_notified_of_the_end_that_a_worker_wrote(way: Way) -> None:
     stores = Stores.memory()
     server, tasks = make_office(stores=stores), Tasks(stores, server="office")
     async with way.talk(server) as client:
@@ -225,8 +225,8 @@ async def test_report_of_a_worker_keeps_the_record_as_long_as_the_server_says(cl
 @dialects
 @pytest.mark.covers("FLT-43")
 async def test_worker_sees_that_the_client_cancelled(revision: str, address: str) -> None:
-    async with open_two(address) as (stores, others):
-        server, tasks = make_office(stores=stores), Tasks(others, server="office")
+    async with open_two(address) as (stores, worker_stores):
+        server, tasks = make_office(stores=stores), Tasks(worker_stores, server="office")
         async with Client(server, revision=revision) as client:
             for heartbeat in (None, 60.0):
                 task = client.task((await client.call_tool("submit", {"heartbeat": heartbeat})).text)
@@ -264,9 +264,9 @@ async def test_one_process_works_on_a_task_once() -> None:
 async def test_silent_worker_fails_its_task(address: str) -> None:
     """The worker is lost, and the two processes of the server live on."""
     limits = Limits(task_lease=0.6)
-    async with open_two(address) as (stores, others):
-        server, second = make_office(stores=stores, limits=limits), make_office(stores=others, limits=limits)
-        tasks = Tasks(others, server="office")
+    async with open_two(address) as (stores, worker_stores):
+        server, second = make_office(stores=stores, limits=limits), make_office(stores=worker_stores, limits=limits)
+        tasks = Tasks(worker_stores, server="office")
         async with Client(server) as client, Client(second):
             task = client.task((await client.call_tool("submit", {"heartbeat": 0.3})).text)
             async with tasks.work(task.id):
@@ -323,7 +323,7 @@ async def test_outage_of_the_store_fails_no_task_of_a_worker(clock: Clock) -> No
         assert await status_of(client, task.id) == "completed"
 
 
-async def test_work_taken_up_again_in_time_goes_on(clock: Clock) -> None:
+async def test_task_continues_when_its_worker_restarts_in_time(clock: Clock) -> None:
     shared = shared_stores(clock)
     one = Replica(shared)
     first, second = Tasks(shared, server="fleet"), Tasks(shared, server="fleet")
@@ -425,11 +425,11 @@ async def damage(stores: Stores, task: HostTask, kind: str = "wrong type") -> No
 async def test_damaged_record_costs_its_own_task_alone(
     kind: str, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_two(address) as (stores, others):
-        server, tasks = make_office(stores=stores), Tasks(others, server="office")
+    async with open_two(address) as (stores, worker_stores):
+        server, tasks = make_office(stores=stores), Tasks(worker_stores, server="office")
         async with Client(server, revision=CORE) as client:
             whole, broken = [await server.tasks.create(message="waiting") for _ in range(2)]
-            await damage(others, broken, kind)
+            await damage(worker_stores, broken, kind)
             listed = (await client.request("tasks/list", {}))["tasks"]
             assert [each["taskId"] for each in listed] == [whole.id]
             assert "a task is left out of a list" in caplog.text
@@ -445,12 +445,12 @@ async def test_damaged_record_costs_its_own_task_alone(
 
 async def test_watcher_ends_damaged_task_of_a_silent_worker(address: str) -> None:
     limits = Limits(task_lease=0.6)
-    async with open_two(address) as (stores, others):
-        server, tasks = make_office(stores=stores, limits=limits), Tasks(others, server="office")
+    async with open_two(address) as (stores, worker_stores):
+        server, tasks = make_office(stores=stores, limits=limits), Tasks(worker_stores, server="office")
         async with Client(server) as client:
             broken = await server.tasks.create(message="waiting", heartbeat=0.3)
             async with tasks.work(broken.id) as work:
-                await damage(others, broken)
+                await damage(worker_stores, broken)
                 async with asyncio.timeout(20):
                     await work.wait_for_end()
             async with asyncio.timeout(20):
