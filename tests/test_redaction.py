@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.audit import AuditLog
+from toolwire.errors import ServerError
 from toolwire.redaction import MASK, Redaction
+from toolwire.server.policy import Policy
 
 
 @pytest.mark.parametrize(
@@ -106,9 +109,10 @@ def test_masked_names_do_not_replace_one_another() -> None:
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        ('{"card": 4111111111111111, "n": 1}', '{"card":0,"n":1}'),
+        ('{"card": 4111111111111111, "n": 1}', '{"card": 0, "n": 1}'),
+        ('{"card":4111111111111111,"n":1}', '{"card":0,"n":1}'),
         ("[ 4111111111111111 ]", "[0]"),
-        ('{"card": "4111111111111\\u0031\\u0031\\u0031"}', '{"card":"[redacted]"}'),
+        ('{"card": "4111111111111\\u0031\\u0031\\u0031"}', '{"card": "[redacted]"}'),
         ('{ "n" : 1 }', '{ "n" : 1 }'),
         ("[see 4111111111111111]", "[see [redacted]]"),
     ],
@@ -157,3 +161,77 @@ def test_escapes_hide_nothing_in_text_that_is_json(text: str) -> None:
     masked = Redaction(patterns=["sk-live"]).content(text)
     assert "[redacted]" in masked
     assert "u0073" not in masked
+
+
+UNUSUAL = {
+    "half of a surrogate pair": '"a\\udcff"',
+    "number out of range": "1e400",
+    "number with 5,000 digits": "9" * 5000,
+    "NaN": "NaN",
+    "control character": '"a\tb"',
+    "member twice": '{"a": 1, "a": 2}',
+}
+
+
+@pytest.mark.parametrize("value", UNUSUAL.values(), ids=UNUSUAL)
+def test_unusual_value_does_not_turn_off_masks_in_a_json_text(value: str) -> None:
+    line = json.dumps('password="hunter2" ключ тайна')
+    masked = Redaction(patterns=[r'password="[^"]*"', r"ключ \w+"]).content(f'{{"file": {value}, "line": {line}}}')
+    written = value.replace("\t", r"\t")
+    assert masked == f'{{"file": {written}, "line": "{MASK} {MASK}"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"line": "password=\\"hunter2\\" "}\n{"line": "password=\\"hunter2\\" "}',
+        '["password=\\u0022hunter2\\u0022", ',
+        '{"a": undefined, "line": "\\u0070assword=\\"hunter2\\" "}',
+    ],
+)
+def test_escapes_hide_nothing_in_text_that_only_begins_like_json(text: str) -> None:
+    masked = Redaction(patterns=[r'password="[^"]*"']).content(text)
+    assert masked.count(MASK) == text.count("hunter2")
+    assert "hunter2" not in masked
+
+
+def test_text_that_is_nested_too_deeply_is_masked_as_a_whole() -> None:
+    redaction = Redaction(["iban"], ["sk-live"])
+    text = "[" * 100_000 + '"\\u0073k-live"' + "]" * 100_000
+    assert redaction.content(text) == redaction.arguments(text) == MASK
+
+
+def test_secrets_in_json_text_are_redacted_in_a_record() -> None:
+    account = {"password": "canary", "iban": "canary", "note": 'code="canary"', "max_tokens": 7, "n": [1.5]}
+    redacted = {"password": MASK, "iban": MASK, "note": MASK, "max_tokens": 7, "n": [1.5]}
+    redaction = Redaction(["iban"], [r'code="[^"]*"'])
+    record = redaction.arguments({"account": json.dumps(account), "nested": json.dumps([json.dumps(account)])})
+    assert json.loads(record["account"]) == redacted
+    assert json.loads(json.loads(record["nested"])[0]) == redacted
+    # Also where there is no pattern.
+    assert "canary" not in Redaction().arguments(['{"password": "canary"}'])[0]
+
+
+def test_masked_name_does_not_replace_a_name_that_was_masked_before() -> None:
+    value = {"sk-a": "one", "sk-b": "two", "sk-c 2": "three"}
+    redaction = Redaction(patterns=[r"sk-\w"])
+    assert sorted(redaction.content(value).values()) == ["one", "three", "two"]
+    assert sorted(json.loads(redaction.content(json.dumps(value))).values()) == ["one", "three", "two"]
+
+
+def test_member_that_is_there_twice_in_a_json_text_stays() -> None:
+    masked = Redaction(patterns=["sk-a"]).content('{"total": 1, "total": 2, "key": "sk-a"}')
+    assert masked == f'{{"total": 1, "total": 2, "key": "{MASK}"}}'
+
+
+def test_pattern_of_a_name_with_its_value_matches_after_another_value_was_masked() -> None:
+    redaction = Redaction(patterns=[r"sk-\w+", r'"pin": "\d+"'])
+    assert "1234" not in redaction.content('{"key": "sk-a", "pin": "1234"}')
+
+
+@pytest.mark.parametrize("pattern", ["", r"\d*", "(?:sk-)?", r"\b", "a|"])
+def test_pattern_that_matches_an_empty_text_is_refused(pattern: str) -> None:
+    with pytest.raises(ServerError, match="matches the empty text"):
+        Policy(mask=[pattern])
+    with pytest.raises(ServerError, match="matches the empty text"):
+        AuditLog("unused.jsonl", key="k" * 32, mask=[pattern])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -9,7 +10,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, Literal
 
-import msgspec
+from toolwire.protocol.errors import ServerError
 
 MASK: Final = "[redacted]"
 
@@ -67,7 +68,7 @@ class Redaction:
     ) -> None:
         """Add `names` to `SECRET_NAMES`, compared as a whole, and `patterns`, which are regular expressions."""
         self.names: tuple[str, ...] = tuple(names)
-        self.patterns: tuple[re.Pattern[str], ...] = tuple(re.compile(each) for each in patterns)
+        self.patterns: tuple[re.Pattern[str], ...] = tuple(map(compile_mask, patterns))
         self._names = frozenset(_plain(each) for each in self.names)
 
     def __or__(self, other: Redaction) -> Redaction:
@@ -86,10 +87,13 @@ class Redaction:
 
     def matches(self, number: float) -> bool:
         """Return whether a pattern matches a number in one of its JSON forms."""
-        return any(pattern.search(text) for text in _number_texts(number) for pattern in self.patterns)
+        return self._matches_any(_number_texts(number))
 
     def arguments(self, value: Any) -> Any:
-        """Redact a JSON value for a record: mask the values of secret names and the matches of the patterns."""
+        """Redact a JSON value for a record: mask the values of secret names and the matches of the patterns.
+
+        Text that is JSON is read: a server takes it in place of an object, too.
+        """
         return self._walk(value, by_name=True, depth=0)
 
     def content(self, value: Any) -> Any:
@@ -101,53 +105,165 @@ class Redaction:
         return self._walk(value, by_name=False, depth=0)
 
     def _walk(self, value: Any, by_name: bool, depth: int, in_text: int = 0) -> Any:
+        if isinstance(value, _Number):
+            return (MASK if by_name else 0) if self._matches_any(_written_numbers(value)) else value
         if isinstance(value, str):
-            if not self.patterns:
-                return value
-            return self.text(value) if by_name else self._text_or_json(value, in_text)
+            return self._text_or_json(value, by_name, in_text) if by_name or self.patterns else value
         if isinstance(value, int | float) and not isinstance(value, bool):
             return (MASK if by_name else 0) if self.matches(value) else value
         if depth > _MAX_DEPTH:
             return MASK
         if isinstance(value, dict):
-            names = self._names_of(value) if self.patterns else value
-            return {
-                name: MASK if by_name and self.hides(key, item) else self._walk(item, by_name, depth + 1, in_text)
-                for name, (key, item) in zip(names, value.items(), strict=True)
-            }
+            return dict(self._members(value.items(), by_name, depth, in_text))
+        if isinstance(value, _Members):
+            return _Members(self._members(value, by_name, depth, in_text))
         if isinstance(value, list):
             return [self._walk(item, by_name, depth + 1, in_text) for item in value]
         return value
 
-    def _names_of(self, members: dict[str, Any]) -> list[str]:
-        """Return the masked names of members. All are distinct, so no value is lost."""
+    def _members(
+        self, members: Iterable[tuple[str, Any]], by_name: bool, depth: int, in_text: int
+    ) -> Iterator[tuple[str, Any]]:
+        members = list(members)
+        names = self._names_of([key for key, _ in members])
+        for name, (key, item) in zip(names, members, strict=True):
+            is_hidden = by_name and self.hides(key, item)
+            yield name, MASK if is_hidden else self._walk(item, by_name, depth + 1, in_text)
+
+    def _names_of(self, keys: list[str]) -> list[str]:
+        """Return the masked names of members. No masked name is that of another member, so that none is lost."""
+        if not self.patterns:
+            return keys
+        names = [self.text(key) for key in keys]
+        taken = {name for name, key in zip(names, keys, strict=True) if name == key}
         counts: dict[str, int] = {}
-        names: list[str] = []
-        for key in members:
-            name = masked = self.text(key)
-            if masked != key:
-                count = counts.get(masked, 0) + 1
-                while (name := masked if count == 1 else f"{masked} {count}") in members:
-                    count += 1
-                counts[masked] = count
-            names.append(name)
+        for index, (masked, key) in enumerate(zip(names, keys, strict=True)):
+            if masked == key:
+                continue
+            count = counts.get(masked, 0) + 1
+            while (name := masked if count == 1 else f"{masked} {count}") in taken:
+                count += 1
+            counts[masked] = count
+            taken.add(name)
+            names[index] = name
         return names
 
-    def _text_or_json(self, text: str, in_text: int) -> str:
+    def _text_or_json(self, text: str, by_name: bool, in_text: int) -> str:
         """Mask a text. In JSON mask the values, so that it stays JSON.
 
         `in_text` is in how many texts of JSON this one stands.
         """
         start = text.lstrip(_BEFORE_JSON)
-        if in_text < _MAX_TEXTS and start[:1] in ("{", "[", '"'):
-            try:
-                value = msgspec.json.decode(start)
-                clean = self._walk(value, by_name=False, depth=0, in_text=in_text + 1)
-                if clean != value:
-                    text = msgspec.json.encode(clean).decode()
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
-                pass  # The text only begins like JSON.
+        if start[:1] not in ("{", "[", '"'):
+            return self.text(text)
+        if in_text >= _MAX_TEXTS:
+            return MASK if by_name else self._unescaped_text(text)
+        try:
+            value = _read_json(start)
+            clean = self._walk(value, by_name, depth=0, in_text=in_text + 1)
+            if clean != value:
+                # Spaces stay where they are usual, so that a pattern of a name and its value still matches.
+                comma, colon = (", ", ": ") if '": ' in text else (",", ":")
+                text = _write_json(clean, comma, colon)
+        except ValueError:
+            return self._unescaped_text(text)  # The text only begins like JSON.
+        except RecursionError:
+            return MASK  # No honest text is nested that deeply.
         return self.text(text)
+
+    def _unescaped_text(self, text: str) -> str:
+        """Mask the matches in a text, and those in the text that its JSON escapes stand for."""
+        text = self.text(text)
+        if not self.patterns or "\\" not in text:
+            return text
+        meant = _ESCAPE.sub(lambda escape: _unescape(escape[0]), text)
+        found = (match.span() for pattern in self.patterns for match in pattern.finditer(meant))
+        spans = sorted((start, end) for start, end in found if end > start)
+        if not spans:
+            return text
+        parts = _ESCAPE_OR_CHARACTER.findall(text)
+        # Each part stands for one character, so that a span of characters is a span of parts.
+        pieces: list[str] = []
+        done = 0
+        for start, end in spans:
+            if end <= done:
+                continue
+            pieces += [*parts[done:start], MASK] if start >= done else []
+            done = end
+        return "".join([*pieces, *parts[done:]])
+
+    def _matches_any(self, texts: Iterable[str]) -> bool:
+        return any(pattern.search(text) for text in texts for pattern in self.patterns)
+
+
+def compile_mask(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    """Compile the pattern of a mask. Raise `ServerError` for one that would mask between any two characters."""
+    try:
+        made = re.compile(pattern)
+    except (re.error, TypeError):
+        raise ServerError(f"mask= has regular expressions; {pattern!r} is none") from None
+    if any(not found[0] for text in ("", "a") for found in made.finditer(text)):
+        raise ServerError(f"The pattern {made.pattern!r} of mask= matches the empty text: say what it masks at least")
+    return made
+
+
+# --- JSON in texts ---------------------------------------------------------------------------------------------------
+
+
+class _Number(str):
+    """A number of a JSON text, as it is written there: of any size, also NaN and Infinity."""
+
+    __slots__ = ()
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of an object of a JSON text. A name may be there twice."""
+
+    __slots__ = ()
+
+
+# It takes what other readers of JSON take: halves of surrogate pairs, control characters, numbers of any size.
+_read_json: Final = json.JSONDecoder(
+    object_pairs_hook=_Members, parse_float=_Number, parse_int=_Number, parse_constant=_Number, strict=False
+).decode
+# The escapes that stand for one character.
+_ESCAPE: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[\"\\/bfnrt]"
+)
+_ESCAPE_OR_CHARACTER: Final = re.compile(f"{_ESCAPE.pattern}|.", re.DOTALL)
+_SHORT_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def _unescape(part: str) -> str:
+    if part[1] == "u":
+        return str(json.loads(f'"{part}"'))
+    return _SHORT_ESCAPES.get(part[1], part[1])
+
+
+def _write_json(value: Any, comma: str, colon: str) -> str:
+    """Write a JSON value, with the numbers and members of `_read_json`."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, str):
+        return _write_text(value)
+    if isinstance(value, _Members):
+        members = (f"{_write_text(name)}{colon}{_write_json(item, comma, colon)}" for name, item in value)
+        return f"{{{comma.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{comma.join(_write_json(item, comma, colon) for item in value)}]"
+    return json.dumps(value)
+
+
+def _write_text(text: str) -> str:
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _written_numbers(number: _Number) -> Iterator[str]:
+    """Write a number of a JSON text as it stands there, and in the forms that readers give it."""
+    yield str(number)
+    if not number.lstrip("-").isdigit():
+        yield from _number_texts(float(number))
 
 
 def _number_texts(number: float) -> Iterator[str]:
@@ -155,7 +271,7 @@ def _number_texts(number: float) -> Iterator[str]:
     try:
         text = str(number)
     except ValueError:  # Python writes at most some thousand digits.
-        text = hex(int(number))
+        text = str(Decimal(number))
     yield text
     if isinstance(number, float) and isfinite(number):
         plain = format(Decimal(text), "f")
@@ -170,7 +286,7 @@ def _is_secret(name: str, value: Any) -> bool:
     if len(name) > _MAX_NAME:
         return True  # No honest argument has such a long name, and searching it would cost time.
     kind = _kind(name)
-    return kind == "secret" or (kind == "several" and not isinstance(value, int | float))
+    return kind == "secret" or (kind == "several" and not isinstance(value, int | float | _Number))
 
 
 @lru_cache(maxsize=1024)

@@ -97,13 +97,13 @@ def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> Exce
     """Return the error with a text and data that the client may see; the same error where nothing is hidden."""
     if isinstance(error, ProtocolError):
         data = error.data if error.data is UNSET else masked(redaction, error.data, find_error_type(error.code))
-        message = redaction.text(error.message)
+        message = redaction.content(error.message)
         return error if message == error.message and data is error.data else ProtocolError(error.code, message, data)
     if not isinstance(error.content, str):
         result = failed_result(error)
         clean = masked(redaction, result)
         return error if clean is result else ToolError(clean.content)
-    text = redaction.text(str(error))
+    text = redaction.content(str(error))
     if text == str(error):
         return error
     if isinstance(error, CallRefused):

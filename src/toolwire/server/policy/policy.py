@@ -11,6 +11,7 @@ from msgspec import Struct
 from toolwire.auth.principal import Principal
 from toolwire.loops import plain_callback
 from toolwire.protocol.errors import ServerError
+from toolwire.redaction import compile_mask
 from toolwire.server.context import Context
 from toolwire.server.policy.concurrency import Concurrency, compile_slots
 from toolwire.server.policy.rates import Rates, compile_rates
@@ -88,10 +89,7 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         if self.by_principal is not None:
             plain_callback(self.by_principal, "by_principal=")
         for pattern in self.mask:
-            try:
-                re.compile(pattern)
-            except (re.error, TypeError):
-                raise ServerError(f"mask= has regular expressions; {pattern!r} is none") from None
+            compile_mask(pattern)
         # Compiled here only to be checked, where the mistake is made.
         compile_rates("rate", self.rate, "")
         compile_rates("quota", self.quota, "")
