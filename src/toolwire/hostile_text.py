@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-# A text is searched in windows that overlap by more than any pattern is long. The rest of a huge text is not searched.
+# A text is searched in windows that overlap by more than any pattern is long. That a text is longer is a finding.
 _WINDOW: Final = 16 * 1024
 _OVERLAP: Final = 1024
-_LONGEST_SCAN: Final = 256 * 1024
+_LONGEST_SCAN: Final = 1024 * 1024
 _SHOWN: Final = 60
 
 # Characters that are not seen and change what is read: the direction of writing, and the tags that spell ASCII.
@@ -220,7 +220,10 @@ def hostile_text(text: str) -> list[str]:
         return list(_findings(text))
     starts = range(0, min(len(text), _LONGEST_SCAN), _WINDOW - _OVERLAP)
     found = (finding for at in starts for finding in _findings(text[at : at + _WINDOW]))
-    return list(dict.fromkeys(found))
+    findings = list(dict.fromkeys(found))
+    if len(text) > _LONGEST_SCAN:
+        findings.append(f"The text has {len(text):,} characters, of which only {_LONGEST_SCAN:,} are searched")
+    return findings
 
 
 def hostile_texts(definition: Any, known: dict[str, list[str]] | None = None) -> Iterator[HostileText]:

@@ -39,6 +39,7 @@ from toolwire.server.components import Prompt, Resource, ResourceTemplate, ToolB
 from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import Runner, as_object, is_of_objects, output_schema_for
 from toolwire.server.foreign_tasks import TaskHost
+from toolwire.server.kept_results import SCHEME as KEPT_SCHEME
 from toolwire.server.kernel import Kernel
 
 R = TypeVar("R", bound=t.Result)
@@ -385,6 +386,7 @@ class UnlistedResources(ResourceTemplate):
             if isinstance(each.component, UnlistedResources) and (usable is None or usable(each))
         ]
         scheme = uri.partition(":")[0]
+        is_kept = scheme.lower() == KEPT_SCHEME
         holder = kernel.catalog.addresses.get(("resources", uri))
 
         def likely_first(way: Found[Any]) -> tuple[bool, bool]:
@@ -394,7 +396,8 @@ class UnlistedResources(ResourceTemplate):
         failure: ToolwireError = ResourceNotFound()
         for way in ways[:MAX_ASKED]:
             try:
-                return _contents(call, await _read_under_policy(kernel, call, way, uri))
+                result = await _read_under_policy(kernel, call, way, uri)
+                return _contents(call, _mask_kept(kernel, call, way, result) if is_kept else result)
             except ResourceNotFound:
                 continue
             except (ProtocolError, ToolError) as error:
@@ -402,6 +405,21 @@ class UnlistedResources(ResourceTemplate):
                 if not isinstance(error, ProtocolError) or error.code != 0:
                     failure = error
         raise failure
+
+
+def _mask_kept(kernel: Kernel, call: Call, way: Found[Any], result: Any) -> Any:
+    """Mask a result that an upstream keeps, as the results of the tools that may have made it.
+
+    Its address does not say which tool that was. So the masks of all tools of the upstream hold.
+    """
+    if kernel.enforcer is None:
+        return result
+    tools = (
+        found
+        for found in kernel.catalog.each()
+        if isinstance(found.component, ToolBase) and found.way[:1] == way.way[:1]
+    )
+    return kernel.enforcer.mask_kept(call, tools, result)
 
 
 async def _read_under_policy(kernel: Kernel, call: Call, way: Found[Any], uri: str) -> Any:

@@ -3,6 +3,7 @@
 The place of a member in its message decides, never its name alone or the names beside it:
 
     base64, ids, cursors, times, fixed words   the protocol's own: kept
+    text that is not base64 in its place       the author's: rewritten
     numbers of a wire type, names of members   the protocol's own: kept, except priorities
     ids in `_meta`                             kept only in messages that the protocol gives them to
     any other text of a wire type              the author's: rewritten
@@ -13,6 +14,7 @@ The wire types say what stands where. A member called `data` is base64 in an ima
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -135,11 +137,23 @@ def _rewrite(info: inspect.Type, value: Any, rewrite: Rewrite) -> Any:
         if isinstance(info, inspect.ListType):
             return [_rewrite(info.item_type, item, rewrite) for item in value]
     elif isinstance(value, str):
-        if isinstance(info, inspect.BytesType) or (isinstance(info, inspect.LiteralType) and value in info.values):
+        if isinstance(info, inspect.BytesType):
+            return _rewrite_base64(value, rewrite)
+        if isinstance(info, inspect.LiteralType) and value in info.values:
             return value
     elif isinstance(info, _NUMBERS):
         return value
     return rewrite(value)
+
+
+def _rewrite_base64(value: str, rewrite: Rewrite) -> str:
+    """Keep base64. Rewrite other text in its place, as base64 of the new text."""
+    try:
+        binascii.a2b_base64(value.encode(), strict_mode=True)
+    except ValueError:
+        clean = rewrite(value)
+        return value if clean == value else binascii.b2a_base64(str(clean).encode(), newline=False).decode()
+    return value
 
 
 def _rewrite_struct(type_: type[Struct], value: dict[str, Any], rewrite: Rewrite) -> dict[str, Any]:

@@ -116,6 +116,10 @@ class Mount:
     def has(self, kind: str) -> bool:
         return self.catalog.has(kind)
 
+    def reads_unlisted(self) -> bool:
+        """Return whether resources can be read through this mount that are in no list."""
+        return self.catalog.reads_unlisted()
+
     def reaches(self, uri: str) -> bool:
         """Return whether an address may be read through this mount."""
         return True
@@ -853,6 +857,10 @@ class Catalog:
 
     def has(self, kind: str) -> bool:
         return bool(self._kind(kind)) or any(mount.has(kind) for mount in self.mounts)
+
+    def reads_unlisted(self) -> bool:
+        """Return whether resources can be read that are in no list: kept results, and those of an upstream."""
+        return self.elsewhere is not None or any(mount.reads_unlisted() for mount in self.mounts)
 
     def each(self, way: Way = ()) -> Iterator[Found[Any]]:
         """Yield every component of this server and of those mounted in it, also those that a nearer one hides."""

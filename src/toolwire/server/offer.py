@@ -45,7 +45,8 @@ class ServerOffer:
         # C12, DIS-1: a family stays declared when its last component is removed, so that clients are told of changes.
         if self._catalog.has("tools") or self._lowlevel.active or not self._has_anything():
             self._families.add("tools")
-        if self._catalog.has("resources") or self._catalog.has("templates"):
+        has_listed = self._catalog.has("resources") or self._catalog.has("templates")
+        if has_listed or self._catalog.reads_unlisted():
             self._families.add("resources")
         if self._catalog.has("prompts"):
             self._families.add("prompts")

@@ -305,3 +305,16 @@ async def test_masks_hold_in_members_that_look_like_those_of_the_protocol(revisi
         await client.call_tool("reveal")
     assert "[redacted]" in str(wire.received)
     assert KEY not in str(wire.received)
+
+
+async def test_text_in_place_of_the_base64_of_an_image_is_masked() -> None:
+    server = Server("s", policy=Policy(mask=[r"sk-\w+"]))
+
+    @server.tool
+    async def picture() -> ToolResult:
+        return ToolResult([t.ImageContent(data="key: sk-secret", mime_type="image/png")])  # type: ignore[arg-type]
+
+    async with testing.connect(server) as (client, _):
+        (block,) = (await client.call_tool("picture")).content
+        assert isinstance(block, t.ImageContent)
+        assert block.data == b"key: [redacted]"

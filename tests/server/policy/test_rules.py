@@ -484,3 +484,8 @@ async def test_what_a_rule_refuses_is_not_suggested() -> None:
             found = await client.result("completion/complete", params)
             assert found["completion"]["values"] == values
             assert "total" not in found["completion"], "how many were left out is nobody's business"
+
+
+@pytest.mark.parametrize("url", ["https://.good.com/", "https://a..good.com/", "https://good.com../", "https://./"])
+def test_host_with_an_empty_label_is_refused(url: str) -> None:
+    assert rules.to_hosts("good.com", "*.good.com")(url) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.http.modernclient import ModernClient
 
 from toolwire import Client, Server, ToolResult, testing, types
 from toolwire.auth import ApiKeys, Principal
-from toolwire.errors import ProtocolError
+from toolwire.errors import ProtocolError, ToolError
 from toolwire.gateway import Gateway
 from toolwire.server import kept_results
 from toolwire.server.policy import Policy
@@ -180,3 +181,62 @@ async def test_a_store_that_is_full_cuts_the_result(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stores.kv, "put", put)
     async with Client(front(False, Shape(result_budget=1024), stores=stores)) as client:
         assert "The rest is left out" in (await client.call_tool("b_text", {"count": 5000})).content[1].text
+
+
+def kept_twice(outer_mask: bool, with_resource: bool = False) -> Server:
+    """Return a gateway before a gateway that has a result budget."""
+    inner = Gateway("inner")
+    inner.add("b", writer(), shape=Shape(result_budget=1024))
+    policy = Policy(mask=[r"sk-\w+"]) if outer_mask else None
+    outer = Gateway("outer")
+    outer.add("z", inner, prefix="", shape=Shape(tools={"b_text": ToolShape(policy=policy)}))
+    if with_resource:
+
+        @outer.resource("own://x")
+        async def own() -> str:
+            return "x"
+
+    return outer
+
+
+def mounted_twice() -> Server:
+    middle = Server("middle").mount(writer(), "b", shape=Shape(result_budget=1024))
+    # A list of allowed resources is not about the results of tools.
+    return Server("outer").mount(middle, shape=Shape(deny=["b_rows"], allow_resources=[]))
+
+
+@pytest.mark.parametrize("make", [mounted_twice, lambda: kept_twice(outer_mask=False)], ids=["mounts", "gateways"])
+async def test_result_kept_one_level_down_can_be_read(make: Callable[[], Server]) -> None:
+    async with testing.connect(make(), principal=Principal("alice")) as (client, _):
+        link = link_in(await client.call_tool("b_text", {"count": 3000}))
+        assert [each.text for each in await client.read_resource(link.uri)] == ["x" * 3000]
+
+
+@pytest.mark.parametrize("with_resource", [False, True])
+async def test_result_kept_by_an_upstream_is_read_with_the_masks_of_its_tool_here(with_resource: bool) -> None:
+    async with testing.connect(kept_twice(True, with_resource), principal=Principal("alice")) as (client, _):
+        link = link_in(await client.call_tool("b_text", {"count": 3000, "ending": " sk-secret"}))
+        (whole,) = await client.read_resource(link.uri)
+        assert whole.text == "x" * 3000 + " [redacted]"
+
+
+@pytest.mark.parametrize("remote", [False, True])
+async def test_budget_holds_for_an_error_that_a_handler_raises(remote: bool) -> None:
+    back = writer()
+
+    @back.tool
+    async def fail(count: int) -> str:
+        raise ToolError("e" * count + " sk-secret")
+
+    shape = Shape(result_budget=1024, policy=Policy(mask=[r"sk-\w+"]))
+    front = Gateway("front") if remote else Server("front").mount(back, "b", shape=shape)
+    if isinstance(front, Gateway):
+        front.add("b", back, shape=shape)
+    async with testing.connect(front) as (client, _):
+        small = await client.call_tool("b_fail", {"count": 10})
+        assert (small.text, small.is_error) == ("e" * 10 + " [redacted]", True)
+        large = await client.call_tool("b_fail", {"count": 100_000})
+        assert large.is_error
+        assert len(large.text) < 1024
+        (whole,) = await client.read_resource(link_in(large).uri)
+        assert whole.text == "e" * 100_000 + " [redacted]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -10,10 +10,12 @@ from toolwire.auth.principal import Principal
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
+from toolwire.server.catalog import Found
 from toolwire.server.components import Component
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
+from toolwire.server.policy.masking import masked_result
 from toolwire.server.policy.plan import Placement, Plan, Through
 from toolwire.server.policy.policy import Policy
 from toolwire.server.policy.rates import Counters
@@ -101,6 +103,15 @@ class Enforcer:
         """
         plan = self._plan(call.principal, target)
         return params if plan is None else plan.leaving(call, params, target, "notifications/tasks")
+
+    def mask_kept(self, call: Call, tools: Iterable[Found[Any]], result: Any) -> Any:
+        """Mask the read of a kept result as a result of these tools."""
+        targets = (CallTarget("tools/call", each.component.key, None, each) for each in tools)
+        found = (self.redaction(call, target) for target in targets)
+        patterns = dict.fromkeys(pattern for each in found if each is not None for pattern in each.patterns)
+        if not patterns:
+            return result
+        return masked_result(Redaction(patterns=patterns), result, "resources/read", lambda: None)
 
     async def run_inside(self, call: Call, inner: Call, target: CallTarget, use: Operation) -> Any:
         """Use a component for the handler of `call`, as the call `inner`, under the policies of that component.

@@ -158,12 +158,14 @@ def to_hosts(*hosts: str, schemes: Iterable[str] = ("https",)) -> Rule:
             return "it is not an address"
         try:
             parts = urlsplit(value)
-            host, credentials = (parts.hostname or "").rstrip("."), "@" in parts.netloc
+            host, credentials = (parts.hostname or "").removesuffix("."), "@" in parts.netloc
         except ValueError:
             return "it is not an address"
         # Some clients decode `%2f` in a host, or end the host at a character that no host has.
         if parts.scheme not in protocols or credentials or re.fullmatch(r"[\w.:-]+", host) is None:
             return f"it is not a plain {' or '.join(sorted(protocols))} address"
+        if "" in host.split("."):
+            return "its host has an empty label"
         below = {f"*.{host.split('.', n)[n]}" for n in range(1, host.count(".") + 1)}
         return None if host in allowed or not below.isdisjoint(allowed) else "its host is not allowed"
 

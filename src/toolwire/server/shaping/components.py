@@ -174,7 +174,13 @@ class ShapedTool(ToolBase):
             except ToolError as error:
                 return error_result(str(error))
             _keep_known_members(call, arguments=raw)
-        return await self.leaving(call, await self._tool.call(call, raw))
+        try:
+            result = await self._tool.call(call, raw)
+        except ToolError as error:
+            if self._large_results is None or (short := await self._large_results.shorten(call, self, error)) is None:
+                raise
+            return short
+        return await self.leaving(call, result)
 
     async def call_elsewhere(self, call: Call, raw: Raw | UnsetType, way: Verdict, host: TaskHost) -> Any:
         if self._arguments is not None:

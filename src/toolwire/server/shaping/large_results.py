@@ -8,8 +8,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import ToolError
 from toolwire.server.call import Call
-from toolwire.server.components import ToolBase
+from toolwire.server.components import ToolBase, failed_result
 from toolwire.server.kept_results import KEPT_SECONDS, KeptResults
 
 # Room for the words that say where the whole is.
@@ -47,6 +48,13 @@ class LargeResults:
             # What a policy masks in an answer stays masked in the resource, whoever reads it.
             decoded = call.mask(decoded)
         return await self._shortened(call, tool, decoded)
+
+    async def shorten(self, call: Call, tool: ToolBase, error: ToolError) -> t.CallToolResult | None:
+        """Return the short form of an error that a handler raised; None for one within the budget."""
+        result = failed_result(error)
+        if len(t.encode(result)) <= self.budget:
+            return None
+        return await self._shortened(call, tool, result if call.mask is None else call.mask(result))
 
     async def _shortened(self, call: Call, tool: ToolBase, result: t.CallToolResult) -> t.CallToolResult:
         texts = [each.text for each in result.content if isinstance(each, t.TextContent)]

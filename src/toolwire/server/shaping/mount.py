@@ -270,6 +270,9 @@ class ShapedMount(Mount):
 
     def _make_readable(self, component: Component) -> Component | None:
         address, name = component.key, component.name
+        if isinstance(component, KeptResult):
+            # The result of a tool that came through. A list of allowed resources is not about results.
+            return None if self._selections["resources"].denies(address, component) else component
         if not self._selections["resources"].admits(address, component):
             return None
         entry: ResourceShape | None = self.shape.resources.get(address) or self.shape.resources.get(name)
@@ -399,9 +402,10 @@ class ShapedMount(Mount):
         return None if suggesting is None else (ShapedCompletion(suggesting[0], shaped), suggesting[1])
 
     def has(self, kind: str) -> bool:
-        if self._kept is not None and kind in ("resources", "templates"):
-            return True
         return next(self.merged(kind, None, ()), None) is not None
+
+    def reads_unlisted(self) -> bool:
+        return self._kept is not None or super().reads_unlisted()
 
 
 class _ShapedView(NamedTuple):
