@@ -62,6 +62,9 @@ class FakeServer:
     def extension_method(self, method: str) -> Method | None:
         return None
 
+    def repeat(self, text: str) -> str:
+        return text
+
     async def serve(self, channel: Channel, *, principal: Any = None) -> None:
         session = Session(channel, Peer(ServerLifecycle(self, self.revisions)), self, principal=principal)
         self.sessions.append(session)

@@ -196,6 +196,9 @@ async def test_rules_of_an_operation_hold_for_its_call(stub: StubApi) -> None:
         assert [each["operation"] for each in listed["operations"]] == ["listPets", "createPet"]
         for hidden in ("showPet", "listOrders", "delete_pets_by_petId"):
             assert (await client.call_tool("describe_operation", {"operation": hidden})).is_error
+            for tool in ("describe_operation", "call_operation"):
+                near = await client.call_tool(tool, {"operation": f"{hidden}s"})
+                assert "Did you mean" not in near.text.replace("Did you mean 'listPets'?", "")
         # The tool of an operation is in no list, and the same rules hold for it.
         with pytest.raises(ProtocolError, match="Unknown tool"):
             await client.call_tool("showPet", {"petId": "1"})

@@ -49,6 +49,9 @@ class Offer:
     def extension_method(self, method: str) -> Method | None:
         return self.extensions.get(method)
 
+    def repeat(self, text: str) -> str:
+        return text
+
 
 def meta(**changes: Any) -> dict[str, Any]:
     """The `_meta` of a modern request; a keyword replaces a member, None takes it away."""

@@ -39,6 +39,9 @@ class Offer:
     def extension_method(self, method: str) -> None:
         return None
 
+    def repeat(self, text: str) -> str:
+        return text
+
 
 def lifecycle() -> ServerLifecycle:
     made = ServerLifecycle(Offer())

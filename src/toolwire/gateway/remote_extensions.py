@@ -131,7 +131,7 @@ class RemoteMethods(AnyMethod):
             except ProtocolError as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise
-        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {call.method[:200]}")
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {kernel.offer.repeat(call.method[:200])}")
 
     async def answer(self, call: Call) -> Any:
         """Send a request to this server, and return its result."""

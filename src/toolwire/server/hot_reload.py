@@ -257,6 +257,9 @@ class _StageOffer:
     def extension_method(self, method: str) -> Method | None:
         return self._current.extension_method(method)
 
+    def repeat(self, text: str) -> str:
+        return self._current.repeat(text)
+
 
 def _take_over(predecessor: Server, successor: Server) -> None:
     before, kernel = predecessor.kernel, successor.kernel

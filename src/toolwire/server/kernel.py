@@ -276,6 +276,7 @@ class Kernel:
     def enforce(self, enforcer: Enforcer) -> None:
         """Apply policies to calls, outside of all middleware: a refused call runs none, and every answer is masked."""
         self.enforcer = enforcer
+        self.offer.mask = enforcer.mask_text
         self.compose()
 
     def observe(self, observer: Observer) -> None:

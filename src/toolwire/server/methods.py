@@ -309,7 +309,7 @@ class Methods:
         """Serve a method that is not one of the protocol."""
         found = self._catalog.extension_method(call.method, self._sees(call))
         if found is None:
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {call.method[:200]}")
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {self._parts.offer.repeat(call.method[:200])}")
         call.owner = found.owner
         try:
             return await self._failures.in_time(call, found.component.handle(call), call.method, guarded=True)

@@ -35,6 +35,8 @@ class ServerOffer:
         self._extra_capabilities = dict(capabilities or {})
         self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
         self._families: set[str] = set()
+        self.mask: Callable[[str], str] = str
+        """Masks a text as the policies of the server say."""
 
     def capabilities(self, revision: str) -> dict[str, Any]:
         version = self._catalog.version
@@ -139,6 +141,9 @@ class ServerOffer:
         unknown = self._catalog.unknown_methods(method)
         return unknown[0].component.row(method) if unknown else None
 
+    def repeat(self, text: str) -> str:
+        return self.mask(text)
+
 
 class ReducedOffer:
     """The same offer, without some of its capabilities."""
@@ -165,6 +170,9 @@ class ReducedOffer:
 
     def extension_method(self, method: str) -> Method | None:
         return self._offer.extension_method(method)
+
+    def repeat(self, text: str) -> str:
+        return self._offer.repeat(text)
 
 
 def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:

@@ -251,3 +251,18 @@ async def test_a_secret_variable_of_a_template_is_in_no_part_of_a_line() -> None
         ("note://{customer}", {"uri": "note://{customer}", "customer": "[redacted]"}),
         ("free://one", {"uri": "free://one", "page": "one"}),
     ]
+
+
+async def test_object_that_is_sent_as_json_text_is_redacted_like_the_object() -> None:
+    kept, arrived = Kept(redact=["iban"]), []
+
+    async def login(account: dict[str, str]) -> str:
+        arrived.append(account)
+        return "ok"
+
+    server = Server("s", tools=login, audit=kept.log, policy=Policy(mask=[r'code="[^"]*"']))
+    account = {"password": "canary", "iban": "canary", "note": 'code="canary"'}
+    async with connect(server, REVISIONS[-1]) as client:
+        await client.call("login", {"account": json.dumps(account)})
+    assert arrived == [account]
+    assert json.loads(kept.calls[0]["arguments"]["account"]) == dict.fromkeys(account, "[redacted]")

@@ -318,3 +318,13 @@ async def test_text_in_place_of_the_base64_of_an_image_is_masked() -> None:
         (block,) = (await client.call_tool("picture")).content
         assert isinstance(block, t.ImageContent)
         assert block.data == b"key: [redacted]"
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_name_of_an_unknown_method_is_masked(over: Any, revision: str) -> None:
+    server = Server("s", policy=Policy(mask=[r"sk-\w+"]))
+    async with testing.connect(server, over=over, revision=revision) as (client, _):
+        with pytest.raises(ProtocolError) as caught:
+            await client.request("sk-secret/get", {})
+        assert caught.value.message == "Method not found: [redacted]/get"

@@ -71,6 +71,9 @@ class ServerLifecycle:
         self.ready = True
         self._table = methods(revision)
 
+    def _not_found(self, method: str) -> ProtocolError:
+        return ProtocolError(METHOD_NOT_FOUND, f"Method not found: {self.offer.repeat(method[:200])}")
+
     def accept(self, request: Request) -> Incoming | t.Wire | dict[str, Any]:
         """The request with its terms, or the result itself where the protocol has the answer; refusals are raised."""
         if self.era == "legacy":
@@ -86,7 +89,7 @@ class ServerLifecycle:
             # Which part is wrong decides the error: the metadata comes first, then whether there is such a method.
             self._check_meta(request, _meta_of(request))
             if not is_declared(self.offer.capabilities(MODERN), row):
-                raise _not_found(method) from None
+                raise self._not_found(method) from None
             params = decode_params(row, request.params)
         meta = params.meta
         if (
@@ -102,7 +105,7 @@ class ServerLifecycle:
         # DIS-1. Most capabilities are there by name, which is quickly seen.
         declared = self.offer.capabilities(MODERN)
         if row.capability not in declared and not is_declared(declared, row):
-            raise _not_found(method)
+            raise self._not_found(method)
         self.era = "modern"
         return Incoming(
             request.id,
@@ -174,7 +177,7 @@ class ServerLifecycle:
             row = None
         if row is None:
             self._refuse_modern(request)
-            raise _not_found(method)
+            raise self._not_found(method)
         params = read(row, request)
         meta = params.meta
         if meta is UNSET:
@@ -208,7 +211,7 @@ class ServerLifecycle:
             row = self._extension_row(method, "request", MODERN)
             # 2026-07-28 has no ping. Hosts of views ping all the same, and a server with views answers those alone.
             if row is None or (method == "ping" and not _is_allowed(row, capabilities)):
-                raise _not_found(method)
+                raise self._not_found(method)
             _require(row, capabilities)
             params = _read_open(row, request)
             self.era = "modern"
@@ -348,10 +351,6 @@ def _meta_in(params: Raw | UnsetType) -> t.RequestMeta:
 
 def _missing_meta(key: str) -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, f"Missing {key} in params._meta")
-
-
-def _not_found(method: str) -> ProtocolError:
-    return ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
 
 
 def _not_initialized() -> ProtocolError:

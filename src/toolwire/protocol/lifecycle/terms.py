@@ -63,6 +63,9 @@ class Offer(Protocol):
     def extension_method(self, method: str) -> Method | None:
         """Return the row of a method or notification of an extension, on whatever revisions it has."""
 
+    def repeat(self, text: str) -> str:
+        """Return a text of a request as an error may repeat it."""
+
 
 @lru_cache(maxsize=512)
 def decoder(params: type[Any]) -> Callable[[bytes | Raw], Any]:

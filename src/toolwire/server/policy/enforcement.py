@@ -104,6 +104,11 @@ class Enforcer:
         plan = self._plan(call.principal, target)
         return params if plan is None else plan.leaving(call, params, target, "notifications/tasks")
 
+    def mask_text(self, text: str) -> str:
+        """Mask a text that belongs to no component, by the policies of the server."""
+        plan = self._plan(None, CallTarget("", "", None, None))
+        return text if plan is None else plan.redaction.text(text)
+
     def mask_kept(self, call: Call, tools: Iterable[Found[Any]], result: Any) -> Any:
         """Mask the read of a kept result as a result of these tools."""
         targets = (CallTarget("tools/call", each.component.key, None, each) for each in tools)
