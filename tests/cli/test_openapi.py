@@ -242,7 +242,7 @@ def test_secrets_are_named_and_never_written(toolwire: Command, folder: Path) ->
         (["--operation", "listPet"], "--operation listPet matches no operation of the API; did you mean 'listPets'?"),
         (["--path", "/nothing/**"], "--path /nothing/** matches no operation"),
         (["--tags", "nothing"], "--tags nothing matches no operation"),
-        (["--all", "--name", "listPet=x"], "--name has 'listPet', which is no operation"),
+        (["--all", "--name", "listPet=x"], "--name has 'listPet', which is not an operation"),
         (["--operation", "a b /pets"], "--operation a b /pets is neither an operation id nor a method and a path"),
     ],
 )
@@ -323,7 +323,7 @@ def test_optional_body_that_is_left_out_names_the_option(toolwire: Command, fold
     [
         ("createPet", "--media-type 'createPet' is not OPERATION=TYPE"),
         ("createPet=xml", "--media-type 'createPet=xml' is not OPERATION=TYPE"),
-        ("createPe=application/xml", "--media-type has 'createPe', which is no operation of the API; did you mean"),
+        ("createPe=application/xml", "--media-type has 'createPe', which is not an operation of the API; did you mean"),
         ("createPet=text/csv", "createPet takes no body of the type text/csv. Choose one of application/json"),
     ],
 )

@@ -19,7 +19,7 @@ async def test_output_keeps_the_last_lines_and_cuts_long_ones() -> None:
     output = ServerOutput(Events(), shown.append)
     for number in range(MAX_LINES + 5):
         output.add(f"{number} {'x' * 2 * MAX_LINE}")
-    lines = output.shown()
+    lines = output.list_lines()
     assert len(lines) == MAX_LINES
     assert (lines[0]["number"], lines[-1]["number"]) == (6, MAX_LINES + 5)
     assert {len(line["text"]) for line in lines} == {MAX_LINE}

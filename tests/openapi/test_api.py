@@ -100,7 +100,7 @@ def test_a_collision_of_names_asks_for_a_name() -> None:
         ({"keep": "listPet"}, "keep='listPet' matches no operation of the API; did you mean 'listPets'?"),
         ({"keep": tag("nothing")}, r"keep=tag\('nothing'\) matches no operation"),
         ({"keep": "headPet"}, "headPet cannot become a tool: HEAD does nothing"),
-        ({"operations": {"listPet": {}}}, "'listPet', which is no operation of the API; did you mean 'listPets'?"),
+        ({"operations": {"listPet": {}}}, "'listPet', which is not an operation of the API; did you mean 'listPets'?"),
         ({"operations": {"listPets": {"nmae": "x"}}}, "operations= cannot be used for 'listPets'.*nmae"),
         ({"operations": {"listPets": {"timeout": "soon"}}}, "operations= cannot be used for 'listPets'"),
         ({"shape": "round"}, "shape= is 'tools' or 'bridge'"),

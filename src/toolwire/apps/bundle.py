@@ -371,7 +371,7 @@ def _tag(name: str, attributes: dict[str, str], *, closes: bool = False) -> str:
 
 
 def _is_regular_file(path: Path) -> bool:
-    """Say whether a regular file is at the path. Raise OSError for a name that no file can have."""
+    """Return whether the path is a regular file. Raise `OSError` for an impossible name."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except OSError as error:

@@ -114,7 +114,7 @@ def findings(tools: list[t.Tool], *, is_python: bool = False) -> list[LintFindin
 
 
 def other_texts(client: Client, offered: catalogue.Offered) -> list[LintFinding]:
-    """Return the signs of deceit in the texts beside those of tools that a client may show to a model."""
+    """Return the signs of deceit in texts outside of tools that reach a model."""
     texts: list[tuple[str, Any]] = [
         ("server", client.server),
         ("instructions", client.instructions),

@@ -1,4 +1,4 @@
-"""Rule of `toolwire lint` on replay: calls before a question that run again with its answer (2026-07-28).
+"""Lint rule on replay: calls that run again with the answer to a question (2026-07-28).
 
 The rule reads the source of a Python server and runs nothing. It follows each function that takes the context through
 its branches and loops, in the order of evaluation, and remembers the calls that may have run. A question reports them.
@@ -173,7 +173,7 @@ def _is_context(annotation: ast.expr) -> bool:
 
 
 def _own_containers(function: _Function) -> Iterator[str]:
-    """Yield the variables of a function that get a new list, dict or set in it."""
+    """Yield the variables of a function that get a new list, dict or set."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
@@ -187,7 +187,7 @@ def _own_containers(function: _Function) -> Iterator[str]:
 
 
 def _is_never_replayed(function: _Function) -> bool:
-    """Return whether the options of a decorator say that the handler does not run twice for one request."""
+    """Return whether a decorator says that the handler never runs twice for a request."""
     options = {
         keyword.arg: keyword.value.value
         for decorator in function.decorator_list
@@ -199,7 +199,7 @@ def _is_never_replayed(function: _Function) -> bool:
 
 
 def _asking_functions(functions: Iterable[_Function]) -> frozenset[str]:
-    """Return the names of the functions that ask, by themselves or through another function of the module."""
+    """Return the names of functions that ask, directly or through another function."""
     by_name = {each.name: each for each in functions if _contexts(each)}
     asking: set[str] = set()
     size = -1
@@ -235,7 +235,10 @@ def _name(function: ast.expr) -> str:
 
 
 class _Walk:
-    """Follows one function. `found` has the calls that run again, each with the first question that repeats it."""
+    """Follows one function and collects the calls that a question repeats.
+
+    `found` has each call with the first question that repeats it.
+    """
 
     def __init__(self, contexts: frozenset[str], asking: frozenset[str], containers: frozenset[str]) -> None:
         self.found: dict[_Made, _Made] = {}
@@ -246,7 +249,7 @@ class _Walk:
         self._left: list[set[_Made]] = []
 
     def statements(self, body: Sequence[ast.stmt], ran: _Ran) -> _Ran:
-        """Follow statements; return the calls that may have run at their end, None if the end is not reached."""
+        """Follow statements. Return the calls that may have run; None for an unreachable end."""
         for statement in body:
             if ran is None:
                 return None
@@ -340,7 +343,7 @@ class _Walk:
         return bool(call.args) and _name(call.func).rpartition(".")[2] in _RUNNERS and bool(_name(call.args[0]))
 
     def _is_harmless(self, name: str) -> bool:
-        """Return whether a second run of a call does no harm, as far as its name says."""
+        """Return whether a call may run twice without harm, judging by its name."""
         holder, _, last = name.rpartition(".")
         return (
             not name

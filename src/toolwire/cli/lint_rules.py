@@ -35,12 +35,12 @@ Level: TypeAlias = Literal["error", "warning", "hint"]
 
 
 class LintFinding(Struct, frozen=True):
-    """A complaint of the linter about one tool, about all of them, or about another text of the server."""
+    """A complaint about one tool, all tools, or another text of the server."""
 
     level: Level
     rule: str
     tool: str
-    """The name of the tool, or of what else has the text, such as "prompt NAME"; empty for all tools."""
+    """The tool, or the owner of the text ("prompt NAME"); "" for all tools."""
     where: str
     """The argument, or the place in the definition; empty for the tool as a whole."""
     message: str
@@ -53,7 +53,10 @@ def tool_tokens(tool: t.Tool) -> int:
 
 
 def check(tools: Iterable[t.Tool], *, is_python: bool = False) -> Iterator[LintFinding]:
-    """Check every tool by itself, and the tools as a whole. `is_python`: the source of the server is Python."""
+    """Check every tool by itself, and the tools as a whole.
+
+    `is_python`: the source of the server is Python.
+    """
     by_description: defaultdict[str, list[str]] = defaultdict(list)
     by_letters: defaultdict[str, list[str]] = defaultdict(list)
     total = count = 0
@@ -100,7 +103,7 @@ def check_tool(tool: t.Tool, *, is_python: bool = False) -> Iterator[LintFinding
 
 
 def check_texts(owner: str, definition: Any) -> Iterator[LintFinding]:
-    """Check the texts that a model reads for signs of deceit: the author of a server may not have written them."""
+    """Check the texts that a model reads for signs of deceit."""
     for place, finding in hostile_texts(definition):
         yield LintFinding("error", "hostile-text", owner, ".".join(map(str, place)), finding)
 

@@ -203,7 +203,7 @@ def _short(file: str, root: Path) -> str:
 
 
 def _without_fences(text: str) -> str:
-    """Return a text with empty lines in the place of blocks of code. A block without an end is text."""
+    """Replace blocks of code by empty lines. A block without an end is text."""
     lines = text.split("\n")
     start, fence = 0, ""
     for at, line in enumerate(lines):

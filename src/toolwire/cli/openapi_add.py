@@ -162,9 +162,9 @@ def _decisions(arguments: Namespace) -> dict[str, OperationSettings]:
 
 
 def _credentials(words: list[str], made: LockedApi, known: dict[str, str], folder: Path) -> dict[str, str]:
-    """Return where the secret of each security scheme is: as it was named, or in a variable named like the scheme.
+    """Return a reference to the secret of each security scheme.
 
-    Files are relative to the `folder` of the lock file.
+    The default is a variable named like the scheme. Files are relative to the `folder` of the lock file.
     """
     found = dict(known)
     for scheme, value in credentials_of(words).items():

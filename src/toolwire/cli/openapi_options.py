@@ -30,7 +30,7 @@ _ADVICE: Final = (
 
 
 def translate_advice(error: Exception) -> str:
-    """Return the text of an error with options of the command line in place of those of `openapi()`."""
+    """Rewrite an error of `openapi()` with the options of the command line."""
     text = str(error)
     for pattern, words in _ADVICE:
         text = re.sub(pattern, partial(_as_written, words), text, flags=re.IGNORECASE)

@@ -99,7 +99,7 @@ async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
 
 
 def _tell_message(person: Person, heading: str, message: str) -> None:
-    """Show a text of the server. Several lines are marked, so that none of them looks like one of ours."""
+    """Show a text of the server. Mark several lines, so that none looks like ours."""
     lines = message.rstrip().split("\n")
     if len(lines) == 1:
         person.tell(f"{heading} {lines[0]}")
@@ -221,5 +221,5 @@ async def _url(person: Person, message: str, url: str) -> Any:
 
 
 def is_web_address(url: str) -> bool:
-    """Return whether a URL can be opened as it is shown: no blank and no control character is in it."""
+    """Return whether a URL can be opened as shown, without blanks and control characters."""
     return url.startswith(("https://", "http://")) and url.isprintable() and " " not in url

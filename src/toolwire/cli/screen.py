@@ -78,7 +78,7 @@ class Screen:
         self.is_terminal: bool = stream.isatty()
 
     def line(self, text: str = "") -> None:
-        """Write one line of our own. It may contain words from a server, whose line breaks become escapes."""
+        """Write one line of our own. Line breaks in words of a server become escapes."""
         self._write(printable(text) + "\n")
 
     def prompt(self, question: str) -> None:
@@ -89,7 +89,7 @@ class Screen:
         self.line(text)
 
     def text(self, text: str) -> None:
-        """Write a text as a server sent it, with its lines. A terminal gets the beginning of a very long text."""
+        """Write a text of a server with its lines; on a terminal, only its beginning."""
         shown, left_out = self._bounded(text)
         self._write(printable_lines(shown) + ("" if shown.endswith("\n") else "\n"))
         if left_out:

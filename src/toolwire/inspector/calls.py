@@ -209,7 +209,7 @@ class PageCalls:
         return report
 
     def sent(self, message: bytes) -> None:
-        """Note a message that the client sends: a call that is sent with its state runs again from the top."""
+        """Count a round of a call when the client sends its request state."""
         if b'"requestState"' not in message:
             return
         # The client sends the requests of a call in the asyncio task of the call.

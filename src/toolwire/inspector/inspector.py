@@ -284,7 +284,7 @@ class Inspector:
             "calls": self.calls.shown(),
             "questions": self.input_requests.shown(),
             "notes": list(self.notes),
-            "output": self.output.shown() if self.command is not None or self.backs() is not None else None,
+            "output": self.output.list_lines() if self.command is not None or self.backs() is not None else None,
             "reload": self.reload,
             "signIn": self.steps.shown(),
             "backs": self.backs(),

@@ -38,7 +38,8 @@ class ServerOutput:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._send)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def list_lines(self) -> list[dict[str, Any]]:
+        """Return the last lines, the oldest first."""
         return list(self._lines)
 
     def _send(self) -> None:

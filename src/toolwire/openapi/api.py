@@ -143,7 +143,7 @@ def openapi(
     locked = _locked(source, lock)
     settings = {} if locked is None else locked.lock.settings
     own, options_of = split_settings(operations or {})
-    call_options = ApiOptions.of(
+    call_options = ApiOptions.from_settings(
         settings,
         None if locked is None else locked.folder,
         base_url=base_url,

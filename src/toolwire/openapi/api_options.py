@@ -47,8 +47,8 @@ class ApiOptions(Struct, frozen=True, kw_only=True):
         return repr_without(self, "credentials", "proxy")
 
     @classmethod
-    def of(cls, locked: Mapping[str, Any], folder: Path | None = None, /, **given: Any) -> Self:
-        """Return options: those of the settings of a lock file in `folder`, under those that are given."""
+    def from_settings(cls, locked: Mapping[str, Any], folder: Path | None = None, /, **given: Any) -> Self:
+        """Merge the settings of a lock file in `folder` with the given options, which win."""
         members = {name: locked[name] for name in _LOCKED if name in locked}
         members |= {name: value for name, value in given.items() if value is not None}
         members["credentials"] = {**locked_credentials(locked, folder), **(given.get("credentials") or {})}
@@ -80,9 +80,9 @@ def split_settings(
 
 
 def locked_credentials(settings: Mapping[str, Any], folder: Path | None) -> dict[str, CredentialLike]:
-    """Return the credentials that the settings of a lock file name: variables of the environment, and files.
+    """Return the credentials that the settings of a lock file reference.
 
-    They are read by calls. Who only lists or checks the tools does not have them. Files are relative to `folder`.
+    They are read by calls, so listing and checking tools needs none of them. Files are relative to `folder`.
     """
     return {scheme: _named(scheme, value, folder) for scheme, value in (settings.get("credentials") or {}).items()}
 

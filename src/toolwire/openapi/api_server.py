@@ -126,7 +126,7 @@ class ApiTools:
                     raise
 
     def _find_home(self) -> frozenset[str]:
-        """Return the origins of the whole API: of its root servers, and those that the operator names."""
+        """Return the origins of the root servers, and those that the operator names."""
         found = {self._named_origin(each) for each in self._options.origins}
         for each in self._root_servers:
             try:
@@ -220,7 +220,7 @@ class ApiTools:
         return Operation(whole, tool)
 
     def _signer(self, operation: OperationObject) -> Signer | None:
-        """Return the signer of an operation. Raise `DescriptionError` where it would sign for a foreign origin."""
+        """Return the signer of an operation. Raise `DescriptionError` for a foreign origin."""
         signer = self.security.signer(operation)
         foreign = self._foreign_origin(operation, signer)
         if foreign is not None and f"{operation.method} {operation.path}" not in self._reviewed:

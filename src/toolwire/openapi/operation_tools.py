@@ -138,7 +138,7 @@ def operation_base(operation: OperationObject, connection: ApiConnection) -> str
 
 
 def server_base(servers: tuple[ServerObject, ...], connection: ApiConnection, where: str) -> str:
-    """Return the URL of the server that is used of several. `where` names them in errors."""
+    """Return the URL of the chosen server. `where` names the servers in errors."""
     return server_url(
         servers,
         base_url=connection.base_url,

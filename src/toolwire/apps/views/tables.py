@@ -91,7 +91,7 @@ def rows_of(data: Any, member: str | None) -> list[Any] | None:
 
 
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table in Markdown. It says how many rows it does not have, where there are too many for a model."""
+    """Return a table in Markdown, with a note on the rows that are left out."""
     lines = [_line(titles), _line(["---"] * len(titles))]
     room = MAX_TEXT
     shown = 0

@@ -61,7 +61,7 @@ def openai_script(values: Any) -> bytes:
 
 
 def closing_script() -> bytes:
-    """Return the script that closes ways out of a view which no policy closes, for a page and its frames."""
+    """Return the script that blocks the channels of a view that no policy blocks."""
     return (_HERE / "view_page" / "closed.js").read_bytes()
 
 

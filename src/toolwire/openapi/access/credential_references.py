@@ -1,4 +1,4 @@
-"""Credentials that a command or a lock file names and does not contain: variables of the environment, and files.
+"""References to credentials, for commands and lock files: environment variables and files.
 
 $NAME             the variable NAME has the secret
 @path             the file has the secret; a path in a lock file starts at the folder of that file
@@ -43,7 +43,7 @@ def variables_in(text: str) -> list[str]:
 
 
 def rebased(text: str, folder: Path) -> str:
-    """Return a reference of a command as a lock file in `folder` has it: the path of a file starts there."""
+    """Make the path of a file in a reference relative to `folder`."""
     found = _REFERENCE.fullmatch(text)
     if found is None or not found["secret"].startswith("@") or Path(found["secret"][1:]).is_absolute():
         return text
@@ -55,9 +55,10 @@ def rebased(text: str, folder: Path) -> str:
 
 
 def referenced(scheme: str, text: str, folder: Path | None = None) -> Kind:
-    """Return the credential that a reference names. It is read by calls, so that listing tools needs no secret.
+    """Return the credential that a reference names.
 
-    A relative path starts at `folder`; without one, at the working directory.
+    It is read by calls, so that listing tools needs no secret. A relative path starts at `folder`; without one, at the
+    working directory.
     """
     found = _REFERENCE.fullmatch(text)
     if found is None:
@@ -101,7 +102,7 @@ class _Reference:
 
 
 class ReferencedClient:
-    """A grant with a client's id and secret, which are read whenever a token is needed."""
+    """A grant whose client id and secret are read whenever a token is needed."""
 
     hosts: tuple[str, ...] = ()
     issuer: str | None = None

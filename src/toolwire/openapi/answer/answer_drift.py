@@ -1,4 +1,4 @@
-"""Answers that differ from the description of their API: marked in the result, counted, and logged once."""
+"""Answers that differ from their description: marked in the result, counted, logged once."""
 
 from __future__ import annotations
 

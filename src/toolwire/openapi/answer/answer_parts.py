@@ -12,7 +12,7 @@ from toolwire.openapi.answer.answers import AnswerParts, Answers, text_of
 from toolwire.openapi.answer.binary_answers import BinaryAnswers
 from toolwire.openapi.answer.item_streams import read_items
 from toolwire.openapi.answer.large_answers import AnswerLimits, LargeAnswers
-from toolwire.openapi.answer.left_out import LeftOut
+from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.answer.long_running import LongRunning
 from toolwire.openapi.answer.pagination import Pagination, follow, hint
 from toolwire.openapi.answer.partial_answers import NothingSelected, selected
@@ -95,7 +95,7 @@ class _Readers:
         if self._cache is not None:
             self._cache.store(exchange, data)
         shown, notes = await self._pages(exchange, value)
-        left_out = LeftOut()
+        left_out = OmittedParts()
         if self._select is not None and (paths := exchange.arguments.get(self._select)):
             try:
                 shown = selected(shown, paths, left_out)

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire import schemas
 from toolwire.openapi.answer.answer_drift import AnswerDrift, difference
-from toolwire.openapi.answer.left_out import DRIFT, LeftOut, with_members
+from toolwire.openapi.answer.left_out import DRIFT, OmittedParts, with_members
 from toolwire.openapi.calling import After, AnswerReader, Before, CalledOperation, Exchange, Prepare
 from toolwire.openapi.request.parameters import is_json
 from toolwire.printable import printable_lines
@@ -178,7 +178,7 @@ class Answers:
         *,
         shown: Any = UNSET,
         notes: Sequence[Any] = (),
-        left_out: LeftOut | None = None,
+        left_out: OmittedParts | None = None,
     ) -> t.CallToolResult:
         """Make a result of a JSON answer.
 
@@ -221,7 +221,7 @@ class Answers:
         return self._checked(text, text, None, notes)
 
     def preview(
-        self, shown: Any, notes: Sequence[Any] = (), left_out: LeftOut | None = None, content: Sequence[Any] = ()
+        self, shown: Any, notes: Sequence[Any] = (), left_out: OmittedParts | None = None, content: Sequence[Any] = ()
     ) -> t.CallToolResult:
         """Make a result of a part of an answer, or of what was made of it. It is compared to no description.
 
@@ -233,7 +233,7 @@ class Answers:
         else:
             encoded = msgspec.json.encode(shown)
             text, written = encoded.decode(), Raw(encoded)
-        left_out = left_out or LeftOut()
+        left_out = left_out or OmittedParts()
         blocks = [*content, *([t.TextContent(text)] if text else ()), *notes]
         if self._schema is None:
             structured = UNSET if written is None else written
@@ -254,14 +254,14 @@ class Answers:
         value: Any,
         written: Raw | None,
         notes: Sequence[Any],
-        left_out: LeftOut | None = None,
+        left_out: OmittedParts | None = None,
     ) -> t.CallToolResult:
         """Make a result whose structured content fits what was published. `written` is None for what is not JSON.
 
         2025-06-18 server/tools onwards: with an output schema, a success has structured content that fits. Clients
         refuse any other. So the part that fits is sent, what is left out is named, and the text has everything.
         """
-        left_out = left_out or LeftOut()
+        left_out = left_out or OmittedParts()
         if self._schema is None:
             return left_out.mark(self._result(text, UNSET if written is None else written, notes))
         validator = self._validator or self._compiled(self._schema)
@@ -278,9 +278,9 @@ class Answers:
         structured = self._fitting(value, validator, blocks, left_out)
         return left_out.mark(t.CallToolResult(content=blocks, structured_content=structured))
 
-    def _fitting(self, value: Any, validator: Validator, blocks: list[Any], left_out: LeftOut) -> Any:
-        """Return the part of a value that fits, and say in the content what does not."""
-        removed = LeftOut()
+    def _fitting(self, value: Any, validator: Validator, blocks: list[Any], left_out: OmittedParts) -> Any:
+        """Return the fitting part of a value. Name the rest in the content."""
+        removed = OmittedParts()
         structured = fitting_part(value, validator, removed)
         if removed:
             left_out.update(removed)
@@ -380,8 +380,8 @@ def _problem(data: bytes) -> str:
 # -- What fits --------------------------------------------------------------------------------------------------------
 
 
-def fitting_part(value: Any, validator: Validator, left_out: LeftOut) -> Any:
-    """Return the part of a value that fits a schema, and add what does not fit to `left_out`.
+def fitting_part(value: Any, validator: Validator, left_out: OmittedParts) -> Any:
+    """Return the part of a value that fits a schema. Add the rest to `left_out`.
 
     UNSET where nothing of it fits. A value that is of another type than the schema says is put under a name that the
     schema does not know, or into a list, if that fits.
@@ -414,7 +414,10 @@ def empty_part(validator: Validator) -> Any:
 
 
 def _original(path: tuple[Any, ...], removed: set[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return the path in the whole value of a path in what is left: items move when others are removed."""
+    """Map a path in the remaining value to the whole value.
+
+    Items move when items before them are removed.
+    """
     found: tuple[Any, ...] = ()
     for step in path:
         if isinstance(step, int):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.openapi.answer.answers import MAX_BYTES
-from toolwire.openapi.answer.left_out import LeftOut
+from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.answer.previews import closed_json, outline, smaller
 from toolwire.openapi.model import OperationSettings
 from toolwire.protocol import types as t
@@ -57,7 +57,7 @@ class Shown(NamedTuple):
     """The value, or a smaller one of the same shape."""
     notes: list[Any]
     """The content blocks that stand behind it."""
-    left_out: LeftOut
+    left_out: OmittedParts
     """The parts of the answer that the value does not have."""
 
 
@@ -81,7 +81,7 @@ class LargeAnswers:
     async def shown(self, call: Call, value: Any, text: bytes) -> Shown:
         """Return a JSON value, or its preview where its text is too large."""
         if self.fits(text):
-            return Shown(value, [], LeftOut())
+            return Shown(value, [], OmittedParts())
         preview, left_out = self._preview(value)
         said = f"The answer has {len(text):,} bytes, which is more than {self.limits.max_tokens:,} tokens. "
         said += outline(value, preview) + _missing(left_out)
@@ -91,7 +91,7 @@ class LargeAnswers:
         """Return a text, or its beginning where it is too large."""
         encoded = text.encode(errors="replace")
         if self.fits(encoded):
-            return Shown(text, [], LeftOut())
+            return Shown(text, [], OmittedParts())
         said = f"The answer has {len(encoded):,} bytes in {text.count(chr(10)) + 1:,} lines. This is its beginning."
         return Shown(self._head(text), await self._notes(call, said, text, "text/plain"), _all_that_follows())
 
@@ -113,14 +113,14 @@ class LargeAnswers:
         said += " " + outline(began, preview, is_beginning=True) + _missing(left_out)
         return Shown(preview, await self._notes(call, said, text, "text/plain", is_whole=False), left_out)
 
-    def _preview(self, value: Any) -> tuple[Any, LeftOut]:
-        """Return a value of the same shape that the model can take, and the parts that it does not have."""
+    def _preview(self, value: Any) -> tuple[Any, OmittedParts]:
+        """Return a smaller value of the same shape, and the parts that it lacks."""
         most = max(self.limits.max_tokens - _NOTE_TOKENS, self.limits.max_tokens // 2)
         room = most * _PREVIEW_BYTES
         preview: Any = value
-        left_out = LeftOut()
+        left_out = OmittedParts()
         for _ in range(_ATTEMPTS):
-            left_out = LeftOut()
+            left_out = OmittedParts()
             preview = smaller(value, room, left_out)
             tokens = count_tokens(msgspec.json.encode(preview).decode(errors="replace"))
             if tokens <= most:
@@ -152,13 +152,13 @@ class LargeAnswers:
         return [t.TextContent(f"[{said} {where} {self._less}]"), link]
 
 
-def _all_that_follows() -> LeftOut:
+def _all_that_follows() -> OmittedParts:
     """Return that the rest of the answer is left out, whatever it is."""
-    left_out = LeftOut()
+    left_out = OmittedParts()
     left_out.add(())
     return left_out
 
 
-def _missing(left_out: LeftOut) -> str:
+def _missing(left_out: OmittedParts) -> str:
     words = left_out.in_words()
     return f" Left out or cut: {words}." if words else ""

@@ -1,4 +1,4 @@
-"""Parts of an answer that a result does not have: named by JSON Pointers in `_meta`, and in words in the content."""
+"""Omitted parts of an answer: JSON Pointers in `_meta`, and words in the content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolwire.printable import printable
 from toolwire.protocol import types as t
 
 #: The key of `_meta` with the JSON Pointers of what is left out, or cut, in the structured content. A pointer that ends
-#: with `/-` means the items behind the last one that is there (RFC 6901 section 4). "" means the rest of the answer,
+#: with `/-` means the items after the last listed one (RFC 6901 section 4). "" means the rest of the answer,
 #: whatever it is.
 LEFT_OUT: Final = "io.toolwire/left-out"
 #: The key of `_meta` that is true where more was left out than is listed.
@@ -23,8 +23,8 @@ _IN_WORDS: Final = 6
 _LONGEST: Final = 200
 
 
-class LeftOut:
-    """JSON Pointers of the parts of one answer that its result does not have: the first fifty."""
+class OmittedParts:
+    """JSON Pointers of the first fifty parts that a result omits from its answer."""
 
     def __init__(self) -> None:
         self.pointers: dict[str, None] = {}
@@ -38,7 +38,7 @@ class LeftOut:
         if not self.has_more:
             self._add(pointer_of(path))
 
-    def update(self, other: LeftOut) -> None:
+    def update(self, other: OmittedParts) -> None:
         """Add the parts that another list has."""
         for pointer in other.pointers:
             self._add(pointer)
@@ -51,7 +51,7 @@ class LeftOut:
             self.has_more = True
 
     def in_words(self) -> str:
-        """Name the first parts in one line; "" where nothing is left out, or where only the rest is unknown."""
+        """Name the first parts in one line; "" without a part that has a name."""
         named = [printable(each) for each in self.pointers if each][:_IN_WORDS]
         if not named:
             return ""

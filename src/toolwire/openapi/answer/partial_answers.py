@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolwire.openapi.answer.left_out import LeftOut
+from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.answer.previews import members_in_words
 
 SELECT: Final = "select"
@@ -33,7 +33,7 @@ class NothingSelected(Exception):
     """The answer has none of the members that were asked for. The text says which it has."""
 
 
-def selected(value: Any, paths: list[str] | str, left_out: LeftOut | None = None) -> Any:
+def selected(value: Any, paths: list[str] | str, left_out: OmittedParts | None = None) -> Any:
     """Return the parts of an answer that are named, in the shape that the answer has.
 
     `left_out` gets the parts that are not named.
@@ -49,12 +49,12 @@ def selected(value: Any, paths: list[str] | str, left_out: LeftOut | None = None
         _add(wanted, steps)
     if not wanted:
         return value
-    rest = LeftOut()
+    rest = OmittedParts()
     found = _part(value, wanted, (), rest)
     if found is _MISSING and isinstance(value, dict):
         lists = [name for name, member in value.items() if isinstance(member, list) and member]
         if len(lists) == 1:
-            rest = LeftOut()
+            rest = OmittedParts()
             found = _part(value, {lists[0]: wanted}, (), rest)
     if left_out is not None:
         left_out.update(rest)
@@ -79,7 +79,7 @@ def _add(wanted: dict[str, Any], steps: list[str]) -> None:
     wanted[last] = {}
 
 
-def _part(value: Any, wanted: dict[str, Any], path: tuple[str | int, ...], left_out: LeftOut) -> Any:
+def _part(value: Any, wanted: dict[str, Any], path: tuple[str | int, ...], left_out: OmittedParts) -> Any:
     if not wanted:
         return value
     if isinstance(value, dict):
@@ -97,7 +97,7 @@ def _part(value: Any, wanted: dict[str, Any], path: tuple[str | int, ...], left_
     return _MISSING
 
 
-def _part_of_list(value: list[Any], wanted: dict[str, Any], path: tuple[str | int, ...], left_out: LeftOut) -> Any:
+def _part_of_list(value: list[Any], wanted: dict[str, Any], path: tuple[str | int, ...], left_out: OmittedParts) -> Any:
     of_each = {name: rest for name, rest in wanted.items() if not name.isdecimal()}
     parts: list[Any] = []
     for index, item in enumerate(value):

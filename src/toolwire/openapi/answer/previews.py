@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.openapi.answer.left_out import LeftOut
+from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.printable import printable
 
 _MAX_DEPTH: Final = 64
@@ -16,15 +16,15 @@ _SHOWN_KEYS: Final = 20
 _SHOWN_KEY: Final = 60
 
 
-def smaller(value: Any, room: int, left_out: LeftOut | None = None) -> Any:
-    """Return a JSON value of the same shape whose JSON has about `room` bytes at most.
+def smaller(value: Any, room: int, left_out: OmittedParts | None = None) -> Any:
+    """Shrink a JSON value to about `room` bytes, and keep its shape.
 
     `left_out` gets the parts that are missing or cut.
     """
-    return _smaller(value, max(room, 2), (), LeftOut() if left_out is None else left_out)[0]
+    return _smaller(value, max(room, 2), (), OmittedParts() if left_out is None else left_out)[0]
 
 
-def _smaller(value: Any, room: int, path: tuple[str | int, ...], left_out: LeftOut) -> tuple[Any, int]:
+def _smaller(value: Any, room: int, path: tuple[str | int, ...], left_out: OmittedParts) -> tuple[Any, int]:
     """Return the smaller value, and about how many bytes its JSON has."""
     if isinstance(value, str):
         if len(value) <= room:
@@ -38,12 +38,14 @@ def _smaller(value: Any, room: int, path: tuple[str | int, ...], left_out: LeftO
     return value, len(str(value))
 
 
-def _shorter_list(value: list[Any], room: int, path: tuple[str | int, ...], left_out: LeftOut) -> tuple[list[Any], int]:
+def _shorter_list(
+    value: list[Any], room: int, path: tuple[str | int, ...], left_out: OmittedParts
+) -> tuple[list[Any], int]:
     kept: list[Any] = []
     used = 2
     for index, item in enumerate(value if len(path) < _MAX_DEPTH else ()):
         # One item may take half of the room, so that a list of large items still shows its first one.
-        cut = LeftOut()
+        cut = OmittedParts()
         made, size = _smaller(item, max(room - used, 0) if kept else room // 2, (*path, index), cut)
         if kept and used + size > room:
             break
@@ -58,7 +60,7 @@ def _shorter_list(value: list[Any], room: int, path: tuple[str | int, ...], left
 
 
 def _smaller_object(
-    value: dict[str, Any], room: int, path: tuple[str | int, ...], left_out: LeftOut
+    value: dict[str, Any], room: int, path: tuple[str | int, ...], left_out: OmittedParts
 ) -> tuple[dict[str, Any], int]:
     used = 2
     if len(path) >= _MAX_DEPTH:

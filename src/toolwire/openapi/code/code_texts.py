@@ -73,7 +73,7 @@ def _entry(name: str, text: str, indent: str) -> list[str]:
 
 
 def _escaped(line: str) -> str:
-    """Escape a line, so that no quote in it ends the docstring: not with two before it, nor with those behind it."""
+    """Escape a line, so that no quote in it ends the docstring."""
     return line.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
@@ -83,7 +83,7 @@ def _opened(text: str) -> str:
 
 
 def _closed(text: str) -> str:
-    """Return the only line of a docstring, which must not end with a quote that stands before the closing ones.
+    """Return the only line of a docstring, which must not end with a quote.
 
     All backslashes are doubled, so an odd number of them before a quote means that it is escaped.
     """

@@ -194,7 +194,7 @@ class TypeWriter:
         return {**merged, "type": kinds[0]} if kinds and all(kind == kinds[0] for kind in kinds) else merged
 
     def _part(self, schema: Schema, depth: int) -> Schema:
-        """Return a part of `allOf` with the members of its own parts. Those of a definition are merged once."""
+        """Return a part of `allOf` with the members of its parts, merged once per definition."""
         name = target_of(schema) if len(schema) == 1 else None
         known = None if name is None else self._parts.get(name)
         if known is None:

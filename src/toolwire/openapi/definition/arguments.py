@@ -277,7 +277,7 @@ class ArgumentMaker:
         return self._members_named(conditions).issubset(content["properties"])
 
     def _members_named(self, schema: Schema) -> set[str]:
-        """Collect the members that conditions name. A definition is read once, however often it is named."""
+        """Collect the members that conditions name. Each definition is read once."""
         names: set[str] = set()
         seen: set[str] = set()
         waiting: list[Any] = [schema]
@@ -296,8 +296,8 @@ class ArgumentMaker:
             waiting += [content[key] for key in ("not", "if", "then", "else") if key in content]
             waiting += listed(content, ("anyOf", "oneOf", "allOf"))
             waiting += content.get("dependentSchemas", {}).values()
-            for first, others in content.get("dependentRequired", {}).items():
-                names |= {first, *others}
+            for first, dependent in content.get("dependentRequired", {}).items():
+                names |= {first, *dependent}
         return names
 
     def _of_members(self, content: Schema, node: Node, required: bool) -> list[_Candidate]:
@@ -326,7 +326,7 @@ class ArgumentMaker:
         return found
 
     def _member_nodes(self, node: Node) -> dict[str, Node]:
-        """Return the schemas of members as the description has them, also from the schemas of `allOf`."""
+        """Return the described schemas of members, also from the schemas of `allOf`."""
         found: dict[str, Node] = {}
         for part in composed(self._description, node):
             properties = part.value.get("properties")
@@ -386,7 +386,7 @@ class ArgumentMaker:
 
 
 def _check_named(settings: OperationSettings, fixed: set[str], asked: set[str], fixed_body: list[_Candidate]) -> None:
-    """Raise `DescriptionError` where settings name what the operation does not have: they would have no effect."""
+    """Raise `DescriptionError` for settings without effect: the operation lacks what they name."""
     known = fixed | {each.wanted for each in fixed_body}
     for name in settings.fixed or ():
         if name not in known:
@@ -399,7 +399,9 @@ def _check_named(settings: OperationSettings, fixed: set[str], asked: set[str], 
             raise DescriptionError(f"fixed has {each.wanted[:100]!r}, which is a file: a file cannot be fixed")
     for name in settings.ask or ():
         if name not in asked | fixed:
-            raise DescriptionError(f"ask has {name[:100]!r}, which is no parameter of the operation: correct the name")
+            raise DescriptionError(
+                f"ask has {name[:100]!r}, which is not a parameter of the operation: correct the name"
+            )
 
 
 # -- Names -------------------------------------------------------------------------------------------------------------
@@ -436,13 +438,13 @@ def _is_set_elsewhere(header: str) -> bool:
 
 
 def _is_not_for_models(name: str) -> bool:
-    """Return whether an optional header or cookie is not for a model: a credential, or a part of the exchange."""
+    """Return whether an optional header or cookie is a credential or part of the exchange."""
     name = name.lower()
     return _OF_THE_EXCHANGE.fullmatch(name) is not None or _CREDENTIAL.search(name) is not None
 
 
 def _with_note(schema: Schema) -> Schema:
-    """Say that a member is needed wherever the optional body is sent: the published schema cannot."""
+    """Add the note that a member is required if the optional body is sent."""
     said = schema.get("description")
     return {**schema, "description": f"{said} {_NEEDED}" if said else _NEEDED}
 

@@ -127,7 +127,7 @@ class ApiOperations:
 
     @property
     def servers(self) -> Iterable[ServerObject]:
-        """Return the servers of the whole API, of paths and of operations. Some may be there twice."""
+        """Return the servers of the API, of paths and of operations, perhaps with duplicates."""
         return chain(self._root_servers, *(each.servers for each in self.readable))
 
     # --- choosing ---
@@ -180,7 +180,7 @@ class ApiOperations:
         for place in self.settings(made.operation).arguments or ():
             if place not in known:
                 raise DescriptionError(
-                    f"{made.operation.label}: arguments has {place[:100]!r}, which is no argument; there are: "
+                    f"{made.operation.label}: arguments has {place[:100]!r}, which is not an argument; there are: "
                     f"{', '.join(sorted(known)[:10]) or 'none'}"
                 )
 
@@ -196,7 +196,7 @@ class ApiOperations:
             if label not in known:
                 option = "operations=" if self._decided_by is None else self._decided_by[label]
                 raise DescriptionError(
-                    f"{option} has {label[:100]!r}, which is no operation of the API{self._meant(label)}"
+                    f"{option} has {label[:100]!r}, which is not an operation of the API{self._meant(label)}"
                 )
             if settings.name is not None:
                 checked_name(settings.name, self.find(label))

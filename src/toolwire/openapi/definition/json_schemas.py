@@ -39,7 +39,7 @@ Use: TypeAlias = Literal["input", "output", "loose"]
 
 _TYPES: Final = frozenset(("null", "boolean", "object", "array", "number", "string", "integer"))
 _MAX_CHAIN: Final = 40
-#: Schemas that one schema may be composed of by `allOf` and references, and subschemas that one copy may have.
+#: Schemas that a schema may be composed of by `allOf` and references, and subschemas that a copy may have.
 _MAX_PARTS: Final = 1_000
 # A cycle of schemas has as many parts as schemas, for each of them.
 _MAX_HIDDEN_PARTS: Final = 1_000_000
@@ -461,7 +461,7 @@ class JsonSchemas:
         return found
 
     def _composed(self, node: Node) -> Iterator[Node]:
-        """Yield the parts of a schema, and count them: all schemas of a description together have a bound."""
+        """Yield the parts of a schema, and count them for the bound of the description."""
         for part in composed(self._description, node):
             self._parts_left -= 1
             if self._parts_left < 0:
@@ -610,7 +610,7 @@ def _too_heavy(pattern: str) -> str:
 
 
 def composed(description: ApiDescription, node: Node) -> Iterator[Node]:
-    """Yield a schema and the schemas that it is composed of by `$ref` and `allOf`, each once.
+    """Yield a schema and its parts by `$ref` and `allOf`, each once.
 
     Two schemas that name the one before them twice would otherwise double the work with each level.
     """

@@ -1,4 +1,4 @@
-"""Output schemas that take any value: types of members are said in words, so that no client refuses an answer.
+"""Output schemas that accept any value: the types of members are given in words.
 
 APIs answer `"12.50"` for a number and null for anything. A client that checks structured content refuses a result that
 does not fit, so a schema with types would force the server to leave such members out.
@@ -25,7 +25,7 @@ class OpenTypes:
         self._known: dict[int, tuple[Schema, Schema]] = {}
 
     def open(self, schema: Schema) -> Schema:
-        """Return an output schema whose only rule is that its value is an object, where the description says so.
+        """Return an output schema without types, except for an object at the root.
 
         Before 2026-07-28 structured content is an object, so that a schema that does not say so is wrapped there.
         """
@@ -67,7 +67,7 @@ def _words(kinds: Any) -> str:
 
 
 def _words_of_choices(schema: Schema) -> str:
-    """Write a choice of plain types in words, in place of its schemas; "" for any other choice."""
+    """Replace a choice of plain types by words; "" for any other choice."""
     choices = schema.get("anyOf")
     if not isinstance(choices, list) or schema.keys() & _SHOWING != {"anyOf"}:
         return ""

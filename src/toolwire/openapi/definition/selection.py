@@ -21,7 +21,7 @@ class tag(Struct, frozen=True):
 
 
 class written(Struct, frozen=True):
-    """A choice with the words in which a person wrote it, for error texts: `--operation pets/list`, `api.keep`."""
+    """A choice with the option that a person wrote, for errors: `--operation pets/list`."""
 
     choice: Choice
     label: str
@@ -72,7 +72,7 @@ class Selection:
 
     @property
     def unmatched(self) -> list[tuple[str, str]]:
-        """Return the ids, paths and tags of `keep` that no operation matched, after all operations were asked.
+        """Return the ids, paths and tags of `keep` that matched no operation.
 
         Each comes with the words in which it was written.
         """

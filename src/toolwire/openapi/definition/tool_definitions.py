@@ -209,7 +209,7 @@ def define(
 
 
 def _choose_form(operation: OperationObject, body: RequestBodyObject) -> str:
-    """Say how a person chooses the form of a body. Tables of the command line show the beginning alone."""
+    """Explain how to choose the form of a body. Tables show only the beginning."""
     label, media_type = operation.label, body.content[0].media_type
     return (
         f'Choose a form: --media-type "{label}={media_type}" of toolwire openapi add, '

@@ -79,7 +79,7 @@ def compare_locks(before: Lock, after: Lock) -> list[ApiChange]:
 
 
 def has_same_documents(before: Lock, after: Lock) -> bool:
-    """Return whether two locks were made of the same documents. Then differences are those of Toolwire itself."""
+    """Return whether two locks have the same documents, so that only Toolwire differs."""
     return {name: each.digest for name, each in before.documents.items()} == {
         name: each.digest for name, each in after.documents.items()
     }
@@ -177,7 +177,7 @@ def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
 
 
 def _new_signs_of_deceit(before: LockedOperation, after: LockedOperation) -> list[str]:
-    """Return the signs of deceit in a tool, each with its place, that the tool did not have when it was locked."""
+    """Return the signs of deceit in a tool that are new since it was locked."""
     if before == after:
         return []
     known: dict[str, list[str]] = {}
@@ -219,7 +219,7 @@ def are_same_servers(before: LockedOperation, after: LockedOperation, *, is_unch
 
 
 def _moved(kind: Kind, operation: str, path: str, detail: str) -> ApiChange:
-    """Return a change of a path. One that a careless reader takes for a host is an alarm."""
+    """Return a change of a path: an alarm if it reads like a host."""
     if _LIKE_A_HOST.match(path) is None:
         return _change(kind, operation, detail)
     reason = "the path reads like the address of another host"

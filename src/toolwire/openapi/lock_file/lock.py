@@ -52,7 +52,7 @@ class LockedServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     url: str
     name: str | None = None
-    """The name by which `server=` chooses it (3.2)."""
+    """The name for `server=` (3.2)."""
     variables: dict[str, ServerVariable] = {}
     """The variables of the URL: what stands in the place of each, and what may."""
 
@@ -78,7 +78,7 @@ class LockedOperation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     media_type: str | None = None
     annotations: t.ToolAnnotations
     servers: tuple[str | LockedServer, ...] = ()
-    """Plain URLs, and servers with variables or names. Files of older versions have the URLs of those alone."""
+    """Plain URLs, and servers with variables or names. Older files have only URLs."""
     security: tuple[dict[str, tuple[str, ...]], ...] = ()
     tokens: int = 0
     """About how many tokens of a model's context the definition takes."""
@@ -325,7 +325,7 @@ def make_lock(
 def locked(
     definition: ToolDefinition, decisions: Mapping[str, Any] | None = None, root: str | None = None
 ) -> LockedOperation:
-    """Return a definition as a lock file has it. `root` is the address of the root document."""
+    """Return a definition in the form of a lock file. `root` is the root document."""
     operation = definition.operation
     true_output = definition.true_output_schema
     made = LockedOperation(

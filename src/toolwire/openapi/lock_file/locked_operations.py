@@ -171,7 +171,7 @@ class LockedTools:
 
 
 def _is_own_form(kept: LockedOperation, now: LockedOperation) -> bool:
-    """Return whether a tool is as it was locked, except for how Toolwire writes the schema of its answers."""
+    """Return whether only Toolwire's form of the answer schema differs from the locked tool."""
     # The digest covers that of the schema in the description, too.
     same = msgspec.structs.replace(now, output_schema=kept.output_schema)
     return kept.answers is not None and operation_digest(same) == kept.digest

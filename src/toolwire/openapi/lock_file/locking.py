@@ -58,7 +58,7 @@ class LockedApi(Struct, frozen=True, kw_only=True):
     operations: ApiOperations
     texts: Mapping[str, bytes]
     foreign: Mapping[str, Sequence[str]] = {}
-    """The tools that send credentials to a server of their own, by its origin: see `check_servable`."""
+    """The tools that send credentials to their own server, by origin: see `check_servable`."""
 
 
 def read_api(
@@ -150,7 +150,7 @@ def lock_again(path: str | os.PathLike[str], lock: Lock) -> LockedApi:
 
 
 def check_locked(path: str | os.PathLike[str]) -> None:
-    """Raise `DescriptionError` where a lock file is not served, because its tools would be other ones."""
+    """Raise `DescriptionError` for a lock file whose tools have changed."""
     tools = LockedTools(path)
     description = read_locked(tools).description
     tools.check_documents(description.digests, description.root.retrieved_from)
@@ -255,7 +255,7 @@ def check_servable(api: LockedApi, path: str | os.PathLike[str]) -> dict[str, li
         scheme: referenced(scheme, value, folder) if ":" in value.partition("@")[0] else StaticSecret("checked")
         for scheme, value in (api.lock.settings.get("credentials") or {}).items()
     }
-    options = ApiOptions.of({**api.lock.settings, "credentials": {}}, credentials=secrets)
+    options = ApiOptions.from_settings({**api.lock.settings, "credentials": {}}, credentials=secrets)
     foreign: dict[str, list[str]] = {}
     try:
         check_variables(options.server_variables, api.operations.servers)

@@ -1,4 +1,4 @@
-"""The rate of requests to one API: counted over all callers of this process, with a short wait where that is enough."""
+"""The rate limit of one API, over all callers of this process, with short waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_WAITING: Final = 100
 
 
 class ApiRate:
-    """Limits how many requests an API gets, whoever causes them: calls, further pages, repeated requests, polls."""
+    """Limits all requests to an API: calls, further pages, repeated requests, polls."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ApiRate:
         clock: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`given`: `"60/minute"`, or several of them. Raise `ServerError` for what is no rate."""
+        """`given`: `"60/minute"`, or several of them. Raise `ServerError` for an invalid rate."""
         rates = [given] if isinstance(given, str) else list(given)
         self._counted = compile_rates("rate", [Rate(each, per="everyone") for each in rates], "api")
         # Imported here because it needs an extra, which was checked just now.
@@ -41,7 +41,7 @@ class ApiRate:
         self._waiting = 0
 
     async def wait(self, call: Call) -> None:
-        """Count a request, when it is its turn. Raise `CallRefused` where that would take too long."""
+        """Wait for the turn of a request. Raise `CallRefused` if it is too far."""
         refusal = self._count()
         if refusal is None:
             return
