@@ -353,6 +353,29 @@ async def test_neither_secrets_nor_claims_are_shown(clock: Clock) -> None:
     assert "claims" not in json.dumps([described, with_values])
 
 
+async def test_loser_of_two_retries_reads_that_the_letter_was_sent(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(shared_stores(clock))
+    letters, records = replica.tasks.letters, replica.tasks.records
+    record = rules.new_record(records.new_id(clock.time()), 0.0, 60_000, 1, tool="again", call=stored_call())
+    await letters.keep(records.key("ada", record.id), record)
+    first, second = FleetTasks(replica.stores), FleetTasks(replica.stores)
+    created: list[str] = []
+    create = Records.create
+
+    async def create_second(self: Records, key: str, made: rules.Record) -> bytes:
+        monkeypatch.setattr(Records, "create", create)
+        created.append(await first.send_again(record.id))
+        made.created += 1.0  # Two equal records would count as one.
+        return await create(self, key, made)
+
+    monkeypatch.setattr(Records, "create", create_second)
+    with pytest.raises(TaskRefused, match="is no dead letter any more"):
+        await second.send_again(record.id)
+    assert len(created) == 1
+
+
 async def test_a_letter_that_is_sent_twice_at_once_or_after_a_lost_answer_is_one_task(clock: Clock) -> None:
     shared = shared_stores(clock)
     replica = Replica(shared)

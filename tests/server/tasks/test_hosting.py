@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.handlers import Held
+from tests.server.tasks.replicas import ADA, EVE
 from tests.server.tasks.talking import (
     CORE,
     RELATED,
@@ -94,16 +95,16 @@ async def test_each_client_reads_the_result_of_a_task_in_the_words_of_its_own_re
         ("stamped", None, None),
     ]
     for value, in_core, in_modern in cases:
-        task = await server.tasks.create(principal="ada")
+        task = await server.tasks.create(principal=ADA)
         await server.tasks.finish(task, value)
-        async with talk(server, CORE, principal="ada") as client:
+        async with talk(server, CORE, principal=ADA) as client:
             result = await client.result("tasks/result", {"taskId": task.id})
             assert "resultType" not in result
             assert result.get("structuredContent") == in_core
             meta = result["_meta"]
             assert meta.pop(RELATED) == {"taskId": task.id}
             assert meta == ({"mine": 1} if in_core == {"pages": 2} else {})
-        async with talk(server, MODERN, principal="ada") as client:
+        async with talk(server, MODERN, principal=ADA) as client:
             result = (await look(client, task.id))["result"]
             assert result["resultType"] == "complete"
             assert result.get("structuredContent") == in_modern
@@ -114,7 +115,7 @@ async def test_each_client_reads_the_result_of_a_task_in_the_words_of_its_own_re
 async def test_a_task_of_a_call_is_read_in_the_words_of_either_revision() -> None:
     held = Held()
     held.go.set()
-    async with talk(held.server, CORE, principal="ada") as old, talk(held.server, MODERN, principal="ada") as new:
+    async with talk(held.server, CORE, principal=ADA) as old, talk(held.server, MODERN, principal=ADA) as new:
         made_there, made_here = await begin(old, "hold"), await begin(new, "hold")
         for task in (made_there, made_here):
             result = (await reaches(new, task, "completed"))["result"]
@@ -127,11 +128,11 @@ async def test_a_task_of_a_call_is_read_in_the_words_of_either_revision() -> Non
 
 async def test_a_host_names_its_tasks_and_keeps_what_it_has_to_know() -> None:
     server, _ = office()
-    task = await server.tasks.create(principal="ada", name="reindex", metadata={"folder": "a", "pages": [1]})
+    task = await server.tasks.create(principal=ADA, name="reindex", metadata={"folder": "a", "pages": [1]})
     record = await server.tasks.get(task)
     assert record is not None
     assert (record.name, record.metadata) == ("reindex", {"folder": "a", "pages": [1]})
-    async with talk(server, MODERN, principal="ada") as client:
+    async with talk(server, MODERN, principal=ADA) as client:
         assert "reindex" not in str(await look(client, task.id))
     await server.tasks.finish(task, "done")
     record = await server.tasks.get(task)
@@ -146,8 +147,8 @@ async def test_a_task_of_the_host_runs_as_long_as_any_other(
     server = Server(
         "office", tasks=True, stores=clock.stores, limits=Limits(task=7200.0, session_idle=1e6, session_age=1e6)
     )
-    async with way.talk(server, principal="ada") as client:
-        left, ended = [await server.tasks.create(principal="ada", ttl=60) for _ in range(2)]
+    async with way.talk(server, principal=ADA) as client:
+        left, ended = [await server.tasks.create(principal=ADA, ttl=60) for _ in range(2)]
         await clock.elapse(7000)
         assert await status_of(client, left.id) == "working"
         await server.tasks.finish(ended, "done")
@@ -174,8 +175,8 @@ async def test_a_client_cancels_a_task_of_the_host(revision: str) -> None:
 
 async def test_a_task_for_a_principal_without_a_request() -> None:
     server, _ = office()
-    task = await server.tasks.create(principal="ada")
-    async with talk(server, CORE, principal="ada") as ada, talk(server, CORE, principal="eve") as eve:
+    task = await server.tasks.create(principal=ADA)
+    async with talk(server, CORE, principal=ADA) as ada, talk(server, CORE, principal=EVE) as eve:
         assert [each["taskId"] for each in (await ada.result("tasks/list"))["tasks"]] == [task.id]
         assert (await eve.error("tasks/get", {"taskId": task.id}))["code"] == -32602
 

@@ -378,6 +378,47 @@ async def test_number_that_a_record_cannot_keep_is_refused(value: Any) -> None:
         assert await server.tasks.finish(task, "stamped")
 
 
+def make_cycle() -> list[Any]:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    return cycle
+
+
+UNWRITABLE: dict[str, Any] = {
+    "object": {"value": object()},
+    "cycle": make_cycle(),
+    "nan": math.nan,
+    "nested nan": {"numbers": [1.0, math.nan]},
+    "structured infinity": ToolResult("text", structured={"number": math.inf}),
+    "meta": ToolResult("text", meta={"value": object()}),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+async def test_result_that_is_not_json_is_refused_and_the_task_stays(name: str) -> None:
+    stores = Stores.memory()
+    server, tasks = make_office(stores=stores), Tasks(stores, server="office")
+    async with Client(server) as client:
+        task = await server.tasks.create(message="waiting")
+        for program in (server.tasks, tasks):
+            with pytest.raises(ServerError, match=r"The result of a task is content or a JSON value: \S"):
+                await program.finish(task.id, UNWRITABLE[name])
+        assert (await client.task(task.id).status()).status == "working"
+        assert await tasks.finish(task.id, {"number": 1.5})
+        assert '"number":1.5' in (await client.task(task.id).wait()).text
+
+
+@pytest.mark.parametrize("value", ["ann", b"ann", 7, ("p", "ann")], ids=repr)
+async def test_create_refuses_a_principal_that_is_only_a_name(value: Any) -> None:
+    with pytest.raises(ServerError, match="principal= is a Principal"):
+        await make_office().tasks.create(principal=value)
+
+
+async def test_metadata_with_numbers_that_json_lacks_is_refused() -> None:
+    with pytest.raises(ServerError, match="metadata= is a mapping in JSON types: JSON has no number nan"):
+        await make_office().tasks.create(metadata={"number": [math.nan]})
+
+
 @pytest.mark.parametrize("value", [None, 4, b"text", ["a"]], ids=repr)
 async def test_text_that_a_record_cannot_keep_is_refused(value: Any) -> None:
     server = make_office()

@@ -20,6 +20,7 @@ from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.task_records import (
     Records,
+    TasksUnreachable,
     id_in,
     longest_pause,
     owner_in,
@@ -130,7 +131,13 @@ class DeadLetters:
         )
         rules.leave_room(record)
         key = records.key(letter.owner, record.id)
-        if await records.find(key) is None:
-            await records.create(key, record)
-        await reached(self._stores.kv.delete(self._prefix + identifier))
-        return record.id
+        is_created = await records.find(key) is None
+        if is_created:
+            try:
+                await records.create(key, record)
+            except TasksUnreachable:
+                if await records.find(key) is None:
+                    raise
+                is_created = False  # Another process sent it at the same moment.
+        is_deleted = await reached(self._stores.kv.delete(self._prefix + identifier))
+        return record.id if is_created or is_deleted else None

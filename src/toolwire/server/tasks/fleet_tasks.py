@@ -348,7 +348,7 @@ class FleetTasks:
         letters = DeadLetters(server, self._stores, Limits())
         created = await letters.send_again(identifier, self._records(server, letter.longest))
         if created is None:
-            raise TaskRefused(f"Somebody else has sent the dead letter {identifier!r} again")
+            raise TaskRefused(f"The task {identifier!r} is no dead letter any more: it was sent again a moment ago")
         await Ringer(self._stores).ring_ready(server)
         return created
 

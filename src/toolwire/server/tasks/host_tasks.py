@@ -53,6 +53,7 @@ class HostTasks(OwnTasks):
         ttl = None if ttl is None else rules.checked_number("ttl", ttl, is_time=True)
         message, name = rules.checked_text("message", message)[: rules.MAX_MESSAGE], rules.checked_text("name", name)
         metadata = _checked_metadata(metadata)
+        _check_principal(principal)
         home = self if ctx is None else self._home_of(ctx)
         return await home._create(ctx, principal, ttl, heartbeat, message=message, name=name, metadata=metadata)
 
@@ -154,8 +155,17 @@ class HostTasks(OwnTasks):
 def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata as JSON values. Raise `ServerError` for anything else."""
     try:
+        rules.check_numbers("metadata", metadata)
         kept = msgspec.json.decode(encode_readable({} if metadata is None else dict(metadata)))
     except (TypeError, ValueError, RecursionError) as error:
         raise ServerError(f"metadata= is a mapping in JSON types: {error}") from None
     assert isinstance(kept, dict)
     return kept
+
+
+def _check_principal(principal: Any) -> None:
+    """Raise `ServerError` for a value that is no principal, such as the name of one."""
+    if principal is not None and not isinstance(getattr(principal, "subject", None), str):
+        raise ServerError(
+            f"principal= is a Principal with the provider and subject of the caller, not {type(principal).__name__}"
+        )

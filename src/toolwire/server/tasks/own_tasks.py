@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from toolwire.content import ToolResult
 from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError, ToolwireError
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.tasks.bells import process_topic
 from toolwire.server.tasks.ends import Ends
@@ -217,11 +219,12 @@ class OwnTasks(ABC):
     async def finish(self, task: HostTask | str, value: Any = None) -> bool:
         """End a task with a result: a return value of a tool, or a `ToolResult`.
 
-        Return False, and change nothing, if the task is over.
+        Return False, and change nothing, if the task is over. Raise `ServerError`, and change nothing, for a value that
+        JSON cannot have.
         """
+        result = _checked_result(value)
         access, key = await self._locate(task)
-        result = value if isinstance(value, ToolResult) else ToolResult(value)
-        return await self._end(access, key, access.ends.ending(access.result_revision, result.to_wire()))
+        return await self._end(access, key, access.ends.ending(access.result_revision, result))
 
     async def fail(self, task: HostTask | str, error: str | ProtocolError) -> bool:
         """End a task as failed; clients read the error. Return False if it is over."""
@@ -292,6 +295,21 @@ class TaskWork:
     async def fail(self, error: str | ProtocolError) -> bool:
         """End the task as failed; clients read the error. Return False if it is over."""
         return await self._tasks.fail(self._task, error)
+
+
+def _checked_result(value: Any) -> t.CallToolResult:
+    """Return a value of the program as a result; raise `ServerError` for what is not JSON."""
+    try:
+        if isinstance(value, ToolResult):
+            rules.check_numbers("result", value.structured)
+            rules.check_numbers("result", value.meta)
+        else:
+            rules.check_numbers("result", value)
+        result = (value if isinstance(value, ToolResult) else ToolResult(value)).to_wire()
+        encode_readable(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ServerError(f"The result of a task is content or a JSON value: {error}") from None
+    return result
 
 
 async def _end_lease(access: TaskAccess, identifier: str) -> None:
