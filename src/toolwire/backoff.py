@@ -6,6 +6,10 @@ from typing import Final
 
 FIRST_SECONDS: Final = 0.1
 LONGEST_SECONDS: Final = 30.0
+#: A connection that lasted for so many seconds counts as a success: many proxies cut quiet streams.
+SETTLED_SECONDS: Final = 1.0
+# After a connection that brought something and broke at once, the next pause is at most this often doubled.
+_EASED: Final = 3
 
 
 class Backoff:
@@ -17,18 +21,21 @@ class Backoff:
         self._limit = limit
         self._first = first
         self._longest = longest
-        self._failures = 0
+        # The attempts count for the limit, and the doublings for the length of a pause.
+        self._attempts = 0
+        self._doublings = 0
 
     @property
     def exhausted(self) -> bool:
-        return self._limit is not None and self._failures >= self._limit
+        return self._limit is not None and self._attempts >= self._limit
 
     def next(self) -> float | None:
         """Return the next pause in seconds; None when there are no attempts left."""
         if self.exhausted:
             return None
-        pause = min(self._first * 2.0 ** min(self._failures, 30), self._longest)
-        self._failures += 1
+        pause = min(self._first * 2.0 ** min(self._doublings, 30), self._longest)
+        self._attempts += 1
+        self._doublings += 1
         import random
 
         # Clients that lost the same server must not all come back in the same instant.
@@ -45,8 +52,21 @@ class Backoff:
             pause = self._longest
         if retry is None:
             return pause
-        return max(retry / 1000, pause if self._failures > 1 else FIRST_SECONDS)
+        return max(retry / 1000, pause if self._doublings > 1 else FIRST_SECONDS)
 
     def reset(self) -> None:
         """Start again after a success: the next failure counts as the first."""
-        self._failures = 0
+        self._attempts = self._doublings = 0
+
+    def ease(self) -> None:
+        """Count the attempts anew, because the connection brought something.
+
+        The other side decides how soon it breaks, so the pauses do not become short again: see `settle`.
+        """
+        self._attempts = 0
+        self._doublings = min(self._doublings, _EASED)
+
+    def settle(self, seconds: float) -> None:
+        """Start again if the connection that broke had lasted for some time."""
+        if seconds >= SETTLED_SECONDS:
+            self.reset()

@@ -24,9 +24,9 @@ from tests.client.scripted_http import (
     unanswered,
 )
 
+from toolwire.backoff import SETTLED_SECONDS
 from toolwire.client import Change, InvalidResponse, Pins, ToolChanged
 from toolwire.client.http_target import SILENCE_SECONDS
-from toolwire.client.listen import SETTLED_SECONDS
 from toolwire.client.negotiation import LATE_SECONDS
 from toolwire.client.reconnect import ATTEMPTS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable

@@ -12,7 +12,6 @@ from tests.client.scripted_http import Reply, Request, Script, SignsIn, on, refu
 from tests.client.test_rounds import question, required
 
 from toolwire import Client, Context, Server, testing
-from toolwire.backoff import FIRST_SECONDS, Backoff
 from toolwire.client import Elicitation, InvalidResponse, Pins
 from toolwire.client.middleware import ClientContext
 from toolwire.errors import Timeout
@@ -135,12 +134,6 @@ def test_call_without_a_limit_never_ends(source: Source, seconds: float | None) 
     assert clock.limit("tools/call") is None
     clock.cap(3.0)
     assert clock.limit("tools/call") == 3.0
-
-
-@pytest.mark.parametrize("retry", [0, 1])
-def test_server_cannot_shorten_the_first_pause(retry: int) -> None:
-    assert Backoff().after(retry) == FIRST_SECONDS
-    assert Backoff().after(5000) == 5.0
 
 
 # --- rounds ---

@@ -30,8 +30,6 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 MAX_WAITING: Final = 10_000
 #: How many bytes the notifications of extensions may have together while nobody takes them.
 MAX_BYTES: Final = 16 * 1024 * 1024
-#: A stream that lasted this long counts as a success: many proxies cut quiet streams.
-SETTLED_SECONDS: Final = 1.0
 
 _KINDS: Final[dict[str, Literal["tools", "prompts", "resources", "resource"]]] = {
     "notifications/tools/list_changed": "tools",
@@ -239,8 +237,7 @@ class Subscription:
                 except TransportError:
                     if not self._heals:
                         raise
-                    if stream.age() >= SETTLED_SECONDS:
-                        backoff.reset()
+                    backoff.settle(stream.age())
                     pause = backoff.next()
                     if pause is None:
                         raise
@@ -252,7 +249,7 @@ class Subscription:
                     continue
                 if change is None:
                     return
-                backoff.reset()
+                backoff.ease()
                 yield change
         finally:
             await self.close()

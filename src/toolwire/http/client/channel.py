@@ -272,7 +272,7 @@ class HttpChannel(Channel):
     async def _listen(self, opened: asyncio.Event) -> None:
         """Keep the server's own stream open (2025-03-26 basic/transports, listening for messages from the server)."""
         last_event_id, retry, heard_before = "", None, False
-        backoff = Backoff()
+        backoff, loop = Backoff(), asyncio.get_running_loop()
         try:
             while True:
                 headers = {**self._headers, **ACCEPT_STREAM}
@@ -287,9 +287,11 @@ class HttpChannel(Channel):
                             self._missed()
                         heard_before = True
                         decoder = EventReader(self._endpoint.limit, last_event_id)
+                        opened_at = loop.time()
                         try:
                             await self._hear(response, decoder, backoff)
                         finally:
+                            backoff.settle(loop.time() - opened_at)
                             last_event_id = decoder.last_event_id
                             retry = retry if decoder.retry is None else decoder.retry
                 except TransportError as error:
@@ -317,7 +319,7 @@ class HttpChannel(Channel):
     async def _hear(self, response: HttpResponse, decoder: EventReader, backoff: Backoff) -> None:
         async for chunk in response.chunks():
             for event in decoder.feed(chunk):
-                backoff.reset()
+                backoff.ease()
                 if isinstance(event, OversizedEvent):
                     self._inbox.deliver(Oversized())
                 elif event.data and event.event == "message":

@@ -425,6 +425,7 @@ class HttpSession(Session):
         while True:
             decoder = exchange.reader = EventReader(self._endpoint.limit, last_event_id)
             broken: TransportError | None = None
+            opened_at = self.loop.time()
             try:
                 self._begin(exchange, response)
                 await self._read_events(exchange, response, decoder, backoff)
@@ -436,6 +437,7 @@ class HttpSession(Session):
                 return
             last_event_id = decoder.last_event_id
             retry = retry if decoder.retry is None else decoder.retry
+            backoff.settle(self.loop.time() - opened_at)
             if self.channel.modern or not last_event_id:
                 # SSE-7: a stream of 2026-07-28 that broke off cannot be resumed.
                 raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
@@ -449,7 +451,7 @@ class HttpSession(Session):
         """Read the messages of a stream, up to the answer or the end."""
         async for chunk in response.chunks():
             for each in decoder.feed(chunk):
-                backoff.reset()
+                backoff.ease()
                 if isinstance(each, OversizedEvent):
                     raise TooLarge(f"An event of the answer has more than {self._endpoint.limit} bytes")
                 if each.data and each.event == "message":
