@@ -16,21 +16,6 @@ STREAMS = 12
 RETRIES = pytest.mark.parametrize("retry", [None, 0, 1])
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that the client makes, none of which takes any time."""
-    made: list[float] = []
-    sleep = asyncio.sleep
-
-    async def note(seconds: float) -> None:
-        if seconds:
-            made.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", note)
-    return made
-
-
 def check_growth(pauses: list[float], retry: int | None) -> None:
     assert pauses[0] >= (FIRST_SECONDS / 2 if retry is None else FIRST_SECONDS)
     assert min(pauses[3 : STREAMS - 1]) >= LATER

@@ -16,7 +16,7 @@ from tests.http1.raw_http import Serve, answered, answering, serving
 from toolwire.http1 import client_connection
 from toolwire.http1.client_connection import HELD_BYTES, HttpConnection, StreamedResponse
 from toolwire.http1.pool import HttpPool
-from toolwire.http1.response import TooLarge
+from toolwire.http1.response import MalformedResponse, TooLarge
 from toolwire.http1.unpacking import Unpacker
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 
@@ -120,7 +120,7 @@ async def test_a_body_that_breaks_off_is_not_whole(body: str) -> None:
 )
 async def test_what_can_not_be_an_answer_is_given_up_at_once(said: bytes) -> None:
     async with serving(staying(said)) as url, HttpPool() as pool:
-        with pytest.raises(OutcomeUnknown, match="failed before it answered"):
+        with pytest.raises(MalformedResponse, match="failed before it answered"):
             await pool.request("POST", url, body=b"{}", timeout=20)
 
 
@@ -132,7 +132,7 @@ async def test_trailers_without_end_are_given_up() -> None:
             await writer.drain()
 
     async with answered(serve) as response:
-        with pytest.raises(OutcomeUnknown, match="over the limit"):
+        with pytest.raises(MalformedResponse, match="over the limit"):
             await response.read(100)
 
 
@@ -466,7 +466,7 @@ async def test_a_packed_answer_is_read_unpacked() -> None:
 @pytest.mark.parametrize("packed", [gzip.compress(b"hello", mtime=0)[:-9], b"not packed at all"])
 async def test_a_packed_answer_that_is_broken(packed: bytes) -> None:
     async with answered(answering(b"200 OK\r\ncontent-encoding: gzip", packed)) as response:
-        with pytest.raises(OutcomeUnknown, match="broke off"):
+        with pytest.raises(MalformedResponse, match="broke off"):
             await response.read(10_000)
 
 

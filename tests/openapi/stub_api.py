@@ -34,7 +34,7 @@ class Arrived(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer. `breaks` ends the connection: before the answer, or in the middle of its body."""
+    """An answer. `breaks` ends the connection: before the answer, in the middle of its body, or after garbage."""
 
     status: int = 200
     body: bytes = b""
@@ -48,6 +48,7 @@ def json_reply(value: Any, status: int = 200, **headers: str) -> Reply:
 
 
 BREAKS_BEFORE = Reply(breaks="before")
+GARBAGE = Reply(breaks="garbage")
 BREAKS_INSIDE = Reply(body=b'{"half": ', breaks="inside")
 Answering = Callable[[Arrived], Reply | Awaitable[Reply]]
 
@@ -76,7 +77,10 @@ class StubApi:
                 reply = answer if isinstance(answer, Reply) else answer(arrived)
                 if isawaitable(reply):
                     reply = await reply
-                if reply.breaks == "before":
+                if reply.breaks == "garbage":
+                    writer.write(b"no HTTP\r\n")
+                    await writer.drain()
+                if reply.breaks in ("before", "garbage"):
                     break
                 writer.write(_written(reply))
                 if reply.breaks:

@@ -24,6 +24,7 @@ from toolwire.http.client.endpoint import Endpoint, OnResponse
 from toolwire.http.client.http_sse_2024 import SseClientChannel
 from toolwire.http.client.session import HttpSession
 from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http1.response import MalformedResponse
 from toolwire.http1.url import parse_url
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
@@ -170,6 +171,10 @@ class _SseLink(Link):
         if self._pool is not None:
             await self._pool.close()
 
+    @property
+    def fault(self) -> TransportError | None:
+        return self._sse.error
+
     async def last_words(self) -> str:
         return str(self._sse.error or f"{self.label} ended the stream")
 
@@ -224,6 +229,8 @@ class _HttpLink(Link):
             return await session.request(ask.method, ask.params, timeout, identifier=self._probe)
         except ProtocolError as error:
             return error
+        except MalformedResponse:
+            raise  # It says nothing about the revision.
         except InvalidResponse:
             return None
         except TransportError as error:

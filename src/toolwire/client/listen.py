@@ -234,8 +234,8 @@ class Subscription:
             while True:
                 try:
                     change = await stream.next()
-                except TransportError:
-                    if not self._heals:
+                except TransportError as error:
+                    if not self._heals or isinstance(error, InvalidResponse):
                         raise
                     backoff.settle(stream.age())
                     pause = backoff.next()

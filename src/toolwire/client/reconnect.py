@@ -161,7 +161,7 @@ class Connector:
             try:
                 return await self._present()
             except TransportError as error:
-                if isinstance(error, Unreachable) and not is_passing(error):
+                if isinstance(error, InvalidResponse) or (isinstance(error, Unreachable) and not is_passing(error)):
                     raise
                 pause = backoff.next()
                 if pause is None or (pause := pause_after(error, pause)) > LONGEST_SECONDS:
@@ -337,8 +337,10 @@ class Opener(Struct, eq=False):
             if not link.duplex:
                 await connection.close()
                 raise
-            why = await link.last_words()
+            why, fault = await link.last_words(), link.fault
             await connection.close()
+            if isinstance(fault, InvalidResponse):
+                raise fault from None
             raise Unreachable(why) from None
         except BaseException:
             await connection.close()
@@ -405,7 +407,7 @@ def may_repeat(
     if isinstance(error, Unreachable):
         # The request never reached the server, or the server refused it before it did anything.
         return is_passing(error)
-    if not isinstance(error, OutcomeUnknown):
+    if not isinstance(error, OutcomeUnknown) or isinstance(error, InvalidResponse):
         return False
     if method == "tools/call" and isinstance(params, t.CallToolRequestParams):
         return connection.tools.is_repeatable(params.name)

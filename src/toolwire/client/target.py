@@ -130,6 +130,11 @@ class Link:
     async def close(self) -> None:
         await self.channel.close()
 
+    @property
+    def fault(self) -> TransportError | None:
+        """The error that ended the connection; None where that is not known."""
+        return None
+
     async def last_words(self) -> str:
         """Say why the connection ended, as far as that is known."""
         return f"The connection to {self.label} ended"

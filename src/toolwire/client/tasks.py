@@ -220,7 +220,9 @@ class TaskHandle:
         while True:
             try:
                 return await self._fetched(clock)
-            except TransportError:
+            except TransportError as error:
+                if isinstance(error, InvalidResponse):
+                    raise
                 # The request was lost, not the task: any other process of the server knows it too.
                 state = await self._status(clock)
                 if state.over:

@@ -758,7 +758,7 @@ class Relay:
         moved = self.on_lost is not None and self.on_lost(error, connection)
         if isinstance(error, Unreachable):
             return moved or connection.ended or connection.session.over
-        if not isinstance(error, OutcomeUnknown):
+        if not isinstance(error, OutcomeUnknown) or isinstance(error, InvalidResponse):
             return False
         return method in READING or (method == "tools/call" and self.is_repeatable(sent.members.get("name")))
 

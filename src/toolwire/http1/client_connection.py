@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import httptools
 
 from toolwire.base_errors import OutcomeUnknown
-from toolwire.http1.response import Lost, StartedResponse, joined
+from toolwire.http1.response import Lost, MalformedResponse, StartedResponse, joined
 from toolwire.http1.unpacking import Unpacker
 from toolwire.http1.url import origin
 
@@ -152,22 +152,25 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Return whether a request can be sent. Bytes between answers mean the end of the connection."""
         return self._response is None and not self.transport.is_closing() and not self._readable()
 
-    def abort(self, why: str = "it was closed") -> None:
-        """Cut the connection, and tell the requests that wait on it why."""
-        self._fail(why)
+    def abort(self, why: str = "it was closed", *, malformed: bool = False) -> None:
+        """Cut the connection, and tell the requests that wait on it why.
+
+        `malformed`: the server sent what is no answer, and would do so again.
+        """
+        self._fail(why, malformed)
         self.transport.abort()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, malformed: bool = False) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         response, self._response = self._response, None
         began, self._began = self._began, None
         if response is not None:
-            response.break_off(why)
+            response.break_off(why, malformed)
         if began is not None and not began.done():
             silent = not (self._unfinished or self._headers or self._interim)
-            began.set_exception(Lost(why, silent))
+            began.set_exception(Lost(why, silent, malformed))
 
     # --- one exchange ---
 
@@ -257,13 +260,13 @@ class HttpConnection(asyncio.BufferedProtocol):
             if self._complete:
                 self._keep_alive = False
             else:
-                self.abort(f"it is not HTTP/1.1 ({error.__context__ or error})")
+                self.abort(f"it is not HTTP/1.1 ({error.__context__ or error})", malformed=True)
         if self._complete:
             if is_first and self._keep_alive:
                 self._remember(nbytes)
             self._settle()
         elif self._unfinished > HEADER_BYTES:
-            self.abort(_TOO_LONG)
+            self.abort(_TOO_LONG, malformed=True)
 
     def _is_usual(self, nbytes: int) -> bool:
         """Take an answer that is there as a whole, and whose head was read before; return False for any other.
@@ -366,6 +369,7 @@ class StreamedResponse(StartedResponse):
     _held: int = 0
     _whole: bool = False
     _error: str | None = None
+    _is_malformed: bool = False
     _wake: asyncio.Future[None] | None = None
     _unpacker: Unpacker | None = None
 
@@ -404,8 +408,9 @@ class StreamedResponse(StartedResponse):
         if self._wake is not None:
             self._wake_reader()
 
-    def break_off(self, why: str) -> None:
+    def break_off(self, why: str, malformed: bool = False) -> None:
         self._error = why
+        self._is_malformed = malformed
         if self._wake is not None:
             self._wake_reader()
 
@@ -439,9 +444,9 @@ class StreamedResponse(StartedResponse):
                     await asyncio.sleep(0)  # All parts of a small piece may be more than the loop can stand still for.
             except ValueError as error:
                 self.close()
-                raise self._broken(str(error)) from None
+                raise self._broken(str(error), malformed=True) from None
         if unpacker is not None and not unpacker.complete:
-            raise self._broken("its end is missing")
+            raise self._broken("its end is missing", malformed=True)
 
     async def _next(self) -> bytes:
         """Return the bytes that arrived and were not taken yet; none at the end."""
@@ -449,7 +454,7 @@ class StreamedResponse(StartedResponse):
             if self._whole:
                 return b""
             if self._error is not None:
-                raise self._broken(self._error)
+                raise self._broken(self._error, malformed=self._is_malformed)
             self._wake = asyncio.get_running_loop().create_future()
             try:
                 await self._wake
@@ -481,8 +486,9 @@ class StreamedResponse(StartedResponse):
         self.close()
         return True
 
-    def _broken(self, why: str) -> OutcomeUnknown:
-        return OutcomeUnknown(f"The answer of {origin(self.url)} broke off: {why}")
+    def _broken(self, why: str, *, malformed: bool) -> OutcomeUnknown:
+        told = f"The answer of {origin(self.url)} broke off: {why}"
+        return MalformedResponse(told) if malformed else OutcomeUnknown(told)
 
     def close(self) -> None:
         # A whole answer has given its connection back already.

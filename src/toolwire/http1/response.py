@@ -16,6 +16,10 @@ class TooLarge(TransportError, InvalidResponse):
     """A body is longer than the caller takes."""
 
 
+class MalformedResponse(OutcomeUnknown, InvalidResponse):
+    """The server answered with bytes that are no HTTP response, or are over a limit. It would do so again."""
+
+
 class CrossedClosing(OutcomeUnknown):
     """A reused connection was closed without an answer: the server has most likely not read the request."""
 
@@ -23,16 +27,20 @@ class CrossedClosing(OutcomeUnknown):
 class Lost(Exception):
     """The connection ended, or was given up, before the headers of the answer were there.
 
-    `silent` when nothing at all had come: so ends a connection that the server closed while it was idle.
+    `silent` when nothing at all had come: so ends a connection that the server closed while it was idle. `malformed`
+    when something came that is no answer: so it will the next time.
     """
 
-    def __init__(self, why: str, silent: bool) -> None:
+    def __init__(self, why: str, silent: bool, malformed: bool = False) -> None:
         super().__init__(why)
         self.silent: bool = silent
+        self.malformed: bool = malformed
 
     def outcome(self, url: str, *, reused: bool) -> OutcomeUnknown:
         """Return the error for the caller. `reused`: the connection had answered another request."""
         told = f"The connection to {origin(url)} failed before it answered: {self}"
+        if self.malformed:
+            return MalformedResponse(told)
         return (CrossedClosing if reused and self.silent else OutcomeUnknown)(told)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from toolwire.client import Client, InvalidResponse
 from toolwire.inspector.skills import definitions_of
-from toolwire.protocol.errors import NotSupported, ToolwireError
+from toolwire.protocol.errors import NotSupported, ToolwireError, TransportError
 
 MAX_LISTED: Final = 20_000
 MAX_PAGES: Final = 500
@@ -80,6 +80,8 @@ async def _list(client: Client, kind: str) -> Listing:
         try:
             listing.definitions = [each.to_dict() for each in (await typed[kind]())[:MAX_LISTED]]
         except InvalidResponse as error:
+            if isinstance(error, TransportError):
+                raise
             # One definition is broken. The page shows the others, and the error.
             listing.definitions = await _raw(client, kind)
             listing.error = str(error)

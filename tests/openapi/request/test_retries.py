@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 from tests.openapi.operations import READ, calling, define, parameter
-from tests.openapi.stub_api import BREAKS_BEFORE, Reply, json_reply, stub_api
+from tests.openapi.stub_api import BREAKS_BEFORE, GARBAGE, Reply, json_reply, stub_api
 
 from toolwire.errors import OutcomeUnknown, ToolError
 from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest
@@ -90,6 +90,14 @@ async def test_a_lost_read_is_sent_again(caplog: pytest.LogCaptureFixture) -> No
         # The pool itself repeats a request that crossed the closing of an idle connection.
         assert len(api.arrived) == 2 + retries.MAX_LOST
     assert "things failed: " in caplog.text
+
+
+async def test_read_is_not_sent_again_after_a_malformed_response() -> None:
+    async with stub_api() as api, calling(api.url, define()) as call:
+        api.answers(GARBAGE)
+        result = await call()
+        assert result.is_error and result.text == "things failed: the answer of the API cannot be read."
+        assert len(api.arrived) == 1
 
 
 @pytest.mark.covers("OA-5.7")

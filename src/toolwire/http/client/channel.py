@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from toolwire.backoff import Backoff
 from toolwire.http.client.endpoint import Endpoint
 from toolwire.http.client.event_reader import EventReader
-from toolwire.http1.response import HttpResponse
+from toolwire.http1.response import HttpResponse, MalformedResponse
 from toolwire.protocol.errors import (
     InvalidResponse,
     OutcomeUnknown,
@@ -295,12 +295,17 @@ class HttpChannel(Channel):
                             last_event_id = decoder.last_event_id
                             retry = retry if decoder.retry is None else decoder.retry
                 except TransportError as error:
+                    if isinstance(error, MalformedResponse):
+                        raise
                     log.debug("the server's stream broke off: %s", error)
                 await asyncio.sleep(backoff.after(retry))
-        except Unauthorized as error:
-            log.warning("the server's stream was refused: %s", error)
+        except (Unauthorized, MalformedResponse) as error:
+            if isinstance(error, Unauthorized):
+                log.warning("the server's stream was refused: %s", error)
+            else:
+                log.warning("the server's stream cannot be read: %s", error)
             if heard_before:
-                # The caller is let in no longer. Whoever listens would wait for ever.
+                # It would fail in the same way again, and listeners would wait for ever.
                 self._inbox.end(error)
         finally:
             opened.set()
@@ -377,7 +382,7 @@ def _was_unreached(error: ToolwireError) -> bool:
 
 def may_repeat(error: ToolwireError, message: bytes) -> bool:
     """Return whether a message may be retried: a second answer or cancellation does nothing."""
-    if not isinstance(error, TransportError):
+    if not isinstance(error, TransportError) or isinstance(error, InvalidResponse):
         return False
     if error.status is not None and error.status < 500 and error.status != 429:
         return False

@@ -430,6 +430,8 @@ class HttpSession(Session):
                 self._begin(exchange, response)
                 await self._read_events(exchange, response, decoder, backoff)
             except OutcomeUnknown as error:
+                if isinstance(error, InvalidResponse):
+                    raise
                 broken = error
             finally:
                 _release(exchange, response)
@@ -476,6 +478,8 @@ class HttpSession(Session):
             try:
                 response = await self._endpoint.send("GET", headers, None, exchange)
             except TransportError as error:
+                if isinstance(error, InvalidResponse):
+                    raise
                 log.debug("a stream could not be taken up again yet: %s", error)
                 continue
             if response.status == 200 and response.media_type == EVENT_STREAM:

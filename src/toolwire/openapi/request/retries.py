@@ -21,7 +21,7 @@ from toolwire.http1.url import origin
 from toolwire.openapi.access.signing import OutgoingRequest, Signer
 from toolwire.openapi.calling import CalledOperation, Exchange
 from toolwire.openapi.request.api_rate import ApiRate, seconds_left
-from toolwire.protocol.errors import OutcomeUnknown, ToolError, TransportError, Unreachable
+from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ToolError, TransportError, Unreachable
 from toolwire.server.call import Call
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
@@ -97,8 +97,9 @@ class Sender:
             try:
                 response = await self._pool().send(request.method, request.url, request.headers, request.body)
             except TransportError as error:
-                # What could not be reached has not begun.
-                pause = losses.next() if may_repeat or isinstance(error, Unreachable) else None
+                # What could not be reached has not begun. An answer that cannot be read would come again.
+                is_loss = not isinstance(error, InvalidResponse) and (may_repeat or isinstance(error, Unreachable))
+                pause = losses.next() if is_loss else None
                 if pause is None or pause >= seconds_left(exchange.call):
                     raise self._failure(error, is_read) from error
                 await _sleep(pause)
@@ -176,6 +177,8 @@ class Sender:
         log.warning("%s failed: %s", name, error)
         if not isinstance(error, OutcomeUnknown):
             return ToolError(f"{name} failed: the API cannot be reached now. Try again later.")
+        if is_read and isinstance(error, InvalidResponse):
+            return ToolError(f"{name} failed: the answer of the API cannot be read.")
         if is_read:
             return ToolError(f"{name} failed: the connection to the API was lost. Try again.")
         return WriteOutcomeUnknown(
