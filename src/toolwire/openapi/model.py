@@ -326,6 +326,9 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     """Parameters that are sent with every call, and their values."""
     fixed_body: tuple[tuple[ToolArgument, Any], ...] = ()
     """Members of the body, or the whole of it, that are sent with every call."""
+    reserved: tuple[tuple[str, str], ...] = ()
+    """Location and name of what no object of an argument may give: API keys, parameters that are not arguments, and
+    the described members of a body that is one argument."""
     media: MediaTypeObject | None = None
     """The chosen form of the request body."""
     scopes: frozenset[str] = frozenset()

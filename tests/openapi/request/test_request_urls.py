@@ -212,3 +212,44 @@ def test_parameters_with_similar_names_are_sent() -> None:
     similar = [parameter(name, "query") for name in ("filter[a]", "filter[b]", "filter", "Filter")]
     builder = RequestBuilder(define("GET", "/users", *similar), BASE)
     assert builder.build({each.name: "x" for each in similar}).url.endswith("&Filter=x")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "allow_reserved"),
+    [("/x?role=user&q={q}", "a&role=admin", True), ("/x?role=user&{q}", "role", False)],
+)
+def test_path_value_in_the_query_of_a_template_gives_no_second_field(
+    path: str, value: str, allow_reserved: bool
+) -> None:
+    builder = RequestBuilder(define("GET", path, parameter("q", "path", allow_reserved=allow_reserved)), BASE)
+    assert "role=user" in builder.build({"q": "a"}).url
+    with pytest.raises(ToolError, match="another parameter"):
+        builder.build({"q": value})
+
+
+@pytest.mark.parametrize("location", ["query", "cookie"])
+def test_two_objects_do_not_give_the_same_field(location: str) -> None:
+    builder = RequestBuilder(define("GET", "/x", parameter("a", location), parameter("b", location)), BASE)
+    builder.build({"a": {"role": "user"}, "b": {"rank": "1"}})
+    for member in ("role", "ROLE", "role[]", "role[0]"):
+        with pytest.raises(ToolError, match="'b' must not have a member with the name of another"):
+            builder.build({"a": {"role": "user"}, "b": {member: "admin"}})
+
+
+def test_object_in_the_path_gives_no_other_matrix_parameter() -> None:
+    matrix = [parameter(name, "path", style="matrix", explode=True) for name in ("role", "more")]
+    builder = RequestBuilder(define("GET", "/x{role}{more}", *matrix), BASE)
+    assert builder.build({"role": "user", "more": {"a": "1"}}).url.endswith("/x;role=user;a=1")
+    with pytest.raises(ToolError, match="another parameter"):
+        builder.build({"role": "user", "more": {"Role": "admin"}})
+
+
+def test_deep_object_gives_no_field_of_a_parameter_with_brackets() -> None:
+    deep = parameter("x", "query", style="deepObject", explode=True)
+    builder = RequestBuilder(define("GET", "/x", deep, parameter("x[admin]", "query")), BASE)
+    assert builder.build({"x": {"a": {"admin": 1}}, "x[admin]": "0"}).url.endswith(
+        "?x%5Ba%5D%5Badmin%5D=1&x%5Badmin%5D=0"
+    )
+    for members in ({"admin": "1"}, {"Admin": ["1"]}, {"admin": {"b": "1"}}, {"admin[": "1"}):
+        with pytest.raises(ToolError, match="another parameter"):
+            builder.build({"x": members})

@@ -25,6 +25,7 @@ from toolwire.openapi.model import (
     ToolArgument,
 )
 from toolwire.openapi.request.media_types import body_kind
+from toolwire.openapi.request.wire_names import names_in_query, spell
 from toolwire.redaction import repr_without
 from toolwire.schemas.walking import Schema, listed
 
@@ -84,6 +85,8 @@ class ArgumentPlan(Struct, frozen=True, kw_only=True):
     """Parameters that are sent with every call, and their values."""
     fixed_body: tuple[tuple[ToolArgument, Any], ...] = ()
     """Members of the body, or the whole of it, that are sent with every call."""
+    reserved: tuple[tuple[str, str], ...] = ()
+    """Location and name of what no object of an argument may give (see `ToolDefinition`)."""
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -116,6 +119,7 @@ class ArgumentMaker:
         self._schemas = schemas
         self._max_description = max_description
         self._credentials = _api_keys(description)
+        self._credential_spellings = frozenset((place, _spelled(place, name)) for place, name in self._credentials)
 
     def plan(
         self, operation: OperationObject, media: MediaTypeObject | None, settings: OperationSettings
@@ -125,12 +129,19 @@ class ArgumentMaker:
         fixed: list[tuple[ParameterObject, Any]] = []
         candidates: list[_Candidate] = []
         values = settings.fixed or {}
-        for parameter in self._parameters(operation, warnings):
+        parameters = list(self._parameters(operation, warnings))
+        fixed_names = {_spelling(each) for each in parameters if each.name in values}
+        for parameter in parameters:
             if parameter.name in values:
                 fixed.append((parameter, values[parameter.name]))
+            elif _spelling(parameter) in fixed_names:
+                warnings.append(
+                    f"{operation.place}: the parameter {parameter.name!r} is left out: servers may read it as the one "
+                    "that has a fixed value"
+                )
             elif self._is_asked(parameter, settings.ask or ()):
                 candidates.append(self._of_parameter(parameter, warnings))
-            elif parameter.required and _OF_THE_NETWORK.fullmatch(parameter.name.lower()):
+            elif parameter.required and _OF_THE_NETWORK.fullmatch(_header_name(parameter.name)):
                 warnings.append(
                     f"{operation.place}: the header {parameter.name!r} is required, and nothing sends it: give its "
                     "value in fixed, or let the model give it by ask, in the settings of the operation"
@@ -167,6 +178,7 @@ class ArgumentMaker:
             schema=_schema_of(candidates, names),
             conditions=tuple(conditions),
             fixed=tuple(fixed),
+            reserved=tuple(self._reserved(parameters, fixed, candidates, media)),
             fixed_body=tuple(
                 # No argument has such a name.
                 (ToolArgument(name=f"\0{each.key}", member=each.member), values[each.wanted])
@@ -191,13 +203,40 @@ class ArgumentMaker:
         warnings += [
             f"{operation.place}: the parameter {name!r} is not in the path, and is left out" for name in unused
         ]
-        yield from (each for each in operation.parameters if each.location != "path")
+        own = {spell(name) for name in names_in_query(operation.path.partition("#")[0].partition("?")[2])}
+        for each in operation.parameters:
+            if each.location == "query" and own and spell(each.name) in own:
+                warnings.append(
+                    f"{operation.place}: the parameter {each.name!r} is left out: the query in the path has its value"
+                )
+            elif each.location != "path":
+                yield each
+
+    def _reserved(
+        self,
+        parameters: Iterable[ParameterObject],
+        fixed: Iterable[tuple[ParameterObject, Any]],
+        candidates: Iterable[_Candidate],
+        media: MediaTypeObject | None,
+    ) -> Iterator[tuple[str, str]]:
+        """Yield location and name of what no object of an argument may give."""
+        yield from sorted(self._credentials)
+        sent = [*(each for each, _ in fixed), *(each.parameter for each in candidates)]
+        for parameter in parameters:
+            if parameter not in sent:
+                yield parameter.location, parameter.name
+            elif parameter.location == "querystring" and parameter.schema is not None:
+                yield from (("querystring", name) for name in self._member_nodes(parameter.schema))
+        is_whole = any(each.place == "body" and each.member is None for each in candidates)
+        has_fields = media is not None and body_kind(media.media_type) in ("form", "multipart")
+        if is_whole and has_fields and media is not None and media.schema is not None:
+            yield from (("body", name) for name in self._member_nodes(media.schema))
 
     def _is_asked(self, parameter: ParameterObject, asked: Iterable[str]) -> bool:
         """Return whether the model gives the value of a parameter."""
         if parameter.name in asked:
             return True
-        if (parameter.location, parameter.name.lower()) in self._credentials:
+        if _spelling(parameter) in self._credential_spellings:
             return False
         if parameter.location == "header" and _is_set_elsewhere(parameter.name):
             return False
@@ -433,13 +472,13 @@ def _schema_of(candidates: list[_Candidate], names: dict[str, str]) -> Schema:
 
 def _is_set_elsewhere(header: str) -> bool:
     """Return whether no model gives the value of a header."""
-    name = header.lower()
+    name = _header_name(header)
     return _OF_THE_LIBRARY.fullmatch(name) is not None or _OF_THE_NETWORK.fullmatch(name) is not None
 
 
 def _is_not_for_models(name: str) -> bool:
     """Return whether an optional header or cookie is a credential or part of the exchange."""
-    name = name.lower()
+    name = _header_name(name)
     return _OF_THE_EXCHANGE.fullmatch(name) is not None or _CREDENTIAL.search(name) is not None
 
 
@@ -466,5 +505,21 @@ def _api_keys(description: ApiDescription) -> set[tuple[str, str]]:
         node = description.resolve(Node(value, description.root, f"/components/securitySchemes/{name}"))
         scheme = node.value if isinstance(node.value, dict) else {}
         if scheme.get("type") == "apiKey" and isinstance(scheme.get("name"), str):
-            found.add((str(scheme.get("in")), scheme["name"].lower()))
+            found.add((str(scheme.get("in")), scheme["name"]))
     return found
+
+
+def _spelling(parameter: ParameterObject) -> tuple[str, str]:
+    """Return location and name of a parameter in the one spelling that is compared."""
+    return parameter.location, _spelled(parameter.location, parameter.name)
+
+
+def _spelled(location: str, name: str) -> str:
+    if location == "header":
+        return _header_name(name)
+    return name if location == "path" else spell(name)
+
+
+def _header_name(name: str) -> str:
+    """Return the name of a header as servers read it: CGI and WSGI have no difference between `-` and `_`."""
+    return name.lower().replace("_", "-")

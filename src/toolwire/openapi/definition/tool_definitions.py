@@ -113,6 +113,7 @@ class ToolDefiner:
             arguments=plan.arguments,
             fixed=plan.fixed,
             fixed_body=plan.fixed_body,
+            reserved=plan.reserved,
             media=media,
             scopes=self._scopes(operation),
             select=select,

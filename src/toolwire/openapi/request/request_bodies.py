@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from toolwire.openapi.model import EncodingObject, MediaTypeObject, ParameterObject, ToolArgument
+from toolwire.openapi.model import EncodingObject, MediaTypeObject, ParameterObject, ToolArgument, ToolDefinition
 from toolwire.openapi.request.parameters import (
     as_text,
     form_encoded,
@@ -23,6 +23,7 @@ from toolwire.openapi.request.parameters import (
     percent_encoded,
     reserved_in_query,
 )
+from toolwire.openapi.request.wire_names import OpenValue, Owner, WireNames, is_open
 from toolwire.protocol.errors import ToolError
 from toolwire.redaction import repr_without
 
@@ -67,11 +68,35 @@ def _plain(value: Any) -> Any:
 _encode_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
-def body_writer(media: MediaTypeObject, arguments: tuple[ToolArgument, ...], required: bool) -> BodyWriter:
-    """Compile the body of an operation. The arguments without a parameter are its members, or the whole of it."""
+def member_names(definition: ToolDefinition) -> list[str]:
+    """Return the names of the members of a form or multipart body that are described."""
+    if definition.media is None or not _has_fields(definition.media.media_type):
+        return []
+    given = (*definition.arguments, *(each for each, _ in definition.fixed_body))
+    names = [each.member for each in given if each.parameter is None and each.member is not None]
+    return [*names, *(name for place, name in definition.reserved if place == "body")]
+
+
+def body_owner(name: str) -> Owner:
+    """Return the source of the fields of a member of a body."""
+    return f"body {name}"
+
+
+def _has_fields(media_type: str) -> bool:
+    name = media_type.partition(";")[0].strip().lower()
+    return name == FORM or name.startswith("multipart/")
+
+
+def body_writer(
+    media: MediaTypeObject, arguments: tuple[ToolArgument, ...], required: bool, names: WireNames | None = None
+) -> BodyWriter:
+    """Compile the body of an operation. The arguments without a parameter are its members, or the whole of it.
+
+    `names` are those that are taken in a form.
+    """
     members = [(each.name, each.member) for each in arguments if each.parameter is None and each.member is not None]
     whole = next((each.name for each in arguments if each.parameter is None and each.member is None), None)
-    write = _writer(media)
+    write = _writer(media, names or WireNames(()))
     if whole is not None:
         name = whole
         return lambda given: _bounded(write(given[name])) if name in given else None
@@ -89,17 +114,17 @@ def _bounded(body: Body) -> Body:
     return body
 
 
-def _writer(media: MediaTypeObject) -> Callable[[Any], Body]:
+def _writer(media: MediaTypeObject, names: WireNames) -> Callable[[Any], Body]:
     """Return the writer of a whole value in a media type."""
     name = media.media_type.partition(";")[0].strip().lower()
     if is_json(name):
         return lambda value: Body(_encode_json(value), media.media_type)
     if name == FORM:
-        form = form_writer(media.encoding)
+        form = form_writer(media.encoding, names)
         return lambda value: Body((form(value) if isinstance(value, dict) else as_text(value)).encode(), FORM)
     if name.startswith("multipart/"):
         return lambda value: _multipart(
-            value, media.media_type, media.encoding, media.prefix_encoding, media.item_encoding
+            value, media.media_type, media.encoding, media.prefix_encoding, media.item_encoding, names
         )
     return lambda value: _single(value, media.media_type)
 
@@ -133,18 +158,47 @@ def _specific(declared: str, value: Any) -> str:
 # -- Forms ------------------------------------------------------------------------------------------------------------
 
 
-def form_writer(encoding: Mapping[str, EncodingObject]) -> _Form:
-    """Compile `application/x-www-form-urlencoded`: a form as a body, or as the whole query (3.2)."""
+def form_writer(encoding: Mapping[str, EncodingObject], names: WireNames | None = None) -> _Form:
+    """Compile `application/x-www-form-urlencoded`: a form as a body, or as the whole query (3.2).
+
+    `names` are those that are taken.
+    """
     writers = {name: _form_member(name, each) for name, each in encoding.items()}
+    styles = _styles(encoding)
+    taken = names or WireNames(())
 
     def write(value: Mapping[str, Any]) -> str:
-        pairs: list[tuple[str, str]] = []
+        written: list[tuple[str, list[tuple[str, str]]]] = []
         for name, member in value.items():
             known = writers.get(name)
-            pairs += _form_pairs(name, member, None) if known is None else known(member)
-        return "&".join([f"{name}={text}" for name, text in pairs])
+            written.append((name, _form_pairs(name, member, None) if known is None else known(member)))
+        _check_fields(taken, styles, value, written)
+        return "&".join([f"{name}={text}" for _, pairs in written for name, text in pairs])
 
     return write
+
+
+def _styles(encoding: Mapping[str, EncodingObject]) -> dict[str, tuple[str, bool]]:
+    return {name: style for name, each in encoding.items() if (style := _style_of(each)) is not None}
+
+
+def _check_fields(
+    taken: WireNames,
+    styles: Mapping[str, tuple[str, bool]],
+    value: Mapping[str, Any],
+    written: list[tuple[str, list[tuple[str, str]]]],
+) -> None:
+    """Raise `ToolError` where two members of a form would be written under one name, or one under a taken name."""
+    open_ones: list[OpenValue] = []
+    for name, pairs in written:
+        style, explode = styles.get(name, ("", False))
+        if is_open(value[name], style, explode):
+            open_ones.append(OpenValue(body_owner(name), name, [key for key, _ in pairs], style == "deepObject"))
+        elif not taken.has_owner(body_owner(name)):
+            # Described members were judged. These may be called anything.
+            open_ones.append(OpenValue("", name, [name], True))
+    if open_ones:
+        taken.check(open_ones)
 
 
 def _form_member(name: str, encoding: EncodingObject) -> Callable[[Any], list[tuple[str, str]]]:
@@ -182,10 +236,11 @@ def _form_text(value: Any, content_type: str | None) -> str:
 
 
 class _Part(NamedTuple):
-    """One part: its headers in order, and its bytes."""
+    """One part: its headers in order, its bytes, and the name of its field."""
 
     headers: list[tuple[str, str]]
     data: bytes
+    name: str = ""
 
     def __repr__(self) -> str:
         return repr_without(self, "headers", "data")
@@ -197,10 +252,14 @@ def _multipart(
     encoding: Mapping[str, EncodingObject],
     prefix: tuple[EncodingObject, ...],
     item: EncodingObject | None,
+    names: WireNames,
 ) -> Body:
-    """Write parts by name for an object, or by position for a list (3.2)."""
+    """Write parts by name for an object, or by position for a list (3.2). `names` are those that are taken."""
     if isinstance(value, dict):
-        parts = [part for name, each in value.items() for part in _named_parts(name, each, encoding.get(name))]
+        named = [(name, list(_named_parts(name, each, encoding.get(name)))) for name, each in value.items()]
+        written = [(name, [(part.name, "") for part in found]) for name, found in named]
+        _check_fields(names, _styles(encoding), value, written)
+        parts = [part for _, found in named for part in found]
     elif isinstance(value, list):
         others = item or _NO_ENCODING
         parts = [_part(each, prefix[at] if at < len(prefix) else others, []) for at, each in enumerate(value)]
@@ -223,7 +282,7 @@ def _named_parts(name: str, value: Any, encoding: EncodingObject | None) -> Iter
     if style is not None and not isinstance(value, (bytes, Upload)):
         # Nothing is percent-encoded in a part (Encoding Object, "Fixed Fields for RFC6570-style Serialization").
         for key, text in pairs_writer(name, *style, str, str)(value):
-            yield _Part([_disposition(key, None)], text.encode())
+            yield _Part([_disposition(key, None)], text.encode(), key)
         return
     for each in value if isinstance(value, list) else [value]:
         if each is not None:
@@ -238,7 +297,7 @@ def _part(value: Any, encoding: EncodingObject, headers: list[tuple[str, str]]) 
         content_type, data = _specific(declared or own or _OCTETS, value), _bytes(value)
     elif declared is not None and declared.startswith("multipart/"):
         data, content_type = _multipart(
-            value, declared, encoding.encoding, encoding.prefix_encoding, encoding.item_encoding
+            value, declared, encoding.encoding, encoding.prefix_encoding, encoding.item_encoding, WireNames(())
         )
     elif isinstance(value, (dict, list)) or (declared is not None and is_json(declared)):
         content_type, data = declared or "application/json", _encode_json(value)

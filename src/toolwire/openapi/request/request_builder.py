@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import unquote_plus
 
 from toolwire.openapi.access.signing import OutgoingRequest
 from toolwire.openapi.model import OperationObject, ParameterObject, ToolDefinition
@@ -20,8 +20,9 @@ from toolwire.openapi.request.parameters import (
     query_serializer,
     query_string_serializer,
 )
-from toolwire.openapi.request.request_bodies import BodyWriter, body_writer, form_writer
+from toolwire.openapi.request.request_bodies import BodyWriter, body_owner, body_writer, form_writer, member_names
 from toolwire.openapi.request.request_urls import UrlBuilder
+from toolwire.openapi.request.wire_names import OpenValue, Owner, WireNames, is_open, names_in_query, names_of
 from toolwire.protocol.errors import ToolError
 
 _ANYTHING: Final = "*/*;q=0.1"
@@ -50,7 +51,7 @@ class RequestBuilder:
                     write = query_serializer(parameter)
                     self._query.append((argument, _written(argument, write) if parameter.required else write))
                 case "querystring":
-                    self._query.append((argument, _query_string(parameter)))
+                    self._query.append((argument, _query_string(parameter, definition.reserved)))
                 case "header":
                     name = header_value(parameter.name, parameter.name).lower()
                     if name not in IGNORED_HEADERS:
@@ -58,8 +59,8 @@ class RequestBuilder:
                 case "cookie":
                     write = cookie_serializer(parameter)
                     self._cookies.append((argument, _written(argument, write) if parameter.required else write))
-        self._operation = operation
         self._parameters = dict(written)
+        self._fields, self._cookie_names, self._matrix_names = _wire_names(definition, self._parameters.values())
         self._method = operation.method
         self._url = UrlBuilder(base, operation.path, path, operation.label)
         self.origin: str = self._url.origin
@@ -70,6 +71,7 @@ class RequestBuilder:
                 definition.media,
                 (*definition.arguments, *(each for each, _ in definition.fixed_body)),
                 operation.request_body.required,
+                self._fields,
             )
 
     def build(self, arguments: dict[str, Any]) -> OutgoingRequest:
@@ -77,19 +79,27 @@ class RequestBuilder:
         if self._values:
             arguments = {**arguments, **self._values}
         try:
-            query = [self._pairs(name, arguments[name], write, "&") for name, write in self._query if name in arguments]
-            url = self._url.build(arguments, "&".join([each for each in query if each]))
+            query = [
+                (name, arguments[name], write(arguments[name])) for name, write in self._query if name in arguments
+            ]
+            self._check_query(query, arguments)
+            if self._matrix_names is not None:
+                self._check_matrix(self._matrix_names, arguments)
+            url = self._url.build(arguments, "&".join([text for _, _, text in query if text]))
             headers = self._accept.copy()
             for name, header, write in self._headers:
                 if name in arguments:
                     headers[header] = write(arguments[name])
             if self._cookies:
                 cookies = [
-                    self._pairs(name, arguments[name], write, "; ")
+                    (name, arguments[name], write(arguments[name]))
                     for name, write in self._cookies
                     if name in arguments
                 ]
-                if written := "; ".join([each for each in cookies if each]):
+                open_ones = [each for name, value, text in cookies for each in self._open(name, value, text, "; ")]
+                if open_ones:
+                    self._cookie_names.check(open_ones)
+                if written := "; ".join([text for _, _, text in cookies if text]):
                     headers["cookie"] = written
             body = None if self._body is None else self._body(arguments)
         except UnicodeEncodeError:
@@ -99,32 +109,65 @@ class RequestBuilder:
         headers["content-type"] = body.content_type
         return OutgoingRequest(method=self._method, url=url, headers=headers, body=body.data)
 
-    def _pairs(self, argument: str, value: Any, write: Serializer, separator: str) -> str:
-        """Write a parameter. Raise `ToolError` where a member of an object is another parameter.
+    def _check_query(self, query: list[tuple[str, Any, str]], arguments: Mapping[str, Any]) -> None:
+        """Raise `ToolError` where a member of an object is written as something else in the query."""
+        open_ones = [each for name, value, text in query for each in self._open(name, value, text, "&")]
+        if self._url.has_open_query:
+            # Values of path parameters stand in the query of the template.
+            named = Counter(names_in_query(self._url.fill_query(arguments))) - Counter(self._url.query_names)
+            open_ones.append(OpenValue("", "the path", list(named.elements())))
+        if open_ones:
+            self._fields.check(open_ones)
 
-        The members of an object may be written as pairs of their own. Then one could be taken for a parameter that
-        nobody can give, or that was judged.
-        """
-        written = write(value)
-        if isinstance(value, dict):
-            others = _other_names(self._parameters[argument], self._parameters.values(), self._operation.path)
-            if not others.isdisjoint(_names(written.split(separator))):
-                raise ToolError(f"{argument!r} must not have a member with the name of another parameter")
-        return written
+    def _check_matrix(self, names: WireNames, arguments: Mapping[str, Any]) -> None:
+        """Raise `ToolError` where a member of an object is written as another parameter of the path."""
+        names.check(
+            [
+                OpenValue(_owner(parameter), name, list(arguments[name]))
+                for name, parameter in self._parameters.items()
+                if _is_matrix(parameter) and parameter.explode and isinstance(arguments.get(name), dict)
+            ]
+        )
+
+    def _open(self, argument: str, value: Any, text: str, separator: str) -> Iterator[OpenValue]:
+        """Yield the names that a parameter is written under, where they come from its value."""
+        parameter = self._parameters[argument]
+        if parameter.location == "querystring":
+            yield OpenValue(_owner(parameter), argument, names_in_query(text))
+        elif parameter.content is None and is_open(value, parameter.style, parameter.explode):
+            names = list(names_of(text.split(separator)))
+            yield OpenValue(_owner(parameter), argument, names, parameter.style == "deepObject")
 
 
-def _other_names(parameter: ParameterObject, parameters: Iterable[ParameterObject], path: str) -> frozenset[str]:
-    """Return the names that are taken in the place of a parameter. The path may have some in its query."""
-    names = _names(each.name for each in parameters if each.location == parameter.location)
-    if parameter.location == "query":
-        names |= _names(path.partition("#")[0].partition("?")[2].split("&"))
-    return names - _names([parameter.name])
+def _wire_names(
+    definition: ToolDefinition, parameters: Iterable[ParameterObject]
+) -> tuple[WireNames, WireNames, WireNames | None]:
+    """Return the names in the query and in forms, in cookies, and in the path where it has names.
+
+    Many frameworks read the query and a form together.
+    """
+    known = list(parameters)
+    template = definition.operation.path.partition("#")[0].partition("?")[2]
+    fields = [(_owner(each), each.name) for each in known if each.location == "query"]
+    fields += [("path", name) for name in names_of(template.split("&"))]
+    fields += [(body_owner(name), name) for name in member_names(definition)]
+    fields += [("reserved", name) for location, name in definition.reserved if location == "query"]
+    cookies = [(_owner(each), each.name) for each in known if each.location == "cookie"]
+    cookies += [("reserved", name) for location, name in definition.reserved if location == "cookie"]
+    matrix = [each for each in known if _is_matrix(each)]
+    return (
+        WireNames(fields),
+        WireNames(cookies),
+        WireNames([(_owner(each), each.name) for each in matrix]) if len(matrix) > 1 else None,
+    )
 
 
-def _names(pairs: Iterable[str]) -> frozenset[str]:
-    """Return the names in pairs. `name[]` and `NAME` are `name` for many servers."""
-    names = (unquote_plus(pair.partition("=")[0]).partition("[")[0].strip().casefold() for pair in pairs)
-    return frozenset(each for each in names if each)
+def _is_matrix(parameter: ParameterObject) -> bool:
+    return parameter.location == "path" and parameter.style == "matrix" and parameter.content is None
+
+
+def _owner(parameter: ParameterObject) -> Owner:
+    return f"{parameter.location} {parameter.name}"
 
 
 def _fixed_name(parameter: ParameterObject) -> str:
@@ -148,8 +191,9 @@ def _written(argument: str, write: Serializer) -> Serializer:
     return checked
 
 
-def _query_string(parameter: ParameterObject) -> Serializer:
-    return query_string_serializer(parameter, form_writer(parameter.encoding))
+def _query_string(parameter: ParameterObject, reserved: Iterable[tuple[str, str]]) -> Serializer:
+    names = WireNames((body_owner(name), name) for location, name in reserved if location == "querystring")
+    return query_string_serializer(parameter, form_writer(parameter.encoding, names))
 
 
 def accepted(operation: OperationObject) -> str:

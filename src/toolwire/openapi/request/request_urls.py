@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from toolwire.http1.url import origin, parse_url
 from toolwire.openapi.model import DescriptionError, ServerObject
 from toolwire.openapi.request.parameters import Serializer
+from toolwire.openapi.request.wire_names import names_of
 from toolwire.protocol.errors import ToolError
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
@@ -151,15 +152,19 @@ class UrlBuilder:
         self._start = f"{base}/" if not template.startswith("/") else base
         self._parts = _compiled(template, path, _IN_SEGMENT + "/", where)
         self._query_parts = _compiled(query, path, _IN_QUERY, where)
+        self.query_names: tuple[str, ...] = tuple(names_of(query.split("&"))) if query else ()
+        """The names in the query of the template."""
+        self.has_open_query: bool = any(isinstance(each, _Expression) for each in self._query_parts)
+        """Whether arguments stand in the query of the template."""
         self._slashes = urlsplit(self._start).path.count("/") + template.count("/")
         split = urlsplit(base)
         self._scheme, self._netloc = split.scheme, split.netloc
 
     def build(self, arguments: Mapping[str, Any], query: str) -> str:
-        """Return the URL for arguments, and check that it is what was meant."""
+        """Return the URL for arguments, and check that it is what was meant. The query of the template comes first."""
         path = self._filled(self._parts, arguments)
-        fixed = self._filled(self._query_parts, arguments) if self._query_parts else ""
-        query = f"{fixed}&{query}" if fixed and query else fixed or query
+        own = self.fill_query(arguments)
+        query = f"{own}&{query}" if own and query else own or query
         url = f"{self._start}{path}?{query}" if query else self._start + path
         if len(url) > MAX_URL:
             raise ToolError(f"The arguments make a URL of {len(url)} characters, and {MAX_URL} are the most")
@@ -174,6 +179,10 @@ class UrlBuilder:
         ):
             raise ToolError("The arguments do not make a URL of this operation")
         return url
+
+    def fill_query(self, arguments: Mapping[str, Any]) -> str:
+        """Return the query of the template with arguments."""
+        return self._filled(self._query_parts, arguments) if self._query_parts else ""
 
     def _filled(self, parts: tuple[str | _Expression, ...], arguments: Mapping[str, Any]) -> str:
         if len(parts) == 1 and isinstance(parts[0], str):
