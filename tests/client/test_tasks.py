@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.client.fake import FakeServer
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import CORE, EXTENSION, RELATED, WAYS, Way, dialects
@@ -16,6 +17,7 @@ from tests.wireclient import LEGACY, MODERN, PREFIX
 
 from toolwire import Client, Context, Limits, Server, testing, types
 from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle, TaskState
+from toolwire.client.tasks import poll_seconds
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, ToolFailed
 from toolwire.testing import elapse
 from toolwire.wire.deadlines import CallClock
@@ -209,7 +211,7 @@ async def test_a_handle_says_how_the_task_is_doing(revision: str) -> None:
         assert (state.id, state.status, state.over) == (handle.id, "working", False)
         # The ttl counts from the end of the task, so that of a running task grows.
         assert state.ttl is not None and state.ttl >= (30 if revision == CORE else 300)
-        assert state.poll_interval == 0.01
+        assert state.poll_interval == 0.1  # The server asks for 0.01.
         held.go.set()
         assert (await handle.wait()).text == "held z"
         assert (await handle.status()).status == "completed"
@@ -382,3 +384,30 @@ async def test_a_wait_that_is_lost_every_time_is_taken_up_as_often_as_the_server
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"), [(0, 0.1), (-5, 0.1), (1, 0.1), (250, 0.25), (10**9, 60.0), (UNSET, 1.0)]
+)
+def test_poll_interval_of_the_server_stays_within_bounds(milliseconds: Any, seconds: float) -> None:
+    assert poll_seconds(milliseconds) == seconds
+
+
+async def test_client_waits_between_polls_when_server_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    several = asyncio.Event()
+
+    async def pause(clock: CallClock, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) > 2:
+            several.set()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(CallClock, "sleep", pause)
+    held = Held(limits=Limits(task_window=0.0, task_poll=0.001))
+    async with connected(held, MODERN) as (client, _):
+        waiting = asyncio.ensure_future((await client.call_tool_as_task("hold", {"label": "z"})).wait())
+        await several.wait()
+        held.go.set()
+        await waiting
+    assert set(pauses) == {0.1}

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Protocol, TypedDict, TypeVar, Unpack, o
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from toolwire.backoff import FIRST_SECONDS
 from toolwire.client.connection import ClientConnection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
@@ -36,9 +37,9 @@ from toolwire.wire.deadlines import CallClock
 
 T = TypeVar("T")
 
-# Seconds between two looks at a task: by default, at least, and at most.
+# Seconds between two polls of a task: by default, at least, and at most.
 _POLL: Final = 1.0
-_SHORTEST_POLL: Final = 0.01
+_SHORTEST_POLL: Final = FIRST_SECONDS
 _LONGEST_POLL: Final = 60.0
 _MOST: Final = 1e300
 #: How many seconds the server may take to cancel a task whose caller has given up.
@@ -466,8 +467,13 @@ def _common(task: t.Task | t.TaskFields, ttl: int | None, poll: int | UnsetType)
         "created_at": task.created_at,
         "updated_at": task.last_updated_at,
         "ttl": None if ttl is None else ttl / 1000,
-        "poll_interval": _POLL if poll is UNSET else min(max(poll / 1000, _SHORTEST_POLL), _LONGEST_POLL),
+        "poll_interval": poll_seconds(poll),
     }
+
+
+def poll_seconds(milliseconds: int | UnsetType) -> float:
+    """Return the seconds between two polls of a task, within our bounds."""
+    return _POLL if milliseconds is UNSET else min(max(milliseconds / 1000, _SHORTEST_POLL), _LONGEST_POLL)
 
 
 def _result_of(state: TaskState) -> Raw:

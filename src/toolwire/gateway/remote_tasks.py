@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.client.tasks import poll_seconds
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import ask_client, reporting_task
 from toolwire.gateway.expiring import Expiring
@@ -81,10 +82,6 @@ MAX_KEPT_SECONDS: Final = 86_400.0
 _LOOKS: Final = 10
 #: How many seconds the server has to acknowledge that it tells of tasks.
 LISTEN_SECONDS: Final = 10.0
-# Seconds between two looks at a task: by default, at least, and at most.
-_POLL: Final = 1.0
-_SHORTEST_POLL: Final = 0.02
-_LONGEST_POLL: Final = 60.0
 
 _OVER: Final = tuple(Raw(msgspec.json.encode(status)) for status in sorted(TERMINAL))
 
@@ -482,7 +479,7 @@ class RemoteTasks:
         news = self._news.get(task.id)
         hearing = [] if news is None else [asyncio.ensure_future(news.wait())]
         waits: list[asyncio.Future[Any]] = [*asking, *hearing]
-        seconds = _interval(state.poll_interval_ms)
+        seconds = poll_seconds(state.poll_interval_ms)
         try:
             if waits:
                 await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -660,7 +657,7 @@ class RemoteTasks:
         """Look at a task of a legacy server now and then: its notifications reach only the client that made it."""
         name = state["task_id"]
         while state["status"] not in TERMINAL:
-            await asyncio.sleep(_interval(state["poll_interval_ms"]))
+            await asyncio.sleep(poll_seconds(state["poll_interval_ms"]))
             try:
                 newest = await self._known_details(call, task, name)
             except ToolwireError:
@@ -798,10 +795,6 @@ def _stop(own: _Own, telling: _Telling) -> None:
     telling.connection.on_task_status.pop(own.id, None)
     if telling.stop_reports is not None:
         telling.stop_reports()
-
-
-def _interval(milliseconds: int | UnsetType) -> float:
-    return _POLL if milliseconds is UNSET else min(max(milliseconds / 1000, _SHORTEST_POLL), _LONGEST_POLL)
 
 
 def _numbers(state: Any) -> dict[str, Any] | None:
