@@ -672,15 +672,15 @@ async def test_a_call_that_waited_is_refused_where_the_server_stopped_working_me
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        ({"breaker": {"failures": 0}}, "A breaker has at least one failure"),
-        ({"breaker": {"pause": 5, "longest": 1}}, "A breaker has"),
+        ({"breaker": {"failures": 0}}, "failures must be at least 1 .got 0."),
+        ({"breaker": {"pause": 5, "longest": 1}}, "pause must be at most 1.0 .got 5.0."),
         ({"breaker": {"fallures": 1}}, "fallures"),
-        ({"health": {"every": 0}}, "Health has seconds above zero"),
+        ({"health": {"every": 0}}, "every must be above 0 .got 0.0."),
         ({"health": {}, "breaker": False}, "health= without a breaker"),
-        ({"max_calls": 0}, "max_calls of 1 or more"),
-        ({"max_calls_per_caller": -1}, "max_calls of 1 or more"),
-        ({"queue": -1}, "a queue of 0 or more"),
-        ({"queue_seconds": 0}, "queue_seconds above zero"),
+        ({"max_calls": 0}, "upstream .b.: max_calls must be at least 1 .got 0."),
+        ({"max_calls_per_caller": -1}, "max_calls_per_caller must be at least 1 .got -1."),
+        ({"queue": -1}, "queue must be at least 0 .got -1."),
+        ({"queue_seconds": 0}, "queue_seconds must be above 0 .got 0.0."),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(entry: dict[str, Any], text: str) -> None:

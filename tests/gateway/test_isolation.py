@@ -220,8 +220,8 @@ async def test_a_process_that_nobody_uses_ends(back: str) -> None:
         (Server("a"), {"isolation": "principal"}, "for a command"),
         ("https://back.example/mcp", {"isolation": "principal"}, "for a command"),
         (["command"], {"isolation": "user"}, "'shared' or 'principal'"),
-        (["command"], {"max_processes": 0}, "max_processes of 1 or more"),
-        (["command"], {"idle_seconds": 0}, "idle_seconds above zero"),
+        (["command"], {"max_processes": 0}, "max_processes must be at least 1 .got 0."),
+        (["command"], {"idle_seconds": 0}, "idle_seconds must be above 0 .got 0."),
         (
             ["command"],
             {"isolation": "shared", "credentials": UserSecret(), "credential_variable": "KEY"},

@@ -221,7 +221,7 @@ def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> N
     [
         (lambda: Server(""), "A server needs a name"),
         (lambda: Server(3), "A server needs a name"),  # type: ignore[arg-type]
-        (lambda: Server("s", page_size=0), "page_size= is at least 1"),
+        (lambda: Server("s", page_size=0), "page_size must be at least 1 .got 0."),
         (lambda: Server("s", capabilities=["tools"]), "capabilities= is a mapping"),  # type: ignore[arg-type]
         (lambda: Server("s", completions={"city": ["Oslo"]}), r"are \(prompt or template, argument\), not 'city'"),  # type: ignore[dict-item]
         (lambda: Server("s", middleware=3), r"A middleware is an async function \(ctx, call_next\), not int"),  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> N
         (lambda: Server("s").on_notification("x/y", hear), r"on_notification\(\) takes a plain function"),
         (lambda: Server("s").subscribe("a://b", partial(hear)), r"subscribe\(\) takes a plain function"),
         (lambda: Server("s").extension("org.example/x").notification("x/y")(hear), "x/y takes a plain function"),
-        (lambda: Server("s").tool(timeout=0)(ping_tool), "timeout is a number of seconds above zero, not 0"),
+        (lambda: Server("s").tool(timeout=0)(ping_tool), "timeout must be above 0 .got 0."),
     ],
 )
 def test_mistakes_are_named_when_a_server_is_made(make: Any, text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from toolwire.client.errors import BudgetExceeded
 from toolwire.protocol.errors import counted
+from toolwire.util.numbers import COUNT_OR_NONE, SECONDS_OR_NONE, check_number
 
 
 class Budget:
@@ -24,8 +25,12 @@ class Budget:
         tools: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if any(value is not None and value < 0 for value in (calls, seconds, *(tools or {}).values())):
-            raise ValueError("A budget is nothing or more, never less")
+        if calls is not None:
+            check_number("Budget", "calls", calls, COUNT_OR_NONE)
+        if seconds is not None:
+            check_number("Budget", "seconds", seconds, SECONDS_OR_NONE)
+        for name, count in (tools or {}).items():
+            check_number("Budget", f"tools[{name!r}]", count, COUNT_OR_NONE)
         self._calls = calls
         self._seconds = seconds
         self._tools = dict(tools or {})

@@ -64,6 +64,7 @@ from toolwire.protocol.errors import (
     TransportError,
 )
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
+from toolwire.util.numbers import TIMEOUT, check_number
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.tapped_channel import Tap
 
@@ -173,6 +174,9 @@ class Client(Extending):
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
+        if timeout is not None:
+            check_number("Client", "timeout", timeout, TIMEOUT)
+        check_number("Client", "probe_timeout", probe_timeout, TIMEOUT)
         icons = tuple(icons)
         options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env or None)
         self._members: dict[str, Client] = {}

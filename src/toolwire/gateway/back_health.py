@@ -17,7 +17,6 @@ from toolwire.backoff import Backoff
 from toolwire.protocol.errors import (
     CallRefused,
     ProtocolError,
-    ServerError,
     Timeout,
     ToolwireError,
     TransportError,
@@ -27,6 +26,7 @@ from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
 from toolwire.server.policy.rates import in_words
 from toolwire.server.replay_state import principal_key
+from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, Allowed, check_fields, check_number
 from toolwire.wire.shares import is_distinct
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -65,8 +65,9 @@ class Breaker(Struct, frozen=True, kw_only=True):
     """How many calls at a time find out whether it works again."""
 
     def __post_init__(self) -> None:
-        if self.failures < 1 or self.probes < 1 or not 0 < self.pause <= self.longest <= 86_400:
-            raise ValueError("A breaker has at least one failure and one probe, and 0 < pause <= longest <= 86400")
+        longest = Allowed(0, 86_400, is_above=True)
+        check_fields("Breaker", {"failures": COUNT, "probes": COUNT, "longest": longest}, self)
+        check_number("Breaker", "pause", self.pause, Allowed(0, self.longest, is_above=True))
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -84,8 +85,7 @@ class Health(Struct, frozen=True, kw_only=True):
     """How many missing signs in a row open the breaker."""
 
     def __post_init__(self) -> None:
-        if self.failures < 1 or not self.every > 0 or not self.timeout > 0:
-            raise ValueError("Health has seconds above zero, and at least one failure")
+        check_fields("Health", {"failures": COUNT, "every": SECONDS, "timeout": SECONDS}, self)
 
 
 class Protection(Struct, frozen=True):
@@ -100,13 +100,14 @@ class Protection(Struct, frozen=True):
 def slots_of(
     name: str, max_calls: int | None, max_calls_per_caller: int | None, queue: int, queue_seconds: float
 ) -> tuple[Slots, ...]:
-    """Return the slots of a server. Raise `ServerError` for numbers that make no sense."""
-    if (
-        queue < 0
-        or not queue_seconds > 0
-        or any(each is not None and each < 1 for each in (max_calls, max_calls_per_caller))
-    ):
-        raise ServerError(f"{name!r} has max_calls of 1 or more, a queue of 0 or more, and queue_seconds above zero")
+    """Return the slots of a server. Raise `InvalidNumber` for numbers that make no sense."""
+    owner = f"upstream {name!r}"
+    check_number(owner, "queue", queue, COUNT_OR_NONE)
+    check_number(owner, "queue_seconds", queue_seconds, SECONDS)
+    if max_calls is not None:
+        check_number(owner, "max_calls", max_calls, COUNT)
+    if max_calls_per_caller is not None:
+        check_number(owner, "max_calls_per_caller", max_calls_per_caller, COUNT)
     caller = () if max_calls_per_caller is None else (Slots(max_calls_per_caller, queue, queue_seconds, "caller"),)
     everyone = () if max_calls is None else (Slots(max_calls, queue, queue_seconds),)
     # The share of one caller comes first, so that the calls of one caller do not fill the queue of everybody.

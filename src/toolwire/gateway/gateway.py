@@ -32,6 +32,7 @@ from toolwire.server.catalog import Catalog, Found, Mount
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.server import Server
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
+from toolwire.util.numbers import COUNT, TIMEOUT, check_number
 from toolwire.wire.threads import call_on
 
 if TYPE_CHECKING:
@@ -266,9 +267,10 @@ class Gateway(Server):
         allowed = allowed_headers(name, forward_headers)
         if shape is not None:
             _check_lengths(name, shown, shape)
-        for seconds in (timeout, list_timeout):
-            if seconds is not None and not seconds > 0:
-                raise ServerError(f"The timeouts of {name!r} are above zero, not {seconds!r}")
+        owner = f"upstream {name!r}"
+        if timeout is not None:
+            check_number(owner, "timeout", timeout, TIMEOUT)
+        check_number(owner, "list_timeout", list_timeout, TIMEOUT)
         slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
         protection = Protection(_breaker(name, breaker, health), health, slots)
         bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds)
@@ -721,8 +723,11 @@ def _breaker(name: str, breaker: Breaker | bool, health: Health | None) -> Break
 def _bounds(
     name: str, max_processes: int | None, idle_seconds: float | None, queue: int, queue_seconds: float
 ) -> ConnectionBounds:
-    if (max_processes is not None and max_processes < 1) or (idle_seconds is not None and not idle_seconds > 0):
-        raise ServerError(f"{name!r} has max_processes of 1 or more, and idle_seconds above zero")
+    owner = f"upstream {name!r}"
+    if max_processes is not None:
+        check_number(owner, "max_processes", max_processes, COUNT)
+    if idle_seconds is not None:
+        check_number(owner, "idle_seconds", idle_seconds, TIMEOUT)
     return ConnectionBounds(max_processes, idle_seconds, 0 if max_processes is None else queue, queue_seconds)
 
 

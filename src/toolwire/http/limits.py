@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
+
+from toolwire.util.numbers import BYTES, COUNT, COUNT_OR_NONE, SECONDS, SECONDS_OR_NONE, Allowed, check_fields
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True):
@@ -33,3 +37,16 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     """Streams of its own that one session may have open by GET in this process. Resumed answers are not counted."""
     drain: float = 5.0
     """Seconds that running calls get to finish when the application stops."""
+
+    def __post_init__(self) -> None:
+        check_fields("HttpLimits", _ALLOWED, self)
+
+
+_ALLOWED: Final[dict[str, Allowed]] = {
+    **dict.fromkeys(("body", "uploads", "result"), BYTES),
+    **dict.fromkeys(("depth", "in_flight", "exchanges"), COUNT),
+    **dict.fromkeys(("batch", "sessions", "streams"), COUNT_OR_NONE),
+    **dict.fromkeys(("upload", "session_idle", "session_age"), SECONDS),
+    "drain": SECONDS_OR_NONE,
+    "share": Allowed(0, 1, is_above=True),
+}

@@ -15,6 +15,7 @@ from toolwire.openapi.access.credential_references import FORMS, is_reference, r
 from toolwire.openapi.access.credentials import CredentialLike
 from toolwire.openapi.model import OperationSettings
 from toolwire.redaction import repr_without
+from toolwire.util.numbers import SECONDS, check_fields
 
 #: Options of a component that `operations=` takes beside those of `OperationSettings`. A file cannot say them.
 TOOL_OPTIONS: Final = frozenset({"policy", "scopes", "visible_to", "tags", "icons", "meta"})
@@ -53,6 +54,7 @@ class ApiOptions(Struct, frozen=True, kw_only=True):
         members |= {name: value for name, value in given.items() if value is not None}
         members["credentials"] = {**locked_credentials(locked, folder), **(given.get("credentials") or {})}
         made = cls(**members)
+        check_fields("openapi()", {"timeout": SECONDS}, made, may_be_none=True)
         if made.shape not in ("tools", "bridge"):
             raise ServerError(f"shape= is 'tools' or 'bridge', not {made.shape!r}")
         if made.client is not None and (made.tls is not None or made.proxy is not None):

@@ -8,13 +8,14 @@ their document: they are a `Node`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from toolwire.base_errors import ServerError
 from toolwire.protocol import types as t
 from toolwire.redaction import repr_without
+from toolwire.util.numbers import BYTES, BYTES_OR_NONE, COUNT, SECONDS, Allowed, check_fields
 
 Version: TypeAlias = Literal["3.0", "3.1", "3.2"]
 Location: TypeAlias = Literal["path", "query", "querystring", "header", "cookie"]
@@ -290,6 +291,18 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     has, such as `Idempotency-Key`; "" for none."""
     timeout: float | None = None
     task: t.TaskSupport | None = None
+
+    def __post_init__(self) -> None:
+        check_fields("OperationSettings", _ALLOWED, self, may_be_none=True)
+
+
+_ALLOWED: Final[dict[str, Allowed]] = {
+    "max_bytes": BYTES,
+    "max_tokens": COUNT,
+    "inline_bytes": BYTES_OR_NONE,
+    "max_items": COUNT,
+    "timeout": SECONDS,
+}
 
 
 class ToolArgument(Struct, frozen=True, kw_only=True):

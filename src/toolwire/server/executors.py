@@ -22,6 +22,7 @@ from toolwire.server.context import (
     sync_context_of,
     wait_for,
 )
+from toolwire.util.numbers import TIMEOUT, check_number
 
 #: How many seconds a handler in a thread of its own has to clean up before its question is sent.
 _LONGEST_UNWINDING: Final = 10.0
@@ -37,8 +38,8 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
     chosen: Executor = executor or ("loop" if binding.is_async else "thread")
     if chosen not in ("loop", "thread", "process"):
         raise ServerError(f"{binding.name!r}: executor is 'loop', 'thread' or 'process', not {executor!r}")
-    if timeout is not None and (not isinstance(timeout, int | float) or timeout <= 0):
-        raise ServerError(f"{binding.name!r}: timeout is a number of seconds above zero, not {timeout!r}")
+    if timeout is not None:
+        check_number(repr(binding.name), "timeout", timeout, TIMEOUT)
     if chosen == "process":
         return _process(binding, timeout)
     if (chosen == "loop" or binding.is_async) and is_blocking(binding.call_plan.context_type):

@@ -6,7 +6,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from toolwire.protocol.errors import ServerError
+from toolwire.util.numbers import (
+    BYTES,
+    BYTES_OR_NONE,
+    COUNT,
+    COUNT_OR_NONE,
+    SECONDS,
+    SECONDS_OR_NONE,
+    Allowed,
+    check_fields,
+)
 
 #: The limits that are looked at for each request, connection, session or task, so that they can change while a server
 #: runs. The others size something that is made once.
@@ -119,5 +128,31 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same when standard input ends: clients kill a server that has not left two to four seconds later."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ServerError(f"Limits(share=) is more than 0 and at most 1, not {self.share!r}")
+        check_fields("Limits", _ALLOWED, self)
+
+
+# A limit of 0 is allowed where it means none: no queue, no pings, no time.
+_ALLOWED: Final[dict[str, Allowed]] = {
+    **dict.fromkeys(("line", "uploads", "result"), BYTES),
+    **dict.fromkeys(("in_flight", "exchanges", "page", "tasks_running", "task_attempts"), COUNT),
+    **dict.fromkeys(
+        (
+            *("batch", "queue", "rounds", "listeners", "uris", "sessions", "streams"),
+            *("tasks", "tasks_waiting", "tasks_dead"),
+        ),
+        COUNT_OR_NONE,
+    ),
+    **dict.fromkeys(
+        (
+            *("tool", "state", "session_idle", "session_age"),
+            *("task", "task_ttl_max", "task_poll", "task_wait", "task_lease"),
+        ),
+        SECONDS,
+    ),
+    **dict.fromkeys(("task_ttl", "task_window", "task_dead_ttl", "ping", "drain", "drain_stdio"), SECONDS_OR_NONE),
+    # The decoders of JSON reach the end of the stack with more levels.
+    "depth": Allowed(1, 1_000, is_whole=True),
+    "threads": Allowed(1, 10_000, is_whole=True),
+    "share": Allowed(0, 1, is_above=True),
+    "task_results": BYTES_OR_NONE,
+}

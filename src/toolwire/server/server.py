@@ -51,6 +51,7 @@ from toolwire.server.registration import Registering, all_of
 from toolwire.server.transports import Serving
 from toolwire.stores import Stores
 from toolwire.stores.by_address import open_stores, stores_of_environment
+from toolwire.util.numbers import COUNT, check_number
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
@@ -112,8 +113,8 @@ class Server(Registering, Serving):
     ) -> None:
         if not name or not isinstance(name, str):
             raise ServerError("A server needs a name")
-        if page_size is not None and page_size < 1:
-            raise ServerError("page_size= is at least 1")
+        if page_size is not None:
+            check_number("Server", "page_size", page_size, COUNT)
         if schema_profile not in PROFILES:
             raise ServerError(f"schema_profile= is one of {', '.join(PROFILES)}, not {schema_profile!r}")
         if capabilities is not None and not isinstance(capabilities, Mapping):

@@ -115,10 +115,10 @@ def test_rules(rule: dict[str, Any], good: Any, bad: Any, tmp_path: Path) -> Non
         ({"rules": {"x": {}}}, "the rule for 'x' says nothing"),
         ({"rules": {"x": {"at_mots": 1}}}, r"gateway.policy.rules.x.at_mots: .*'at_most'"),
         ({"mask": ["("]}, "gateway.policy: mask= has regular expressions"),
-        ({"timeout": 0}, "gateway.policy: timeout= of a Policy is above zero"),
+        ({"timeout": 0}, "gateway.policy: Policy: timeout must be above 0"),
         ({"approve": "x"}, r"gateway.policy.approve: there is no such key"),
         ({"by_scope": {"a": {"by_scope": {}}}}, "by_scope.a.by_scope: there is no such key"),
-        ({"concurrency": {"running": 0}}, "gateway: Slots have at least one"),
+        ({"concurrency": {"running": 0}}, "gateway.policy.concurrency: Slots: running must be at least 1"),
     ],
 )
 def test_mistakes(policy: dict[str, Any], text: str) -> None:

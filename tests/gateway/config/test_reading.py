@@ -20,7 +20,7 @@ from toolwire.protocol.errors import ServerError
         ({"mcpServers": {"a": {"url": "http://x/mcp", "disabled": True}}}, "names no server"),
         ({"mcpServers": {"a": {}}}, "needs either a command or a url"),
         ({"mcpServers": {"a": {"url": "http://x/mcp", "revision": "1999-01-01"}}}, "'a' cannot have the revision"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": 0}}}, "above zero"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": 0}}}, "must be above 0"),
         ({"mcpServers": {"a": {"url": "http://x/mcp", "timeout": "soon"}}}, "mcpServers.a.timeout: Expected `float`"),
         ({"mcpServers": {"a": {"url": "http://x/${NOT_SET_ANYWHERE}"}}}, "NOT_SET_ANYWHERE is not set"),
         (
@@ -36,7 +36,7 @@ from toolwire.protocol.errors import ServerError
         ({"mcpServer": {"a": {"url": "http://x/mcp"}}}, "mcpServer: .*did you mean 'mcpServers'"),
         ({"mcpServers": ["http://x/mcp"]}, "mcpServers: Expected `object . null`, got `array`"),
         ({"mcpServers": {"a": "http://x/mcp"}}, "mcpServers.a: Expected `object`"),
-        ({"mcpServers": {"a": {"url": "http://x/mcp", "list_timeout": 0}}}, "above zero"),
+        ({"mcpServers": {"a": {"url": "http://x/mcp", "list_timeout": 0}}}, "must be above 0"),
     ],
 )
 def test_mistakes_are_named(content: dict[str, Any], text: str) -> None:

@@ -17,6 +17,7 @@ from toolwire.openapi.description.places import first_duplicate, line_of
 from toolwire.openapi.description.swagger2 import old_pointer
 from toolwire.openapi.description.yaml_documents import YamlError, read_yaml
 from toolwire.openapi.model import DescriptionError, Version
+from toolwire.util.numbers import BYTES, COUNT, SECONDS, Allowed, check_fields
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 30.0
     """For fetching one document from a URL."""
 
+    def __post_init__(self) -> None:
+        check_fields("Limits", _ALLOWED, self)
+
+
+_ALLOWED: Final[dict[str, Allowed]] = {
+    **dict.fromkeys(("bytes", "total_bytes"), BYTES),
+    **dict.fromkeys(("documents", "depth", "values"), COUNT),
+    "seconds": SECONDS,
+}
 
 # How many bytes of a document are searched for the lines of error texts. This takes about a second.
 _SEARCHABLE: Final = 8 * 1024 * 1024

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy.rates import in_words
+from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, check_fields
 from toolwire.wire.threads import hand_over
 
 
@@ -33,8 +34,7 @@ class Slots(Struct, frozen=True):
     """Whether each caller has these slots, or all callers share them."""
 
     def __post_init__(self) -> None:
-        if self.running < 1 or self.queue < 0 or self.wait <= 0:
-            raise ServerError("Slots have at least one call that runs, a queue of 0 or more, and time to wait")
+        check_fields("Slots", {"running": COUNT, "queue": COUNT_OR_NONE, "wait": SECONDS}, self)
         if self.per not in ("caller", "everyone"):
             raise ServerError(f"Slots are per 'caller' or for 'everyone', not {self.per!r}")
 

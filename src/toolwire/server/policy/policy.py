@@ -17,6 +17,7 @@ from toolwire.server.policy.concurrency import Concurrency, compile_slots
 from toolwire.server.policy.rates import Rates, compile_rates
 from toolwire.server.policy.rules import Rule
 from toolwire.server.policy.scopes import with_implied
+from toolwire.util.numbers import BYTES, SECONDS, check_fields, check_number
 
 
 class Call(Struct, frozen=True):
@@ -77,10 +78,8 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         for scope, implied in self.implies.items():
             if isinstance(implied, str) or not all(isinstance(each, str) for each in (scope, *implied)):
                 raise ServerError(f"implies= maps a scope to a list of scopes; {scope!r} has {implied!r}")
-        for name in ("timeout", "result", "approval_timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ServerError(f"{name}= of a Policy is above zero, not {value!r}")
+        check_fields("Policy", {"timeout": SECONDS, "result": BYTES}, self, may_be_none=True)
+        check_number("Policy", "approval_timeout", self.approval_timeout, SECONDS)
         for argument, given in self.rules.items():
             if not all(callable(rule) for rule in rules_of(given)):
                 raise ServerError(f"rules= has functions of one value; {argument!r} has {given!r}")

@@ -52,9 +52,8 @@ class Counted(NamedTuple):
 
 def compile_rates(kind: Kind, given: Rates, place: str, subject: str = "") -> list[Counted]:
     """Read rates; `ServerError` for what is none."""
-    rates = [
-        each if isinstance(each, Rate) else Rate(each) for each in ([given] if isinstance(given, str | Rate) else given)
-    ]
+    several = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    rates = [each if isinstance(each, Rate) else Rate(each) for each in several]
     return [counted for rate in rates for counted in _read(kind, rate, place, subject)]
 
 
