@@ -208,7 +208,7 @@ def test_secrets_in_json_text_are_redacted_in_a_record() -> None:
     record = redaction.arguments({"account": json.dumps(account), "nested": json.dumps([json.dumps(account)])})
     assert json.loads(record["account"]) == redacted
     assert json.loads(json.loads(record["nested"])[0]) == redacted
-    # Also where there is no pattern.
+    # Also without a pattern.
     assert "canary" not in Redaction().arguments(['{"password": "canary"}'])[0]
 
 

@@ -45,7 +45,7 @@ _ADDRESSED: Final = (
     r"|the\s{1,9}user\s{1,9}(?:has|wants|asked|approve)|(?:all|any)\s{1,9}(?:previous|prior|earlier)\b"
     r"|the\s{1,9}(?:assistant|model|ai|agent|llm)\s{1,9}(?:must|should|will|may|has)\b)"
 )
-# The marks by which models know who speaks, and the blocks that attacks put their orders into.
+# The marks that tell models who speaks, and the blocks that attacks put their orders into.
 _ROLES: Final = re.compile(
     r"<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|\[/?(?:system|assistant)(?:[ _][a-z]{1,20})?\]"
     r"|</?(?:system|assistant|function_calls|tool_result|instructions?"
@@ -210,7 +210,7 @@ class HostileText(NamedTuple):
     """A sign of deceit in one text of a definition."""
 
     place: tuple[str | int, ...]
-    """The keys and indexes that lead to the text; those of a member for the name of the member."""
+    """The keys and indexes that lead to the text, or to its member for a name."""
     finding: str
 
 
@@ -227,7 +227,7 @@ def hostile_text(text: str) -> list[str]:
 
 
 def hostile_texts(definition: Any, known: dict[str, list[str]] | None = None) -> Iterator[HostileText]:
-    """Search every text of a JSON value, or of a type of the protocol, for signs of deceit: values and keys.
+    """Search every text and key of a definition for signs of deceit.
 
     A model is shown a definition as JSON, so that an order may stand in any text of it: an enum, a default, a key.
     `known` keeps the findings in each text for the next definition, which often has the same texts.
@@ -299,7 +299,7 @@ def _disguised_word(text: str) -> str | None:
 
 
 def _is_disguised(word: str) -> bool:
-    """Return whether a mixed word reads as one alphabet. Symbols, as in kΩ and ΔT, are seen as such."""
+    """Return whether a word of mixed alphabets reads as one; False for symbols (kΩ, ΔT)."""
     by_script: dict[str, set[str]] = {}
     for letter in set(word):
         by_script.setdefault(unicodedata.name(letter, "").partition(" ")[0], set()).add(letter)

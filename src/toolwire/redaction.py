@@ -90,7 +90,7 @@ class Redaction:
         return self._matches_any(_number_texts(number))
 
     def arguments(self, value: Any) -> Any:
-        """Redact a JSON value for a record: mask the values of secret names and the matches of the patterns.
+        """Mask secret names and the matches of the patterns in a value for a record.
 
         Text that is JSON is read: a server takes it in place of an object, too.
         """
@@ -131,7 +131,7 @@ class Redaction:
             yield name, MASK if is_hidden else self._walk(item, by_name, depth + 1, in_text)
 
     def _names_of(self, keys: list[str]) -> list[str]:
-        """Return the masked names of members. No masked name is that of another member, so that none is lost."""
+        """Return the masked names of members. All are distinct, so no value is lost."""
         if not self.patterns:
             return keys
         names = [self.text(key) for key in keys]
@@ -172,7 +172,7 @@ class Redaction:
         return self.text(text)
 
     def _unescaped_text(self, text: str) -> str:
-        """Mask the matches in a text, and those in the text that its JSON escapes stand for."""
+        """Mask the matches in a text, also behind its JSON escapes."""
         text = self.text(text)
         if not self.patterns or "\\" not in text:
             return text
@@ -197,7 +197,7 @@ class Redaction:
 
 
 def compile_mask(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
-    """Compile the pattern of a mask. Raise `ServerError` for one that would mask between any two characters."""
+    """Compile the pattern of a mask. Raise `ServerError` if it matches an empty text."""
     try:
         made = re.compile(pattern)
     except (re.error, TypeError):
@@ -211,7 +211,7 @@ def compile_mask(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Number(str):
-    """A number of a JSON text, as it is written there: of any size, also NaN and Infinity."""
+    """A number as a JSON text has it: of any size, also NaN and Infinity."""
 
     __slots__ = ()
 
@@ -260,7 +260,7 @@ def _write_text(text: str) -> str:
 
 
 def _written_numbers(number: _Number) -> Iterator[str]:
-    """Write a number of a JSON text as it stands there, and in the forms that readers give it."""
+    """Yield a number as its JSON text has it, and in the forms of readers."""
     yield str(number)
     if not number.lstrip("-").isdigit():
         yield from _number_texts(float(number))

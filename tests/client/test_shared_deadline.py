@@ -288,7 +288,7 @@ async def test_result_does_not_wait_for_a_list_beyond_the_limit() -> None:
 
     server = FakeServer({"tools/call": call, "tools/list": listing})
     async with testing.connect(server) as (client, wire):
-        # Nothing could be checked, and nobody waits for the list now.
+        # The result could not be checked, and the list is not waited for.
         assert (await client.call_tool("run", timeout=LIMIT)).text == "done"
         returned.set()
         await wire.until(lambda direction, message: direction == "←" and "tools" in message.get("result", {}))

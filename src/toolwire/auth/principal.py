@@ -23,7 +23,7 @@ class Principal(Struct, frozen=True):
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Everything else that the token, or its issuer, says about them."""
     is_shared: bool = False
-    """Whether callers who cannot be told apart share this principal, as those whom `Anonymous` lets in."""
+    """Whether indistinguishable callers share this principal, as with `Anonymous`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.subject, str) or not self.subject:

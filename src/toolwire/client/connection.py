@@ -253,7 +253,7 @@ class ClientConnection:
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> R:
-        """Send a request, go through its rounds if it has any, and return the complete result.
+        """Send a request, go through its rounds, and return the complete result.
 
         `clock` is the time limit of the call that the request belongs to.
         """

@@ -88,7 +88,7 @@ class Requests:
     _on_progress: OnProgress | None
 
     def _clock(self, timeout: float | None) -> CallClock:
-        """Return the time limit of a call that begins now; `timeout` is None for that of the client."""
+        """Start the time limit of a call: `timeout`, or that of the client."""
         seconds = self._timeout if timeout is None else timeout
         return CallClock(seconds, self._connector.call_time, ceiling=CEILING_SECONDS)
 

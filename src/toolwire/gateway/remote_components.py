@@ -408,7 +408,7 @@ class UnlistedResources(ResourceTemplate):
 
 
 def _mask_kept(kernel: Kernel, call: Call, way: Found[Any], result: Any) -> Any:
-    """Mask a result that an upstream keeps, as the results of the tools that may have made it.
+    """Mask a kept result of an upstream with the masks of its tools.
 
     Its address does not say which tool that was. So the masks of all tools of the upstream hold.
     """

@@ -253,7 +253,7 @@ class Unreadable(ProtocolError):
 
 
 def decode(data: bytes, identifier: str | None = None) -> Record:
-    """Read a record; raise `Unreadable` for a damaged one, or for one with another id than `identifier`."""
+    """Read a record; raise `Unreadable` if it is damaged or has another id."""
     try:
         record = msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, RecursionError):
@@ -264,7 +264,7 @@ def decode(data: bytes, identifier: str | None = None) -> Record:
 
 
 def _is_possible(record: Record) -> bool:
-    """Return whether the times of a record are times that can be shown and counted with."""
+    """Return whether the times of a record are in the range of dates."""
     return (
         0 <= record.created <= _LAST_TIME
         and 0 <= record.updated <= _LAST_TIME

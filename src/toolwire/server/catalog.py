@@ -859,7 +859,7 @@ class Catalog:
         return bool(self._kind(kind)) or any(mount.has(kind) for mount in self.mounts)
 
     def reads_unlisted(self) -> bool:
-        """Return whether resources can be read that are in no list: kept results, and those of an upstream."""
+        """Return whether unlisted resources can be read: kept results, or those of an upstream."""
         return self.elsewhere is not None or any(mount.reads_unlisted() for mount in self.mounts)
 
     def each(self, way: Way = ()) -> Iterator[Found[Any]]:

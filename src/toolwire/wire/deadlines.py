@@ -142,7 +142,7 @@ class Deadlines:
         """`ceiling`: the seconds up to which progress may put a deadline off, unless its own time is longer."""
         self.clock: StoppableClock = StoppableClock(loop)
         self.call_time: StoppableClock = StoppableClock(loop)
-        """The clock of calls (`CallClock`). It also stands still while a request is paused, as for a sign-in."""
+        """The clock of calls (`CallClock`). It stops while a request is paused, too."""
         self._loop = loop
         self._waiting = waiting
         self._expire = expire
@@ -283,7 +283,10 @@ class CallClock:
     def __init__(
         self, seconds: float | None, source: Clock, *, ceiling: float = 0.0, began: float | None = None
     ) -> None:
-        """`seconds` is None for any time. Progress extends the limit to `ceiling` seconds. `began`: now, by default."""
+        """Start the limit of `seconds`, or of any time for None.
+
+        Progress extends the limit to `ceiling` seconds. `began`: now, by default.
+        """
         self._source = source
         self._longest = ceiling
         self._pauses = self._requests = 0
@@ -301,11 +304,11 @@ class CallClock:
         return self._stopped_at if self._pauses > 0 else self._source.time()
 
     def left(self) -> float | None:
-        """Return the seconds that are left, zero or less at the end; None for any time."""
+        """Return the seconds left, zero or less at the end; None for any time."""
         return None if self.seconds is None else self._due - self._now()
 
     def begin(self) -> float | None:
-        """Return the seconds that are left. The first step of a call gets the whole limit."""
+        """Return the seconds left. The first step of a call gets the whole limit."""
         if self._is_begun:
             return self.left()
         self._is_begun = True
@@ -320,7 +323,7 @@ class CallClock:
         return left
 
     def rest(self, method: str) -> float:
-        """Return the time limit of the next request, infinite for any time; raise `Timeout` when no time is left."""
+        """Return the limit of the next request, perhaps infinite; raise `Timeout` at the end."""
         limit = self.limit(method)
         return math.inf if limit is None else limit
 
@@ -399,7 +402,7 @@ class CallClock:
             self.pause()
 
     async def wait_for(self, method: str, work: Awaitable[T]) -> T:
-        """Return the result of some work; cancel it and raise `Timeout` when no time is left."""
+        """Return the result of work. Cancel it and raise `Timeout` at the end."""
         try:
             async with asyncio.timeout(self.begin()):
                 return await work
@@ -414,7 +417,7 @@ class CallClock:
         await asyncio.sleep(seconds if left is None else min(seconds, left))
 
     async def wait(self, task: asyncio.Future[Any]) -> bool:
-        """Wait for a task, and leave it running at the end of the time; return whether it is done."""
+        """Wait for a task within the time, without cancelling it. Return whether it is done."""
         left = self.begin()
         pause = left
         while not task.done() and (left is None or left > 0):

@@ -74,7 +74,7 @@ class Introspection(RemoteVerifier):
 
 
 def _check_type(claims: Mapping[str, Any]) -> None:
-    """Raise `InvalidToken` for a refresh or ID token, and for a DPoP token without its key."""
+    """Raise `InvalidToken` for a refresh or ID token, or a DPoP token without key."""
     types = {value.lower() for name in _TYPE_MEMBERS if isinstance(value := claims.get(name), str)}
     if not types.isdisjoint(_OTHER_TYPES):
         raise InvalidToken("The token is not an access token")

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 #: Questions of one verifier that are under way at a time.
 AT_ONCE: Final = 32
-#: Tokens in vain, and documents of unknown clients, that one address may cost us at once; one more each second.
+#: Tokens in vain, and documents of unknown clients, that an address may cost us at once; one more each second.
 IN_VAIN: Final = 60
 #: Addresses whose tokens are counted; the one that was quiet for longest is forgotten.
 ADDRESSES: Final = 4096

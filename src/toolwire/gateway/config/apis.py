@@ -49,7 +49,7 @@ class ApiTable(Table, kw_only=True, frozen=True):
     reach: list[str] = []
     """The origins from which further documents of the description may be fetched."""
     origins: list[str] = []
-    """Further origins of the API. Reads may be redirected there, and operations served there get credentials."""
+    """Further origins of the API: redirected reads and credentials may be sent there."""
     shape: Literal["tools", "bridge"] = "tools"
     """Whether each operation is a tool, or three tools list, describe and call all of them."""
     depth: int | None = None

@@ -74,7 +74,7 @@ class BackEntry(ServerEntry, kw_only=True):
     prefix: str | None = None
     """What the names of its tools and prompts start with; its name and `_` by default, and "" for none."""
     timeout: float = TIMEOUT_SECONDS
-    """How many seconds a call of it may take: its rounds and a second attempt share them."""
+    """How many seconds a call may take, with its rounds and a second attempt."""
     revision: str | None = None
     """The revision to speak with it, instead of the newest that both know."""
     list_timeout: float = LIST_SECONDS

@@ -50,7 +50,7 @@ class LargeResults:
         return await self._shortened(call, tool, decoded)
 
     async def shorten(self, call: Call, tool: ToolBase, error: ToolError) -> t.CallToolResult | None:
-        """Return the short form of an error that a handler raised; None for one within the budget."""
+        """Return the short form of a handler's error; None within the budget."""
         result = failed_result(error)
         if len(t.encode(result)) <= self.budget:
             return None

@@ -98,7 +98,7 @@ def id_in(key: str) -> str:
 
 
 def decode_record(key: str, data: bytes) -> Record:
-    """Read the record under a key; raise `Unreadable` for a damaged one, or for that of another task."""
+    """Read the record under a key; raise `Unreadable` if it is damaged or another task's."""
     return rules.decode(data, id_in(key))
 
 
