@@ -6,10 +6,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from toolwire.base_errors import InvalidResponse, OutcomeUnknown, TransportError
 from toolwire.http1.url import origin
+
+_MAX_DIGITS: Final = 15
 
 
 class TooLarge(TransportError, InvalidResponse):
@@ -98,7 +100,8 @@ class HttpResponse(ABC):
         """Return in how many seconds the server wants to be asked again (RFC 9110 section 10.2.3); None if unsaid."""
         later = (self.header("retry-after") or "").strip()
         if later.isascii() and later.isdigit():
-            return float(later)
+            # A number of more digits is no time that a person could wait for, and may be too large for a float.
+            return float(later) if len(later) <= _MAX_DIGITS else None
         # Imported here because hardly any server sends a date.
         import time
         from email.utils import parsedate_to_datetime

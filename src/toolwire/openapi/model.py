@@ -20,6 +20,8 @@ from toolwire.util.numbers import BYTES, BYTES_OR_NONE, COUNT, SECONDS, Allowed,
 Version: TypeAlias = Literal["3.0", "3.1", "3.2"]
 Location: TypeAlias = Literal["path", "query", "querystring", "header", "cookie"]
 Output: TypeAlias = Literal["advertise-loose", "strict", "none"]
+#: Methods that only read (RFC 9110 section 9.2.1).
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "QUERY"})
 
 
 class DescriptionError(ServerError):
@@ -334,6 +336,8 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     true_output_schema: dict[str, Any] | None = None
     """The schema of the description, against which answers are compared."""
     annotations: t.ToolAnnotations
+    is_decided_read: bool = False
+    """Whether a person decided that the operation only reads. A hint of the document is no such decision."""
     arguments: tuple[ToolArgument, ...] = ()
     fixed: tuple[tuple[ParameterObject, Any], ...] = ()
     """Parameters that are sent with every call, and their values."""
@@ -358,6 +362,12 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     def argument_schema(self) -> dict[str, Any]:
         """Make the schema against which arguments are checked. A tool asks for it before its first call."""
         return self.input_schema if self.whole_input_schema is None else self.whole_input_schema()
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether a request may be sent again. An unsafe method needs the decision of a person."""
+        is_read = self.operation.method in SAFE_METHODS or self.is_decided_read
+        return is_read and self.annotations.read_only_hint is True
 
     @property
     def secret_names(self) -> frozenset[str]:

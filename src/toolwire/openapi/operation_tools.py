@@ -128,7 +128,7 @@ def called_operation(definition: ToolDefinition) -> CalledOperation:
         name=operation.label,
         method=operation.method,
         path=operation.path,
-        is_read=definition.annotations.read_only_hint is True,
+        is_read=definition.is_read,
     )
 
 

@@ -51,6 +51,8 @@ TABLE: list[tuple[str, Lock, Lock, list[tuple[str, str, str]]]] = [
     ("one that was not chosen is gone", lock(OLD, others=("GET /orders",)), lock(OLD), []),
     ("removed", lock(OLD, OTHER), lock(OTHER), [("breaking", "removed", "listPets")]),
     ("a tool no longer", lock(OLD), lock(others=("GET /pets",)), [("breaking", "removed", "listPets")]),
+    ("tags", lock(operation(tags=("a",))), lock(operation(tags=())), [("review", "tags changed", "listPets")]),
+    ("tags of an older lock", lock(OLD), lock(operation(tags=("a",), forms={"body a": {"style": "form"}})), []),
     ("renamed", lock(OLD), lock(operation(operation="pets")), [("review", "renamed", "listPets")]),
     ("moved", lock(OLD), lock(operation(path="/v2/pets")), [("breaking", "moved", "listPets")]),
     ("moved to a host", lock(OLD), lock(operation(path="//evil.example/pets")), [("alarm", "moved", "listPets")]),

@@ -8,13 +8,17 @@ from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
+from tests.openapi.descriptions import api as api_of
+from tests.openapi.descriptions import operation_in
 from tests.openapi.operations import READ, calling, define, parameter
 from tests.openapi.stub_api import BREAKS_BEFORE, GARBAGE, Reply, json_reply, stub_api
 
 from toolwire.errors import OutcomeUnknown, ToolError
 from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest
-from toolwire.openapi.model import OperationSettings
+from toolwire.openapi.definition.tool_definitions import ToolDefiner
+from toolwire.openapi.model import OperationSettings, ToolDefinition
 from toolwire.openapi.request import retries
+from toolwire.protocol import types as t
 
 BUSY = Reply(429, b"slow down", "text/plain", {"retry-after": "0"})
 DONE = json_reply({"done": True})
@@ -70,10 +74,31 @@ async def test_otherwise_the_model_is_told(method: str, later: str | None, slept
 
 
 async def test_a_post_that_a_person_calls_a_read_is_repeated() -> None:
-    async with stub_api() as api, calling(api.url, define("POST", "/search", annotations=READ)) as call:
+    search = define("POST", "/search", annotations=READ, is_decided_read=True)
+    async with stub_api() as api, calling(api.url, search) as call:
         api.answers(BUSY, BREAKS_BEFORE, DONE)
         assert not (await call()).is_error
         assert len(api.arrived) == 3
+
+
+async def test_post_is_not_repeated_because_of_a_hint_in_the_document() -> None:
+    written = {"x-mcp": {"annotations": {"readOnlyHint": True}}, "operationId": "things"}
+    described = api_of(written, at="post /pay")
+    decided = OperationSettings(annotations=t.ToolAnnotations(read_only_hint=True))
+    for settings, sent in ((None, 1), (decided, 2)):
+        made = ToolDefiner(described).define(operation_in(described), settings)
+        assert isinstance(made, ToolDefinition)
+        assert made.annotations.read_only_hint is True
+        async with stub_api() as api, calling(api.url, made) as call:
+            api.answers(BREAKS_BEFORE, DONE)
+            assert (await call()).is_error is (settings is None)
+            assert len(api.arrived) == sent
+
+
+async def test_retry_after_of_too_many_digits_is_no_time() -> None:
+    async with stub_api() as api, calling(api.url, define()) as call:
+        api.answers(Reply(429, b"slow down", "text/plain", {"retry-after": "9" * 5_000}))
+        assert (await call()).text == "things answered 429 Too Many Requests: slow down"
 
 
 # -- Lost connections -------------------------------------------------------------------------------------------------
@@ -261,7 +286,7 @@ async def test_redirects_end() -> None:
 
 
 async def test_a_read_by_post_keeps_its_body_only_where_the_status_says_so() -> None:
-    one = define("POST", "/search", members=("q",), annotations=READ)
+    one = define("POST", "/search", members=("q",), annotations=READ, is_decided_read=True)
     async with stub_api() as api, calling(api.url, one) as call:
         api.answers(redirect("/b", 307), DONE)
         assert not (await call(q="x")).is_error

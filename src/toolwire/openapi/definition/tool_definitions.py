@@ -77,6 +77,7 @@ class ToolDefiner:
 
     def _define(self, operation: OperationObject, settings: OperationSettings) -> ToolDefinition | LeftOutOperation:
         warnings = list(operation.warnings)
+        own = settings.annotations
         settings = merged_settings(_decided_in_description(operation, warnings), settings)
         if settings.enabled is False:
             return _left_out(operation, "switched off")
@@ -110,6 +111,7 @@ class ToolDefiner:
             output_schema=output,
             true_output_schema=true,
             annotations=annotations,
+            is_decided_read=own is not None and own.read_only_hint is True,
             arguments=plan.arguments,
             fixed=plan.fixed,
             fixed_body=plan.fixed_body,

@@ -31,6 +31,7 @@ Kind: TypeAlias = Literal[
     "description changed",
     "hostile text",
     "annotations changed",
+    "tags changed",
     "server changed",
     "security changed",
 ]
@@ -46,6 +47,7 @@ _SEVERITY: Final[dict[Kind, Severity]] = {
     "description changed": "review",
     "hostile text": "alarm",
     "annotations changed": "review",
+    "tags changed": "review",
     "server changed": "alarm",
     "security changed": "alarm",
 }
@@ -160,6 +162,9 @@ def compare_operations(
     if before.annotations != after.annotations:
         changed = _changed_annotations(before, after)
         yield _change("annotations changed", label, ", ".join(changed))
+    # Older lock files do not have the tags.
+    if before.tags is not None and before.tags != after.tags:
+        yield _change("tags changed", label, f"from {_tags_of(before)} to {_tags_of(after)}")
 
 
 def _sent_differently(before: LockedOperation, after: LockedOperation) -> str:
@@ -168,7 +173,14 @@ def _sent_differently(before: LockedOperation, after: LockedOperation) -> str:
         return f"the body is {after.media_type} and was {before.media_type}"
     both = before.arguments.keys() & after.arguments.keys()
     moved = sorted(name for name in both if before.arguments[name] != after.arguments[name])
-    return ", ".join(f"{name}: {before.arguments[name]} -> {after.arguments[name]}" for name in moved[:_SHOWN_PLACES])
+    if moved:
+        return ", ".join(
+            f"{name}: {before.arguments[name]} -> {after.arguments[name]}" for name in moved[:_SHOWN_PLACES]
+        )
+    if before.tags is None:  # Older lock files do not have the forms.
+        return ""
+    places = before.forms.keys() | after.forms.keys()
+    return _places([each for each in sorted(places) if not is_same_json(before.forms.get(each), after.forms.get(each))])
 
 
 def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
@@ -224,6 +236,10 @@ def _moved(kind: Kind, operation: str, path: str, detail: str) -> ApiChange:
         return _change(kind, operation, detail)
     reason = "the path reads like the address of another host"
     return ApiChange("alarm", kind, operation, f"{detail}: {reason}" if detail else reason)
+
+
+def _tags_of(operation: LockedOperation) -> str:
+    return ", ".join(map(repr, operation.tags or ())) or "none"
 
 
 def _schemes_of(operation: LockedOperation) -> str:

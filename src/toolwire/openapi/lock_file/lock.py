@@ -21,6 +21,7 @@ from msgspec import Struct
 from toolwire.openapi.model import (
     ApiDescription,
     DescriptionError,
+    EncodingObject,
     LeftOutOperation,
     Node,
     OperationObject,
@@ -76,6 +77,12 @@ class LockedOperation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     arguments: dict[str, str] = {}
     """The arguments, each with its place in the request: `query limit`, `path petId`, `body name`, `body`."""
     media_type: str | None = None
+    forms: dict[str, Any] = {}
+    """How members of the body and parameters are written where `arguments` does not say it: `encoding` of the body by
+    `body NAME`, and `allowReserved`."""
+    tags: tuple[str, ...] | None = None
+    """The tags, in order of their names: rules of a server go by them. None in files of older versions, which have no
+    `forms` either."""
     annotations: t.ToolAnnotations
     servers: tuple[str | LockedServer, ...] = ()
     """Plain URLs, and servers with variables or names. Older files have only URLs."""
@@ -337,6 +344,8 @@ def locked(
         description=definition.description,
         arguments={each.name: place_of(each) for each in definition.arguments},
         media_type=definition.media.media_type if definition.media is not None else None,
+        forms=_forms_of(definition),
+        tags=tuple(sorted(set(operation.tags))),
         annotations=definition.annotations,
         servers=tuple(_locked_server(each, root) for each in operation.servers),
         security=tuple(
@@ -349,6 +358,12 @@ def locked(
         output_schema=definition.output_schema,
     )
     return msgspec.structs.replace(made, digest=operation_digest(made))
+
+
+def as_older_version(operation: LockedOperation) -> LockedOperation:
+    """Return an operation as a version without tags and forms locked it."""
+    plain = msgspec.structs.replace(operation, tags=None, forms={})
+    return msgspec.structs.replace(plain, digest=operation_digest(plain))
 
 
 def _locked_server(server: ServerObject, root: str | None) -> str | LockedServer:
@@ -385,6 +400,55 @@ def _form_of(parameter: ParameterObject) -> str:
     if parameter.style == usual and parameter.explode == (usual == "form"):
         return ""
     return f" ({parameter.style}{', explode' if parameter.explode else ''})"
+
+
+def _forms_of(definition: ToolDefinition) -> dict[str, Any]:
+    """Return how parts of a request are written, where their places do not say it."""
+    found: dict[str, Any] = {}
+    asked: list[tuple[ParameterObject, dict[str, Any]]] = [
+        (each.parameter, {}) for each in definition.arguments if each.parameter is not None
+    ]
+    # A fixed value has no place among the arguments.
+    fixed = [(each, {"form": _form_of(each).strip(" ()")}) for each, _ in definition.fixed]
+    for parameter, form in (*asked, *fixed):
+        members = {
+            **form,
+            "allowReserved": parameter.allow_reserved,
+            "allowEmptyValue": parameter.allow_empty_value,
+            "encoding": {name: _encoding(each) for name, each in parameter.encoding.items()},
+        }
+        found[f"{parameter.location} {parameter.name}"] = {name: value for name, value in members.items() if value}
+    media = definition.media
+    if media is not None:
+        found |= {f"body {name}": _encoding(each) for name, each in media.encoding.items()}
+        found |= {f"body prefix {at}": _encoding(each) for at, each in enumerate(media.prefix_encoding)}
+        found["body item"] = None if media.item_encoding is None else _encoding(media.item_encoding)
+    return {place: form for place, form in sorted(found.items()) if form}
+
+
+def _encoding(encoding: EncodingObject) -> dict[str, Any]:
+    """Return an Encoding Object with its members in the words of the specification."""
+    members = {
+        "contentType": encoding.content_type,
+        "style": encoding.style,
+        "explode": encoding.explode,
+        "allowReserved": encoding.allow_reserved,
+        "headers": {name: _header_value(each) for name, each in sorted(encoding.headers.items())} or None,
+        "encoding": {name: _encoding(each) for name, each in sorted(encoding.encoding.items())} or None,
+        "prefixEncoding": [_encoding(each) for each in encoding.prefix_encoding] or None,
+        "itemEncoding": None if encoding.item_encoding is None else _encoding(encoding.item_encoding),
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _header_value(header: ParameterObject) -> Any:
+    """Return the members of a header's schema that decide its value."""
+    schema = header.schema.value if header.schema is not None else None
+    return (
+        {name: schema[name] for name in ("const", "enum", "default") if name in schema}
+        if isinstance(schema, dict)
+        else {}
+    )
 
 
 def used_schemes(description: ApiDescription, definitions: Iterable[ToolDefinition]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from toolwire.openapi.lock_file.lock import (
     Lock,
     LockedOperation,
     LockedPlaces,
+    as_older_version,
     locked,
     name_of,
     operation_digest,
@@ -142,6 +143,8 @@ class LockedTools:
         operation = definition.operation
         kept = self._found[f"{operation.method} {operation.path}"]
         now = locked(definition, root=self._root)
+        if kept.tags is None:
+            now = as_older_version(now)
         if now.digest == kept.digest:
             return definition
         if _is_own_form(kept, now):
@@ -154,7 +157,7 @@ class LockedTools:
                 f"{self._changed[0]} is not as it was locked in {self.path}, and {kept.label} would be another tool: "
                 f"{'; '.join(changes[:_SHOWN]) or 'its digest differs'}. {_REMEDY}"
             )
-        is_same_request = now.arguments == kept.arguments and now.place == kept.place
+        is_same_request = now.arguments == kept.arguments and now.place == kept.place and now.forms == kept.forms
         if not is_same_request or not are_same_servers(kept, now, is_unchanged=True):
             raise LockMismatch(
                 f"{self.path}: this version of Toolwire calls {kept.label} in another way than the one that locked "
@@ -162,6 +165,7 @@ class LockedTools:
             )
         return msgspec.structs.replace(
             definition,
+            operation=operation if kept.tags is None else msgspec.structs.replace(operation, tags=kept.tags),
             title=kept.title,
             description=kept.description,
             input_schema=kept.input_schema,
