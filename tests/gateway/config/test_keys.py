@@ -73,7 +73,7 @@ DESCRIBED: list[tuple[type[Any], list[Any], set[str], set[str]]] = [
     (s.PinsTable, [ToolPins.__init__], set(), set()),
     (t.AuditTable, [AuditLog.__init__], {"target"}, {"path", "logger"}),
     (t.MetricsTable, [Metrics.__init__], set(), set()),
-    (t.PrincipalTable, [Principal], set(), set()),
+    (t.PrincipalTable, [Principal], {"is_shared"}, set()),
     (t.IconTable, [types.Icon], set(), set()),
     (p.PolicyTable, [Policy], {"by_principal"}, {"by_scope"}),
     (p.PolicyPart, [Policy], {"by_principal", "implies"}, set()),
