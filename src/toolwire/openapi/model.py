@@ -274,11 +274,16 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arguments: Mapping[str, str] | None = None
     """The names of arguments, by location and name in the description: `{"path id": "pet_id", "body name": "name"}`."""
     ask: tuple[str, ...] | None = None
-    """Parameters that are arguments although they would not be: deprecated ones, headers that the network sets, and
-    optional headers and cookies whose names are those of a credential or of a part of the exchange."""
+    """Parameters that are offered as arguments although they are left out by default.
+
+    These are deprecated ones, headers that the network sets, and optional headers and cookies whose names are those of
+    a credential or of a part of the exchange.
+    """
     fixed: Mapping[str, Any] | None = None
-    """Values that are sent with every call, by the name of a parameter or of a member of the body. They are not
-    arguments."""
+    """Values that are sent with every call, by the name of a parameter or body member.
+
+    They are not arguments.
+    """
     output: Output | None = None
     max_bytes: int | None = None
     """How many bytes of an answer are read."""
