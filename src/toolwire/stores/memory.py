@@ -150,7 +150,7 @@ class MemoryKV:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_items = max_items
-        self._max_bytes = max_bytes
+        self.max_bytes: int = max_bytes
         self._clock = clock
         self._lock = threading.Lock()
         self._items: dict[str, tuple[bytes, float | None]] = {}
@@ -279,7 +279,7 @@ class MemoryKV:
     def _fits(self, items: int, size: int) -> bool:
         # A change that needs no more room is never refused.
         return (items <= 0 or len(self._items) + items <= self._max_items) and (
-            size <= 0 or self._bytes + size <= self._max_bytes
+            size <= 0 or self._bytes + size <= self.max_bytes
         )
 
     def _sweep(self, steps: int) -> None:

@@ -144,7 +144,7 @@ class RedisKV:
         self.name = name
         self._link = link
         self._max_items = max_items
-        self._max_bytes = max_bytes
+        self.max_bytes: int = max_bytes
         self._clock = clock
 
     async def get(self, key: str) -> bytes | None:
@@ -177,7 +177,7 @@ class RedisKV:
         name = encode_name(key)
         while True:
             code, number, *overdue = await self._link.ask(
-                script, self._now(), name, *arguments, self._max_items, self._max_bytes, keys=(b"kv:" + name,)
+                script, self._now(), name, *arguments, self._max_items, self.max_bytes, keys=(b"kv:" + name,)
             )
             if overdue:
                 # What was changed is changed, also where this fails.

@@ -14,7 +14,7 @@ class SqliteKV:
     def __init__(self, file: SqliteFile, *, max_items: int, max_bytes: int, clock: Callable[[], float]) -> None:
         self._file = file
         self._max_items = max_items
-        self._max_bytes = max_bytes
+        self.max_bytes: int = max_bytes
         self._clock = clock
 
     async def get(self, key: str) -> bytes | None:
@@ -132,7 +132,7 @@ class SqliteKV:
         # A change that needs no more room is never refused.
         kept_items, kept_bytes = connection.execute("SELECT kv_items, kv_bytes FROM totals").fetchone()
         return (items <= 0 or kept_items + items <= self._max_items) and (
-            size <= 0 or kept_bytes + size <= self._max_bytes
+            size <= 0 or kept_bytes + size <= self.max_bytes
         )
 
 

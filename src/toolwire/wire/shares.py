@@ -91,11 +91,17 @@ class Shares:
         with self._lock:
             self._held[caller] = self._held.get(caller, 0) + 1
 
-    def check(self, caller: Caller) -> None:
+    def add(self, caller: Caller, amount: int) -> None:
+        """Count what a caller holds in any case, also above its share."""
+        with self._lock:
+            self._held[caller] = self._held.get(caller, 0) + amount
+            self.total += amount
+
+    def check(self, caller: Caller, amount: int = 1) -> None:
         """Raise `Taken` when a caller can have no more. Nothing is counted."""
-        if self.total >= self.own:  # Below that there is room for anybody.
+        if self.total + amount > self.own:  # Below that there is room for anybody.
             self.assign()
-            self._check(caller, 1)
+            self._check(caller, amount)
 
     def _check(self, caller: Caller, amount: int) -> None:
         if caller is not None and self._held.get(caller, 0) + amount > self.own:

@@ -53,6 +53,7 @@ from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
+from toolwire.wire.shares import Shares
 from toolwire.wire.thread_workers import ThreadWorkers
 from toolwire.wire.threads import hand_over
 
@@ -63,6 +64,8 @@ log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 #: The longest pause before the beginning of a task is written again, when the store does not answer.
 _LONGEST_PAUSE: Final = 5.0
+#: The bytes that a store of another kind is taken to have room for.
+_MAX_BYTES: Final = 64 * 1024 * 1024
 #: How long handlers get to end when the server stops, after the time of the drain.
 _CLEAN_UP_SECONDS: Final = 1.0
 #: How long after its drain a process may take to stop. One that still runs then serves somebody else.
@@ -119,6 +122,8 @@ class TaskManager:
         self.stores: Stores = self._kernel.stores
         stores, server = self.stores, short_name(self._name)
         self.records: Records = Records(server, stores, self.longest)
+        limit = getattr(stores.kv, "max_bytes", _MAX_BYTES)
+        self.kept: Shares = Shares(limit, self.limits.share, "bytes of tasks kept", seconds=5)
         self.quota: Quota = Quota(self.records, self.limits)
         self.following: Following = Following(self._kernel, self)
         self.bells: Bells = self.following.bells
@@ -182,6 +187,11 @@ class TaskManager:
 
     async def create_for(self, run: Run, *, most_ready: int | None = None, **details: Any) -> Record:
         """Create the record of a call; its place among the tasks of its owner was reserved."""
+        call = details.get("call", UNSET)
+        if call is not UNSET:
+            # Callers decide how long their arguments and answers are.
+            answers = [each.result for each in details.get("answers", {}).values() if each.result is not UNSET]
+            run.reserve_bytes(len(call.params) + sum(map(len, answers)))
         record = await self._create(run.owner, run.ttl_ms, run, most_ready, tool=run.call.params.name, **details)
         run.is_reserved = False
         self.quota.created(run.owner, address_of(run.call), run.ttl_ms / 1000)
@@ -274,6 +284,7 @@ class TaskManager:
         if not isinstance(run, Run):
             return
         self._is_started(run)
+        run.forget_bytes()
         if run.is_reserved:
             run.is_reserved = False
             self.quota.release(run.owner, address_of(run.call))

@@ -33,7 +33,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import TaskManager
-from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.owners import counted_caller, owner_of
 from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.watching import TaskCounts
 
@@ -265,10 +265,15 @@ class TaskMethods:
         """Ask, and return what the answer, or the refusal, changes in the record."""
         try:
             answer = await call.outlet.request(question.kind, params, timeout=seconds)
+            self._check_room(call, len(answer))
         except ProtocolError as error:
             refusal = error
             return lambda record: rules.take_refusal(record, name, refusal)
         return lambda record: rules.take_answers(record, {name: answer})
+
+    def _check_room(self, call: Call, size: int) -> None:
+        """Raise `Taken` for answers that do not fit into the caller's share of the store."""
+        self._tasks.kept.check(counted_caller(call.request.caller), size)
 
     async def _keep_answer(self, key: str, name: str, edit: Callable[[Record], bool]) -> None:
         try:
@@ -287,6 +292,7 @@ class TaskMethods:
 
     async def _update(self, call: Call) -> t.Result:
         responses = call.params.input_responses
+        self._check_room(call, sum(map(len, responses.values())))
         return await self._acknowledged(call, lambda record: rules.take_answers(record, responses))
 
     async def _cancel_softly(self, call: Call) -> t.Result:

@@ -32,7 +32,7 @@ from toolwire.server.tasks.task_questions import TaskAsking
 from toolwire.stores import LeaseLost
 from toolwire.wire.answer import is_abandoned
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.shares import Caller
+from toolwire.wire.shares import Caller, Shares
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -44,6 +44,8 @@ _NO_NUMBERS: Final = (None, None)
 class Keeper(Protocol):
     """The tasks of a server, as far as one run needs them."""
 
+    kept: Shares
+    """The bytes of records in the store, by caller."""
     limits: Limits
 
     async def open(self, run: Run) -> Record:
@@ -132,6 +134,8 @@ class Run(Followed):
     # There may be many thousands at once.
     __slots__ = (
         "_asking",
+        "_counted",
+        "_data",
         "_ended",
         "_finishing",
         "_keeper",
@@ -144,7 +148,6 @@ class Run(Followed):
         "attempt",
         "call",
         "caller",
-        "data",
         "found",
         "has_slot",
         "is_reserved",
@@ -173,8 +176,9 @@ class Run(Followed):
         self.origin: str = ""
         """The process that accepted the call, where that is another one."""
         self.attempt: int = 1
-        self.data: bytes | None = None
-        """The record as this process knows it."""
+        self._data: bytes | None = None
+        self._counted: tuple[Caller, int] | None = (None, 0)
+        """The bytes that are counted for a caller; None once they are no longer."""
         self.is_reserved: bool = False
         """Whether it is counted among the tasks of its owner, and is none yet."""
         self.is_waiting: bool = False
@@ -212,6 +216,39 @@ class Run(Followed):
     @property
     def is_task(self) -> bool:
         return self.created is not None
+
+    # --- bytes in the store ---
+
+    @property
+    def data(self) -> bytes | None:
+        """The record as this process knows it. Its bytes count for the caller."""
+        return self._data
+
+    @data.setter
+    def data(self, data: bytes | None) -> None:
+        self._data = data
+        self._count_bytes(0 if data is None else len(data))
+
+    def reserve_bytes(self, size: int) -> None:
+        """Count the bytes of a record that is about to be written; raise `Taken` if they are too many."""
+        self._keeper.kept.take(self.slot_caller, size)
+        self._count_bytes(0)
+        self._counted = (self.slot_caller, size)
+
+    def forget_bytes(self) -> None:
+        """Stop counting bytes for good: this process does not follow the task any more."""
+        self._count_bytes(0)
+        self._counted = None
+
+    def _count_bytes(self, size: int) -> None:
+        if self._counted is None:
+            return
+        caller, before = self._counted
+        if before:
+            self._keeper.kept.give_back(caller, before)
+        if size:
+            self._keeper.kept.add(self.slot_caller, size)
+        self._counted = (self.slot_caller, size)
 
     @property
     def asking(self) -> TaskAsking | None:
@@ -418,6 +455,7 @@ class Run(Followed):
             elif record.process or self.worker is not None:
                 self.stop()  # It was taken for dead, and another process has the task.
         elif self._asking is not None:
+            self._count_bytes(len(rules.encode(record)))  # It has the answers of the client.
             self._asking.deliver(record)
 
     def announce(self, record: Record) -> None:
