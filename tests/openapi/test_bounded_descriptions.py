@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.counted_steps import steps_of
 
+from toolwire.openapi import ALL
 from toolwire.openapi.api import openapi
 from toolwire.openapi.code.written_code import written_code
 from toolwire.openapi.model import DescriptionError
@@ -144,3 +145,24 @@ def test_a_cycle_of_composed_members_takes_steps_by_its_size() -> None:
         return steps_of(lambda: openapi(source, keep=["make"], base_uri="https://api.example/openapi.json"), MOST)
 
     assert steps(80) < 6 * steps(40)
+
+
+@pytest.mark.parametrize("place", ["body", "parameter"])
+def test_operation_with_an_endless_chain_of_references_is_left_out(place: str) -> None:
+    count = 20_000
+    chain: dict[str, Any] = {f"A{at}": {"$ref": f"#/components/schemas/A{at + 1}"} for at in range(count)}
+    chain[f"A{count}"] = {"type": "string"}
+    first = {"$ref": "#/components/schemas/A0"}
+    written: dict[str, Any] = {"parameters": [{"name": "x", "in": "query", "schema": first}]}
+    if place == "body":
+        written = {"requestBody": {"content": {"application/json": {"schema": first}}}}
+    operation = {"operationId": "g", "responses": {"200": {"description": "x"}}, **written}
+    content = {
+        "openapi": "3.1.0",
+        "info": {"title": "T", "version": "1"},
+        "servers": [{"url": "https://api.test"}],
+        "paths": {"/g": {"post": operation}},
+        "components": {"schemas": chain},
+    }
+    (row,) = openapi(content, keep=ALL).operations
+    assert (row.tool, "too many steps" in (row.reason or "")) == (None, True)

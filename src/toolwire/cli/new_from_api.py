@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -20,6 +21,8 @@ from toolwire.openapi.lock_file.lock import is_lock, name_of, write_lock
 from toolwire.openapi.lock_file.locking import LockedApi, read_api
 from toolwire.openapi.model import DescriptionError
 
+# What Markdown and HTML would not show as it is.
+_MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>&!#|]")
 LOCK: Final = "api.lock.json"
 GITIGNORE: Final = "__pycache__/\n.pytest_cache/\n.mypy_cache/\n.venv/\n"
 
@@ -141,7 +144,7 @@ def _files(made: LockedApi, name: str) -> dict[str, str]:
         "name": name,
         "version": __version__,
         "count": len(definitions),
-        "title": one_line(lock.title) or "an API",
+        "title": _MARKDOWN.sub(r"\\\g<0>", one_line(lock.title)) or "an API",
         "modules": ", ".join(f'"{Path(each).stem}"' for each in modules),
         "secrets": f"\nThe API needs secrets:\n\n```console\n{secrets}```\n" if secrets else "",
     }

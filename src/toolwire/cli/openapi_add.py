@@ -35,6 +35,7 @@ from toolwire.openapi.lock_file.locking import (
     read_api,
 )
 from toolwire.openapi.model import DescriptionError, OperationSettings
+from toolwire.printable import printable
 from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ def _show_remarks(out: screen.Screen, made: LockedApi) -> None:
 
 
 def secrets_of(lock: Lock) -> list[str]:
-    """Return the lines that put the secrets of an API into the environment."""
+    """Return the lines that put the secrets of an API into the environment. People paste them into a shell."""
     found: list[str] = []
     for scheme, value in (lock.settings.get("credentials") or {}).items():
         kind = lock.security_schemes.get(scheme, {}).get("type")
@@ -245,7 +246,8 @@ def secrets_of(lock: Lock) -> list[str]:
         names = variables_in(value)
         for name, what in zip(names, ("id", "secret") if ":" in value else ("secret",), strict=False):
             secret = "USER:PASSWORD" if is_login and len(names) == 1 else "..."
-            found.append(f"export {name}={secret}    # the {what} of the security scheme {scheme} ({kind})")
+            what = f"{what} of the security scheme {printable(scheme)} ({printable(str(kind))})"
+            found.append(f"export {name}={secret}    # the {what}")
     return found
 
 

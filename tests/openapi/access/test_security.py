@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import ssl
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from toolwire.auth import (
 )
 from toolwire.auth.vault.kinds import Provider
 from toolwire.auth.vault.providers import ProviderClient
-from toolwire.openapi.access.credentials import CredentialLike, VaultAccount, source_of
+from toolwire.openapi.access.credentials import CredentialLike, FileSecret, VaultAccount, source_of
 from toolwire.openapi.access.forwarded_headers import allowed
 from toolwire.openapi.access.security import ApiSecurity, read_security_scheme, read_security_schemes
 from toolwire.openapi.access.signing import OutgoingRequest
@@ -453,3 +454,12 @@ def test_a_named_account_belongs_to_the_server() -> None:
     server: Any = SimpleNamespace(vault_with=lambda name: None)
     with pytest.raises(ServerError, match=r"credential\('github'\), which the server does not have"):
         security.add_to(server)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_credential_file_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key")
+    with pytest.raises(ServerError, match=r"cannot be read from .*not a regular file"):
+        FileSecret("k", tmp_path / "key")()
+    (tmp_path / "plain").write_text("secret\r\n")
+    assert FileSecret("k", tmp_path / "plain")() == "secret"

@@ -285,6 +285,27 @@ async def test_following_stops(api: StubApi, following: str, why: str) -> None:
         assert len(api.arrived) <= 2
 
 
+@pytest.mark.parametrize("items", [None, "items"])
+async def test_pages_that_were_not_read_are_left_out(api: StubApi, items: str | None) -> None:
+    def page(url: str | None) -> Reply:
+        value = [{"id": 1}] if items is None else {items: [{"id": 1}]}
+        return json_reply(value) if url is None else json_reply(value, link=f'<{url}>; rel="next"')
+
+    pointer = "/-" if items is None else f"/{items}/-"
+    cases: list[tuple[int, list[Reply], list[str] | None]] = [
+        (30, [page("/things?page=2"), Reply(500)], [pointer]),
+        (30, [page("http://127.0.0.1:9/p")], [pointer]),
+        (1, [page("/things?page=2")], [pointer]),
+        (30, [page("/things?page=2"), page(None)], None),
+    ]
+    for most, replies, left_out in cases:
+        api.answers(*replies)
+        definition = listing(parameter("page", "query"), settings={"max_items": most})
+        async with api_server(api.url, definition) as server, Client(server) as client:
+            result = await client.call_tool("things", {})
+            assert result.meta.get("io.toolwire/left-out") == left_out
+
+
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 

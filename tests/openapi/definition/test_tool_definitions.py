@@ -308,7 +308,7 @@ def test_other_forms_take_a_decision() -> None:
     described = api(body({"type": "object"}, "application/xml"), at="post /pets")
     left = define(operation_in(described), described)
     assert isinstance(left, LeftOutOperation)
-    assert '"media_type": "application/xml"' in left.reason
+    assert "'media_type': 'application/xml'" in left.reason
     made = tool_of(described, settings=OperationSettings(media_type="application/xml"))
     assert made.input_schema["properties"]["body"]["type"] == "string"
     wrong = define(operation_in(described), described, OperationSettings(media_type="application/json"))
@@ -316,7 +316,7 @@ def test_other_forms_take_a_decision() -> None:
     assert "Choose one of application/xml" in wrong.reason
     optional = tool_of(api(body({}, "application/xml", required=False), at="post /pets"))
     assert not optional.arguments
-    assert 'the optional body (application/xml) is left out. Choose a form: --media-type "POST' in optional.warnings[0]
+    assert "the optional body (application/xml) is left out. Choose a form: --media-type 'POST" in optional.warnings[0]
 
 
 @pytest.mark.parametrize(

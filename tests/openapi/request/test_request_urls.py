@@ -253,3 +253,17 @@ def test_deep_object_gives_no_field_of_a_parameter_with_brackets() -> None:
     for members in ({"admin": "1"}, {"Admin": ["1"]}, {"admin": {"b": "1"}}, {"admin[": "1"}):
         with pytest.raises(ToolError, match="another parameter"):
             builder.build({"x": members})
+
+
+def test_lone_percent_of_a_template_makes_no_segment_with_a_value() -> None:
+    builder = RequestBuilder(define("GET", "/a/%2{x}%2{y}/b", *(parameter(name, "path") for name in ("x", "y"))), BASE)
+    assert builder.build({"x": "1", "y": "f"}).url == f"{BASE}/a/%2521%252f/b"
+    for value in ("e", "E"):
+        with pytest.raises(ToolError, match="another path"):
+            builder.build({"x": value, "y": value})
+
+
+def test_encoded_dots_of_template_and_values_are_refused() -> None:
+    builder = RequestBuilder(define("GET", "/a/%2e{x}/b", parameter("x", "path")), BASE)
+    with pytest.raises(ToolError):
+        builder.build({"x": "."})

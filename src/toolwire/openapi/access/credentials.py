@@ -34,6 +34,7 @@ from toolwire.openapi.model import OAuthFlow, SecuritySchemeObject
 from toolwire.protocol.errors import ToolError
 from toolwire.server.call import Call
 from toolwire.server.credentials import credential_for
+from toolwire.wire.regular_files import read_regular
 
 #: A function that returns the secret of a caller; None for a caller who has none.
 SecretFunction: TypeAlias = Callable[[Principal | None], Awaitable[str | None] | str | None]
@@ -299,8 +300,9 @@ class FileSecret:
             found = self._path.stat()
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)
             if seen != self._seen:
-                with self._path.open("rb") as file:
-                    self._secret, self._seen = file.read(MAX_SECRET + 1).decode().rstrip("\r\n"), seen
+                # The limit holds for the secret, and not for the end of its line.
+                data = read_regular(self._path, MAX_SECRET + 2)
+                self._secret, self._seen = data.decode().rstrip("\r\n"), seen
         except (OSError, UnicodeDecodeError) as error:
             raise ServerError(f"The credential of {self._name!r} cannot be read from {self._path}: {error}") from None
         if not 0 < len(self._secret) <= MAX_SECRET:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+import shlex
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -41,6 +42,7 @@ from toolwire.openapi.model import (
     SecurityRequirement,
     SecuritySchemeObject,
 )
+from toolwire.printable import printable
 from toolwire.protocol.errors import ToolError
 from toolwire.server.call import Call
 
@@ -375,9 +377,10 @@ class ApiSecurity:
         first = operation.security[0].schemes
         lacking = {name: self.schemes[name] for name in first if name not in self._sources}
         remedy = ", ".join(f"{name!r}: {_remedy(scheme)}" for name, scheme in lacking.items())
+        option = shlex.quote(printable(next(iter(lacking))))
         return (
             f"{operation.place}: {operation.label} needs a credential for {ways}: give credentials={{{remedy}}}, or "
-            f"NoCredential() where the API does without; on the command line, --credential {next(iter(lacking))}=$NAME"
+            f"NoCredential() where the API does without; on the command line, --credential {option}=$NAME"
         )
 
     def _scopes(self, name: str, scopes: Iterable[str]) -> Scopes:

@@ -14,7 +14,7 @@ from toolwire.openapi.answer.item_streams import read_items
 from toolwire.openapi.answer.large_answers import AnswerLimits, LargeAnswers
 from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.answer.long_running import LongRunning
-from toolwire.openapi.answer.pagination import Pagination, follow, hint
+from toolwire.openapi.answer.pagination import Pagination, follow, hint, items_in
 from toolwire.openapi.answer.partial_answers import NothingSelected, selected
 from toolwire.openapi.answer.response_cache import ResponseCache
 from toolwire.openapi.calling import Exchange
@@ -94,7 +94,7 @@ class _Readers:
             return await self.text(exchange, data)
         if self._cache is not None:
             self._cache.store(exchange, data)
-        shown, notes = await self._pages(exchange, value)
+        shown, notes, unread = await self._pages(exchange, value)
         left_out = OmittedParts()
         if self._select is not None and (paths := exchange.arguments.get(self._select)):
             try:
@@ -105,6 +105,8 @@ class _Readers:
                 notes.append(
                     t.TextContent(f"[Left out, because `{self._select}` does not name it: {left_out.in_words()}.]")
                 )
+        if unread is not None:
+            left_out.add((*unread, "-"))
         text = data if shown is value else msgspec.json.encode(shown)
         if not self._large.fits(text):
             shown, more, cut = await self._large.shown(exchange.call, shown, text)
@@ -114,15 +116,19 @@ class _Readers:
             exchange, data, value, shown=UNSET if shown is value else shown, notes=notes, left_out=left_out
         )
 
-    async def _pages(self, exchange: Exchange, value: Any) -> tuple[Any, list[Any]]:
-        """Return an answer with the items of the pages behind it, and what there is to say about more of them."""
+    async def _pages(self, exchange: Exchange, value: Any) -> tuple[Any, list[Any], tuple[str, ...] | None]:
+        """Return an answer with the items of further pages, remarks, and the way to a list that is not whole.
+
+        Without `max_items` an answer is one page, and is whole.
+        """
         if self._pagination is None:
-            return value, []
+            return value, [], None
         answer = exchange.answer
         following = self._pagination.next_page(exchange.arguments, value, answer.header("link"), exchange.request.url)
         if following is None:
-            return value, []
+            return value, [], None
         notes: list[Any] = []
+        unread: tuple[str, ...] | None = None
         if self._max_items is not None:
             followed = await follow(
                 exchange, self._pagination, value, following, self._max_items, self._limits.max_bytes
@@ -130,7 +136,12 @@ class _Readers:
             value, following = followed.value, followed.following
             if followed.stopped is not None:
                 notes.append(t.TextContent(f"[Further pages were not read: {followed.stopped}.]"))
-        return value, notes if following is None else [*notes, hint(following, _called(exchange.call, self._tool))]
+            if followed.stopped is not None or (following is not None and following.is_certain):
+                found = items_in(value)
+                unread = () if found is None else found.way
+        if following is not None:
+            notes.append(hint(following, _called(exchange.call, self._tool)))
+        return value, notes, unread
 
     async def text(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
         """Make a result of a text that is not too large."""

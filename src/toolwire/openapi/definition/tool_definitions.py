@@ -7,6 +7,7 @@ description are converted once and shared by all tools that need them. Nothing i
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -36,12 +37,14 @@ from toolwire.openapi.model import (
     ToolDefinition,
 )
 from toolwire.openapi.request.media_types import chosen, is_json, is_stream, preferred
+from toolwire.printable import printable
 from toolwire.schemas.walking import Schema
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # A list has the output schemas of all tools. Parts that do not fit take any value.
 _PUBLISHED_OUTPUT: Final = Budget(subschemas=200, bytes=6_000)
 _DEEPEST: Final = 12
+_TOO_DEEP: Final = "its schemas refer to one another through too many steps: name the last schema of the chain instead"
 
 
 class ToolDefiner:
@@ -74,6 +77,8 @@ class ToolDefiner:
             return self._define(operation, settings or OperationSettings())
         except DescriptionError as error:
             return _left_out(operation, str(error))
+        except RecursionError:
+            return _left_out(operation, _TOO_DEEP)
 
     def _define(self, operation: OperationObject, settings: OperationSettings) -> ToolDefinition | LeftOutOperation:
         warnings = list(operation.warnings)
@@ -165,7 +170,10 @@ class ToolDefiner:
 
     def _argument_schema(self, plan: ArgumentPlan, is_large: bool) -> Schema:
         schema = {**plan.schema, "allOf": list(plan.conditions)} if plan.conditions else plan.schema
-        return self._input.closed(schema, depth=_DEEPEST if is_large else None).schema
+        try:
+            return self._input.closed(schema, depth=_DEEPEST if is_large else None).schema
+        except RecursionError:
+            raise DescriptionError(_TOO_DEEP) from None
 
     # -- Answers -------------------------------------------------------------------------------------------------------
 
@@ -214,10 +222,10 @@ def define(
 def _choose_form(operation: OperationObject, body: RequestBodyObject) -> str:
     """Explain how to choose the form of a body. Tables show only the beginning."""
     label, media_type = operation.label, body.content[0].media_type
-    return (
-        f'Choose a form: --media-type "{label}={media_type}" of toolwire openapi add, '
-        f'or operations={{"{label}": {{"media_type": "{media_type}"}}}}'
-    )
+    # People paste the option into a shell.
+    option = shlex.quote(printable(f"{label}={media_type}"))
+    setting = {label: {"media_type": media_type}}
+    return f"Choose a form: --media-type {option} of toolwire openapi add, or operations={setting!r}"
 
 
 # -- Settings ----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
 # RFC 3986 section 3.3: what a segment may contain as it is; `%` because a template may be encoded already.
 _IN_SEGMENT: Final = "%:@!$&'()*+,;="
 _IN_QUERY: Final = "%:@!$&'()*+,;=/?"
+_LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # Servers on the way read these as the end of a segment, some of them after decoding.
 _ENDS_OF_SEGMENTS: Final = re.compile(r"[/\\;?#]")
@@ -129,6 +130,16 @@ def _is_dots(segment: str) -> bool:
     return unquote(segment) in (".", "..")
 
 
+def _becomes_dots(segment: str) -> bool:
+    """Return whether a segment is `.` or `..` for a server that decodes it, once or more often."""
+    for _ in range(_MAX_ENCODED):
+        decoded = unquote(segment)
+        if decoded in (".", "..") or decoded == segment:
+            return decoded in (".", "..")
+        segment = decoded
+    return True
+
+
 # -- Paths ------------------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +208,7 @@ class UrlBuilder:
             _check_value(part.argument, value, text)
             texts.append(text)
         filled = "".join(texts)
-        if "." in filled and any(_is_dots(each) for each in filled.split("/")):
+        if ("." in filled or "%2" in filled) and any(_becomes_dots(each) for each in filled.split("/")):
             raise ToolError("The arguments make '.' or '..' a segment of the path, which would be another path")
         return filled
 
@@ -215,7 +226,8 @@ def _compiled(
                 )
             parts.append(_Expression(*path[piece]))
         elif piece:
-            parts.append(quote(piece, safe=safe))
+            # A `%` that begins no triplet would make one together with the value behind it.
+            parts.append(quote(_LONE_PERCENT.sub("%25", piece), safe=safe))
     return tuple(parts)
 
 
