@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote
@@ -24,6 +25,12 @@ _MANY_DESCRIPTION_TOKENS: Final = 200
 _FEW_WORDS: Final = 5
 _WHEN: Final = re.compile(r"\b(?:when|whenever|if|before|after|while|for)\b", re.IGNORECASE)
 _LINK: Final = re.compile(r"!?\[[^\]\n]{0,300}\]\(\s{0,9}<?([^)\s>]{1,1000})>?[^)\n]{0,300}\)")
+# CommonMark, link reference definitions: `[name]: target`. `[^name]: text` is a footnote.
+_DEFINITION: Final = re.compile(r"^ {0,3}\[(?!\^)[^\]\n]{1,300}\]:[ \t]{0,9}<?([^\s>]{1,1000})", re.MULTILINE)
+_HTML: Final = re.compile(
+    r"<[A-Za-z][^<>]{0,300}?\s(?:href|src)\s{0,9}=\s{0,9}[\"']?([^\s\"'>]{1,1000})", re.IGNORECASE
+)
+_LINKS: Final = (_LINK, _DEFINITION, _HTML)
 _FENCE: Final = re.compile(r"`{3,}|~{3,}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MORE_THAN_DASHES: Final = (
@@ -176,7 +183,7 @@ def _links(skill: LoadedSkill, file: SkillFile, data: bytes, name: str) -> Itera
     folders = {unquote(each.removeprefix("skill://")) for each in skill.directories}
     folder = unquote(file.uri.removeprefix("skill://")).rpartition("/")[0]
     inside = folder.removeprefix(unquote(top)).strip("/")
-    for match in _LINK.finditer(text):
+    for match in sorted(chain.from_iterable(each.finditer(text) for each in _LINKS), key=re.Match.start):
         reference = unquote(match[1].partition("#")[0].partition("?")[0])
         if not reference or _SCHEME.match(reference):
             continue

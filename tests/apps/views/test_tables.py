@@ -69,3 +69,9 @@ def test_table_text_is_bounded_and_counts_omitted_rows() -> None:
     large = text_of(views.table(), [{"n": "x" * 1_000_000, "m": "y" * 30_000}] * 2)
     assert 4_000 < len(large) < 10_000 and large.count("…") == 4
     assert "left out" not in text_of(views.table(), rows[:500])
+
+
+def test_control_characters_in_a_cell_are_escaped() -> None:
+    text = text_of(views.table(), [{"a": "\x1b[2J", "\x1b]0;x": "\u202eb"}])
+    assert "\\x1b[2J" in text and "\\u202eb" in text
+    assert all(each.isprintable() or each == "\n" for each in text)

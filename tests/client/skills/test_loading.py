@@ -288,6 +288,8 @@ async def test_a_uri_that_is_listed_twice_is_refused_both_times() -> None:
     trap = TamperedSkills("listed twice")
     async with testing.connect(trap.server) as (client, _):
         listed = await client.skills.list()
+        with pytest.raises(SkillRejected, match="is listed twice"):
+            await client.skills.load(trap.uri)
     assert list(listed) == []
     assert [each.uri for each in listed.refused] == [trap.uri]
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.apps.views.ready import ReadyView, data_of, with_text
+from toolwire.printable import printable
 from toolwire.protocol.types import CallToolResult
 
 #: Characters of a table in the text of a result, and of one cell there. The view has all of it.
@@ -121,4 +122,4 @@ def _cell(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     # A bar or a line break would move everything behind it into another cell.
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+    return printable(" ".join(text.replace("\\", "\\\\").replace("|", "\\|").split()))

@@ -105,6 +105,8 @@ class _Found:
         self._listed: set[str] = set()
         self.entries: dict[str, t.Skill] = {}
         self.refused: list[RefusedSkill] = []
+        self.ambiguous: set[str] = set()
+        """URIs that are listed twice."""
 
     def take(self, raw: Raw) -> None:
         uri = _uri_of(raw)
@@ -112,6 +114,7 @@ class _Found:
             entry = rules.read_entry(raw)
             if uri in self._listed:
                 # Which of them is meant? Neither: a second entry must not stand in for the first.
+                self.ambiguous.add(uri)
                 raise SkillRejected("entry", f"{shown(uri)} is listed twice", None, uri)
             self.entries[uri] = entry
         except SkillRejected as error:
@@ -138,6 +141,7 @@ class OriginSkills:
         # The fingerprint of every skill as the server showed it last. The digests of so many could fill the memory.
         self._latest: OrderedDict[str, str | None] = OrderedDict()
         self._listing: SkillList | None = None
+        self._ambiguous: frozenset[str] = frozenset()
         self._names: Counter[str] = Counter()
         self._fresh_until = 0.0
         self._announced = 0
@@ -163,6 +167,7 @@ class OriginSkills:
             for raw in page.skills:
                 found.take(raw)
         self._see(found.entries.values())
+        self._ambiguous = frozenset(found.ambiguous)
         self._names = Counter(entry.frontmatter["name"] for entry in found.entries.values())
         self._listing = SkillList([self._offer(found.entries[uri]) for uri in sorted(found.entries)], found.refused)
         # A change that was announced between two pages is missing in the first of them.
@@ -172,8 +177,10 @@ class OriginSkills:
         return self._listing.copy()
 
     async def get(self, uri: str, timeout: float | None = None) -> ListedSkill:
-        """Ask for the entry of one skill, which need not be listed."""
+        """Ask for the entry of one skill, which need not be listed. The last listing must not have it twice."""
         rules.root_of(uri)
+        if uri in self._ambiguous:
+            raise SkillRejected("entry", f"{shown(uri)} is listed twice", None, uri)
         answer = await self._ask("skills/get", {"uri": uri}, _SkillAnswer, timeout)
         entry = rules.read_entry(answer.skill)
         if entry.uri != uri:
