@@ -14,7 +14,7 @@ from tests.server.answering import EVERYTHING
 from tests.server.test_replay_state import USED, answered
 from tests.wireclient import MODERN, Message, WireClient, connect
 
-from toolwire import Context, Limits, Policy, Server
+from toolwire import Context, Limits, Policy, Server, testing
 from toolwire.auth import Principal
 from toolwire.server.context import SyncContext
 from toolwire.server.policy import Call
@@ -22,6 +22,7 @@ from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores
+from toolwire.testing import elapse
 
 SECRET = "a" * 32
 ADA = Principal("ada")
@@ -299,13 +300,40 @@ async def test_one_caller_does_not_fill_the_store_with_used_states() -> None:
                 assert (await bob.error("tools/call", again))["code"] == -32602
         waiting = call | answered(await ada.result("tools/call", call), yes=True)
         error = await ada.error("tools/call", waiting)
-        assert error == {"code": -32603, "message": "Too many calls were answered in a short time; try again later"}
+        assert (error["code"], error["message"].partition(";")[0]) == (
+            -32603,
+            "Too many calls were answered in a short time",
+        )
+        # A mark is kept for as long as its state is valid, and a minute more.
+        assert 60_000 < error["data"]["retryAfterMs"] <= 660_000
         await bob.result("tools/call", call | answered(await bob.result("tools/call", call), yes=True))
         assert ran == ["purge"] * 3
         # What was refused for want of room is still good.
         server.kernel.questions._used = StorageBudget(10, 0.5)
         await ada.result("tools/call", waiting)
         assert ran == ["purge"] * 4
+
+
+async def test_client_sends_its_answers_again_when_there_is_room_for_their_mark() -> None:
+    refused = asyncio.Event()
+
+    class Full(StorageBudget):
+        def has_room(self, caller: Any, size: int) -> bool:
+            is_first = not refused.is_set()
+            refused.set()
+            return not is_first
+
+    ran: list[str] = []
+    server = replica(Stores.memory(), ran)
+    server.kernel.questions._used = Full(4, 0.5)
+    async with testing.connect(server, revision=MODERN, elicit=lambda *_: {"value": True}) as (client, _):
+        calling = asyncio.ensure_future(client.call_tool("purge", timeout=10))
+        await refused.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await elapse(1.0)
+        await calling
+    assert ran == ["purge"]
 
 
 async def test_a_store_that_fails_lets_nothing_run(caplog: pytest.LogCaptureFixture) -> None:

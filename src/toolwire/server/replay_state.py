@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -53,6 +54,8 @@ _SLACK: Final = 60.0
 # For how many seconds a mark is written again whose writing failed, and the longest pause in between.
 _MARK_SECONDS: Final = 20.0
 _LONGEST_PAUSE: Final = 1.0
+#: After how many milliseconds answers may be sent again that were refused for want of room, at least.
+_LEAST_RETRY_MS: Final = 1000
 _INLINE, _STORED = b"=", b"@"
 
 
@@ -122,7 +125,9 @@ class Questions:
         """MRTR-7: mark a state as used, on all replicas; refuse a second request with the same state."""
         seconds = max(state.expires - time.time(), 0.0) + _SLACK
         if not self._used.has_room(call.request.caller, 1):
-            raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
+            # The state is not used up, so that the client may send the same answers again.
+            later = {"retryAfterMs": max(_LEAST_RETRY_MS, math.ceil(self._used.seconds_until_release() * 1000))}
+            raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later", later)
         try:
             is_first = await self._mark_used(f"toolwire:used:{state.id}", seconds)
         except ToolwireError as error:

@@ -34,6 +34,12 @@ class StorageBudget:
         self._forget(time.monotonic())
         return self._shares.has_room(caller, size)
 
+    def seconds_until_release(self) -> float:
+        """Return after how many seconds the next of the counted bytes are released."""
+        now = time.monotonic()
+        self._forget(now)
+        return self._ends[0][0] - now if self._ends else 0.0
+
     def _forget(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             _, _, caller, size = heapq.heappop(self._ends)
