@@ -1,7 +1,7 @@
 """Shows the walk of a call through the code, or compares what calls cost with the committed counts.
 
 python -m tests.walk                 the names of the walks
-python -m tests.walk NAME            files, functions and calls of one walk
+python -m tests.walk NAME            calls and opcodes of each function of one walk
 python -m tests.walk --check         compare the opcodes of every walk with counts.toml; exit status 1 above 2 %
 python -m tests.walk --write         write counts.toml anew
 """
@@ -40,7 +40,7 @@ def show_walk(name: str, reading: Reading) -> None:
     print(f"{name}: {len(files)} files, {len(reading.calls)} functions, {calls:g} calls, {reading.opcodes:g} opcodes")
     for key, count in reading.calls.items():
         file, function = key.split(":", 1)
-        print(f"{count:6g}  {file:44} {function}")
+        print(f"{count:6g} {reading.by_function.get(key, 0):6g}  {file:44} {function}")
 
 
 def check_counts() -> int:

@@ -31,8 +31,8 @@ class Tracer:
 
     def __init__(self, readings: Path) -> None:
         self._readings = readings
-        self._opcodes = 0
         self._calls: dict[str, int] = {}
+        self._opcodes: dict[str, int] = {}
 
     def start(self) -> None:
         threading.settrace(self._trace_call)
@@ -52,12 +52,15 @@ class Tracer:
         self._calls[name] = self._calls.get(name, 0) + 1
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        return self._count_opcode
+        opcodes = self._opcodes
+        opcodes.setdefault(name, 0)
 
-    def _count_opcode(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode":
-            self._opcodes += 1
-        return self._count_opcode
+        def count_opcode(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "opcode":
+                opcodes[name] += 1
+            return count_opcode
+
+        return count_opcode
 
 
 def make_server() -> Server:

@@ -30,10 +30,14 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reading:
-    """What one call costs: opcodes, and calls of each function in the order of their first call."""
+    """What one call costs: calls and opcodes of each function, in the order of their first call."""
 
-    opcodes: float
     calls: dict[str, float]
+    by_function: dict[str, float]
+
+    @property
+    def opcodes(self) -> float:
+        return sum(self.by_function.values())
 
 
 class WalkFailed(Exception):
@@ -102,7 +106,7 @@ class TracedProcess:
                     raise WalkFailed("the traced process does not answer")
                 time.sleep(0.005)
             found: Message = json.loads(lines[-1])
-            if last is not None and found["opcodes"] == last["opcodes"]:
+            if last is not None and found == last:
                 return found
             last = found
         raise WalkFailed("the traced process is never idle")
@@ -307,12 +311,16 @@ def measure(process: TracedProcess, call: Callable[[int], None]) -> Reading:
 
 def choose_reading(found: list[Message]) -> Reading:
     """Return the cheapest of the batches between readings: a timer that fell into another one does not count."""
-    pairs = list(itertools.pairwise(found))
-    before, after = min(pairs, key=lambda pair: pair[1]["opcodes"] - pair[0]["opcodes"])
-    calls = {name: (count - before["calls"].get(name, 0)) / BATCH for name, count in after["calls"].items()}
-    return Reading(
-        (after["opcodes"] - before["opcodes"]) / BATCH, {name: count for name, count in calls.items() if count}
-    )
+    readings = [
+        Reading(_subtract(before["calls"], after["calls"]), _subtract(before["opcodes"], after["opcodes"]))
+        for before, after in itertools.pairwise(found)
+    ]
+    return min(readings, key=lambda reading: reading.opcodes)
+
+
+def _subtract(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
+    counts = {name: (count - before.get(name, 0)) / BATCH for name, count in after.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 def check_answer(answer: Message, id: int) -> None:

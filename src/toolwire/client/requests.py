@@ -89,8 +89,10 @@ class Requests:
 
     def _clock(self, timeout: float | None) -> CallClock:
         """Start the time limit of a call: `timeout`, or that of the client."""
-        seconds = self._timeout if timeout is None else timeout
-        return CallClock(seconds, self._connector.call_time, ceiling=CEILING_SECONDS)
+        connection = self._connector.connection
+        # Every connection of a client has the same clock.
+        source = self._connector.call_time if connection is None else connection.session.deadlines.call_time
+        return CallClock(self._timeout if timeout is None else timeout, source, ceiling=CEILING_SECONDS)
 
     async def _ask(
         self,

@@ -268,17 +268,11 @@ class CallClock:
     round. `Deadlines.call_time` leaves out what happens during a request: a question of the server, a sign-in.
     """
 
-    __slots__ = (
-        "_ceiling",
-        "_due",
-        "_is_begun",
-        "_longest",
-        "_pauses",
-        "_requests",
-        "_source",
-        "_stopped_at",
-        "seconds",
-    )
+    # Most calls are one request, and change none of these.
+    _is_begun: bool = False
+    _pauses: int = 0
+    _requests: int = 0
+    _stopped_at: float = 0.0
 
     def __init__(
         self, seconds: float | None, source: Clock, *, ceiling: float = 0.0, began: float | None = None
@@ -289,16 +283,11 @@ class CallClock:
         """
         self._source = source
         self._longest = ceiling
-        self._pauses = self._requests = 0
-        self._stopped_at = 0.0
-        self._set(seconds, source.time() if began is None else began)
-
-    def _set(self, seconds: float | None, now: float) -> None:
-        self._is_begun = False
         self.seconds: float | None = None if seconds == math.inf else seconds
         if seconds is not None:
+            now = source.time() if began is None else began
             self._due = now + seconds
-            self._ceiling = now + max(seconds, self._longest)
+            self._ceiling = now + ceiling if ceiling > seconds else self._due
 
     def _now(self) -> float:
         return self._stopped_at if self._pauses > 0 else self._source.time()
@@ -317,7 +306,8 @@ class CallClock:
     def limit(self, method: str) -> float | None:
         """Return the time limit of the next request; raise `Timeout` when no time is left."""
         self._requests += 1
-        left = self.begin()
+        left = self.left() if self._is_begun else self.seconds
+        self._is_begun = True
         if left is not None and left <= 0:
             raise self.make_timeout(method)
         return left
@@ -347,7 +337,12 @@ class CallClock:
 
     def reset(self, seconds: float | None) -> None:
         """Begin anew with another limit."""
-        self._set(seconds, self._now())
+        self._is_begun = False
+        self.seconds = None if seconds == math.inf else seconds
+        if seconds is not None:
+            now = self._now()
+            self._due = now + seconds
+            self._ceiling = now + max(seconds, self._longest)
 
     def cap(self, seconds: float | None) -> None:
         """Let the call take this many seconds more at most."""
