@@ -219,6 +219,13 @@ def test_masked_name_does_not_replace_a_name_that_was_masked_before() -> None:
     assert sorted(json.loads(redaction.content(json.dumps(value))).values()) == ["one", "three", "two"]
 
 
+def test_names_are_redacted_in_a_record_as_values_are() -> None:
+    text = '{"password": "hunter2", "year": 1}'
+    record = Redaction().arguments({text: {text: text}, "year": 1})
+    assert "hunter2" not in json.dumps(record)
+    assert Redaction().content({text: 1}) == {text: 1}, "what is sent on keeps its names"
+
+
 def test_member_that_is_there_twice_in_a_json_text_stays() -> None:
     masked = Redaction(patterns=["sk-a"]).content('{"total": 1, "total": 2, "key": "sk-a"}')
     assert masked == f'{{"total": 1, "total": 2, "key": "{MASK}"}}'

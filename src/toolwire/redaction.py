@@ -125,16 +125,19 @@ class Redaction:
         self, members: Iterable[tuple[str, Any]], by_name: bool, depth: int, in_text: int
     ) -> Iterator[tuple[str, Any]]:
         members = list(members)
-        names = self._names_of([key for key, _ in members])
+        names = self._names_of([key for key, _ in members], by_name, in_text)
         for name, (key, item) in zip(names, members, strict=True):
             is_hidden = by_name and self.hides(key, item)
             yield name, MASK if is_hidden else self._walk(item, by_name, depth + 1, in_text)
 
-    def _names_of(self, keys: list[str]) -> list[str]:
-        """Return the masked names of members. All are distinct, so no value is lost."""
-        if not self.patterns:
+    def _names_of(self, keys: list[str], by_name: bool, in_text: int) -> list[str]:
+        """Return the masked names of members. All are distinct, so no value is lost.
+
+        The author of a call chooses names, too: in a record a name is masked as a value is.
+        """
+        if not by_name and not self.patterns:
             return keys
-        names = [self.text(key) for key in keys]
+        names = [self._text_or_json(key, by_name, in_text) if by_name else self.text(key) for key in keys]
         taken = {name for name, key in zip(names, keys, strict=True) if name == key}
         counts: dict[str, int] = {}
         for index, (masked, key) in enumerate(zip(names, keys, strict=True)):

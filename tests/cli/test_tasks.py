@@ -55,15 +55,26 @@ class FleetStore:
         identifier = Records(SERVER, Stores.memory(), 0.0).new_id(self._clock)
         return rules.new_record(identifier, self._clock, 60_000, 1000, **{"tool": "report", **details})
 
-    def add(self, *, status: str = "waiting", owner: str = "ada", tool: str = "report", secret: str = "hunter2") -> str:
-        params = {"name": tool, "arguments": {"year": 2026, "password": secret}}
-        principal = Raw(b'{"subject":"ada","provider":"issuer","claims":{"mail":"ada@claims.example"}}')
+    def add(
+        self,
+        *,
+        status: str = "waiting",
+        owner: str = "ada",
+        tool: str = "report",
+        secret: str = "hunter2",
+        subject: str = "ada",
+        message: str = "month 3",
+        **arguments: Any,
+    ) -> str:
+        params = {"name": tool, "arguments": {"year": 2026, "password": secret, **arguments}}
+        claims = {"mail": "ada@claims.example"}
+        principal = Raw(json.dumps({"subject": subject, "provider": "issuer", "claims": claims}).encode())
         call = rules.StoredCall(
             Raw(json.dumps(params).encode()), "2026-07-28", tool, principal=principal, idempotent=True
         )
         record = self.record(tool=tool, call=call, message=rules.WAITING)
         if status in ("running", "completed", "failed"):
-            record.process, record.begun, record.message = PROCESS, True, "month 3"
+            record.process, record.begun, record.message = PROCESS, True, message
             record.progress, record.total = 3.0, 12.0
         if status == "completed":
             rules.complete(record, Raw(b'{"content":["a secret result"]}'))
@@ -179,6 +190,31 @@ def test_a_task_in_another_state(status: str, expected: list[str], store: FleetS
     for text in expected:
         assert any(line.startswith(text) for line in out), (text, out)
     assert "a secret result" not in done.out and "hunter2" not in done.out
+
+
+FORGED = "x\u2028z\x85\r\ntoolwire: done\nFORGED\x1b[2J"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_texts_of_callers_and_handlers_forge_no_line(store: FleetStore, toolwire: Command, form: list[str]) -> None:
+    task = store.add(status="running", tool=FORGED, subject=FORGED, message=FORGED, **{FORGED: FORGED})
+    for words in (["list"], ["list", "--state", "running"], ["show", task], ["show", task, "--arguments"]):
+        done = toolwire("tasks", *words, *form)
+        assert done.status == 0, done
+        assert not [line for line in done.out.split("\n") if line.lstrip().startswith(("FORGED", "toolwire"))]
+        assert all(line.isprintable() for line in done.out.split("\n"))
+
+
+def test_names_of_arguments_are_redacted_as_values_are(store: FleetStore, toolwire: Command) -> None:
+    task = store.add(**{'{"password": "hunter3"}': 1, "ada@mail.example": 2, "ada@mail.test": 3, "month": 4})
+    for form in ([], ["--json"]):
+        plain = toolwire("tasks", "show", task, *form).out
+        assert '"month": "[redacted]"' in plain
+        assert "mail" not in plain and "hunter" not in plain
+        assert '"[redacted] 2": ' in plain, "both are counted"
+        values = toolwire("tasks", "show", task, "--arguments", *form).out
+        assert '"ada@mail.example": 2' in values
+        assert "hunter" not in values
 
 
 def test_a_task_of_a_worker(store: FleetStore, toolwire: Command) -> None:

@@ -380,6 +380,7 @@ def shown_call(call: StoredCall, *, with_values: bool) -> dict[str, Any]:
     """Return a stored call in JSON types: who called, and with which arguments.
 
     Values of arguments are left out unless they are asked for, and the secret ones of them always are. So are claims.
+    Names that no argument of a tool has are left out as values are: the caller chose them.
     """
     principal = None if call.principal is UNSET else msgspec.json.decode(call.principal, type=Principal)
     arguments = msgspec.json.decode(call.params).get("arguments")
@@ -388,8 +389,14 @@ def shown_call(call: StoredCall, *, with_values: bool) -> dict[str, Any]:
         "caller": None if principal is None else {"subject": principal.subject, "provider": principal.provider},
         "revision": call.revision,
         "idempotent": call.idempotent,
-        "arguments": Redaction().arguments(arguments) if with_values else dict.fromkeys(arguments, MASK),
+        "arguments": Redaction().arguments(arguments)
+        if with_values
+        else _names.arguments(dict.fromkeys(arguments, MASK)),
     }
+
+
+# Shows the plain names of arguments, and masks everything else.
+_names: Final = Redaction(patterns=[r"(?s)\A(?![\w.$-]{1,64}\Z).+"])
 
 
 def _may_be_of(place: Place, tool: str | None) -> bool:
