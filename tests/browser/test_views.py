@@ -14,6 +14,7 @@ from tests.interop import peers
 
 from toolwire import Server, testing
 from toolwire.apps import Csp, Page
+from toolwire.apps.bridge import ViewRequest
 from toolwire.testing.browser_views import BrowserView
 
 # Installed and pinned by tests/interop/peers.py.
@@ -382,6 +383,23 @@ def test_consent_is_asked_in_the_browser_too() -> None:
         assert view.links == []
 
     look(test, shop(), consent=lambda request: False)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_consent_is_asked_for_a_destructive_tool_in_the_browser_too(allowed: bool) -> None:
+    asked: list[str] = []
+
+    def decide(request: ViewRequest) -> bool:
+        asked.append(request.method)
+        return allowed
+
+    async def test(view: BrowserView) -> None:
+        call = "toolwire.callTool('cancel', {order_id: 7}).then(() => 'called', (error) => error.message)"
+        assert await view.frame.evaluate(call) == ("called" if allowed else "the user did not allow tools/call")
+        assert [(each.name, each.refused is None) for each in view.calls] == [("cancel", allowed)]
+
+    look(test, shop(), consent=decide)
+    assert asked == ["tools/call"]
 
 
 def test_claude_shows_no_view_with_another_domain() -> None:

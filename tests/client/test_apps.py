@@ -117,6 +117,25 @@ async def test_an_audience_that_there_is_not_is_refused() -> None:
             await client.list_tools(audience="user")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("several", [False, True])
+async def test_destructive_tools_are_known_by_every_name_that_a_view_can_use(several: bool) -> None:
+    made = shop()
+    made.tool(visibility=["app"], annotations={"destructiveHint": True})(wipe)
+    made.tool(visibility=["model"], annotations={"destructiveHint": True}, name="hidden")(wipe)
+    target: Any = {"a": Server("other"), "b": made} if several else made
+    async with Client(target, extensions=HOST) as client:
+        view = await client.apps.open("b_show" if several else "show")
+        names = ["wipe", "b_wipe"] if several else ["wipe"]
+        assert [await client.apps.is_destructive(view, name) for name in names] == [True] * len(names)
+        assert [(await client.apps.call_from_view(view, name)).text for name in names] == ["wiped"] * len(names)
+        for name in ("show", "cancel", "hidden", "nothing"):
+            assert not await client.apps.is_destructive(view, name), name
+
+
+def wipe() -> str:
+    return "wiped"
+
+
 # --- views ---
 
 

@@ -230,6 +230,49 @@ async def test_consent_is_asked_for_links_files_and_messages(client: Client, is_
     assert asked == ["ui/message", "ui/open-link", "ui/download-file"]
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_consent_is_asked_for_calls_of_destructive_tools(client: Client, allowed: bool) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def decide(request: ViewRequest) -> bool:
+        asked.append((request.method, (request.params.name, request.params.arguments)))
+        return allowed
+
+    async with testing.view(client, "show_orders", MAY, consent=decide) as view:
+        await view.initialize()
+        await view.call_tool("show_orders", MAY)
+        with pytest.raises(ProtocolError, match="is not open to views"):
+            await view.call_tool("forget")
+        assert asked == [], "a tool that only reads, and one that is refused anyway"
+        if allowed:
+            assert (await view.call_tool("cancel", {"order_id": 7})).text == "7"
+        else:
+            with pytest.raises(ProtocolError, match="the user did not allow tools/call"):
+                await view.call_tool("cancel", {"order_id": 7})
+        made = view.calls[-1]
+        assert (made.name, made.result is not None, made.refused is not None) == ("cancel", allowed, not allowed)
+    assert asked == [("tools/call", ("cancel", {"order_id": 7}))]
+
+
+async def test_a_view_has_one_open_question_at_a_time(client: Client) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def decide(request: ViewRequest) -> bool:
+        asked.set()
+        await answered.wait()
+        return True
+
+    async with testing.view(client, "show_orders", MAY, consent=decide) as view:
+        await view.initialize()
+        first = asyncio.ensure_future(view.call_tool("cancel", {"order_id": 7}))
+        await asyncio.wait_for(asked.wait(), 10)
+        with pytest.raises(ProtocolError, match="waits for an answer already"):
+            await view.request("ui/open-link", {"url": "https://shop.example"})
+        answered.set()
+        assert (await first).text == "7"
+        await view.request("ui/open-link", {"url": "https://shop.example"})
+
+
 async def test_an_exception_of_the_callback_is_raised_in_the_test(client: Client) -> None:
     def fail(request: ViewRequest) -> bool:
         raise KeyError("a mistake in the test")

@@ -99,6 +99,7 @@ class ViewHost:
         self._shown = shown
         self._send_out = send
         self._consent = consent
+        self._asks = False
         self.patience: float = patience
         self.arguments: Mapping[str, Any] = {}
         """The arguments of the call that the view shows."""
@@ -287,7 +288,7 @@ class ViewHost:
         params, apps = request.params, self._shown.apps
         match request.method:
             case "tools/call":
-                return await self._call(params)
+                return await self._call(request)
             case "tools/list":
                 return {"tools": _plain(await apps.tools_for_view(self._shown))}
             case "resources/read":
@@ -330,19 +331,29 @@ class ViewHost:
     async def _ask_consent(self, request: ViewRequest) -> None:
         if self._consent is None:
             return
-        said = self._consent(request)
-        if inspect.isawaitable(said):
-            said = await said
+        if self._asks:
+            # A view that could ask again and again would bury the user under questions.
+            raise Denied("a question of the view waits for an answer already")
+        self._asks = True
+        try:
+            said = self._consent(request)
+            if inspect.isawaitable(said):
+                said = await said
+        finally:
+            self._asks = False
         if said is not True:
             raise Denied(f"the user did not allow {request.method}")
 
     # --- the server of the view ---
 
-    async def _call(self, params: bridge.CallTool) -> dict[str, Any]:
+    async def _call(self, request: ViewRequest) -> dict[str, Any]:
+        params, apps = request.params, self._shown.apps
         call = ViewCall(params.name, params.arguments)
         self.calls.append(call)
         try:
-            call.result = await self._shown.apps.call_from_view(self._shown, params.name, params.arguments)
+            if await apps.is_destructive(self._shown, params.name):
+                await self._ask_consent(request)
+            call.result = await apps.call_from_view(self._shown, params.name, params.arguments)
         except ToolwireError as error:
             call.refused = str(error)
             raise

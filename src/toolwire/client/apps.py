@@ -19,7 +19,15 @@ from toolwire.client.safety import Check
 from toolwire.client.target import Target
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.apps import APP_MIME_TYPE, Audience, audiences, is_app_type, ui_of, view_address
+from toolwire.protocol.apps import (
+    APP_MIME_TYPE,
+    Audience,
+    audiences,
+    has_destructive_hint,
+    is_app_type,
+    ui_of,
+    view_address,
+)
 from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.open_codec import replace_members
 from toolwire.wire.deadlines import CallClock
@@ -207,14 +215,32 @@ class Apps:
         name = await self._name_here(view, tool, clock)
 
         async def check() -> None:
-            definition = await self._find(name, clock)
-            if definition is None or self._target.server_of(name) != view.server:
-                raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which its server does not list")
-            # Clause "Visibility": a host rejects a call from a view of a tool without "app".
-            if "app" not in audiences(definition.meta):
-                raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which is not open to views")
+            await self._definition(view, tool, name, clock)
 
         return await self._call(name, arguments, timeout, clock, check)
+
+    async def is_destructive(self, view: View, tool: str, *, timeout: float | None = None) -> bool:
+        """Return whether a tool that a view names has `destructiveHint`: a host asks the user before the call.
+
+        A tool that the view may not call has no hint; `call_from_view` refuses it.
+        """
+        self._check_own(view)
+        clock = self._clock(timeout)
+        try:
+            found = await self._definition(view, tool, await self._name_here(view, tool, clock), clock)
+        except Denied:
+            return False
+        return has_destructive_hint(found)
+
+    async def _definition(self, view: View, tool: str, name: str, clock: CallClock) -> t.Tool:
+        """Return a tool that a view may call; raise `Denied` for any other. `name` is that of the client for it."""
+        definition = await self._find(name, clock)
+        if definition is None or self._target.server_of(name) != view.server:
+            raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which its server does not list")
+        # Clause "Visibility": a host rejects a call from a view of a tool without "app".
+        if "app" not in audiences(definition.meta):
+            raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which is not open to views")
+        return definition
 
     async def _name_here(self, view: View, tool: str, clock: CallClock) -> str:
         """Return the name under which the client knows a tool that a view names."""

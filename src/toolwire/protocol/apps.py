@@ -7,7 +7,12 @@ comments names a section of specification/2026-01-26/apps.mdx of modelcontextpro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET
+
+if TYPE_CHECKING:
+    from toolwire.protocol.types import Tool
 
 UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 #: The MIME type of a view.
@@ -55,6 +60,11 @@ def audiences(meta: Any) -> frozenset[str]:
     if not isinstance(named, list):
         return frozenset(AUDIENCES)
     return frozenset(each for each in named if each in AUDIENCES)
+
+
+def has_destructive_hint(tool: Tool) -> bool:
+    """Return whether a tool says that it may destroy something: hosts ask before a view calls it."""
+    return tool.annotations is not UNSET and tool.annotations.destructive_hint is True
 
 
 def is_app_type(mime_type: Any) -> bool:

@@ -17,6 +17,7 @@ from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import has_destructive_hint
 from toolwire.protocol.errors import (
     INVALID_PARAMS,
     MISSING_CLIENT_CAPABILITY,
@@ -78,15 +79,11 @@ async def _client(server: Any, principal: Any, timeout: float, elicit: Any, samp
 def chosen(known: Mapping[str, t.Tool], named: Sequence[str] | None) -> list[t.Tool]:
     """Return the tools to call: those that are named, or all without `destructiveHint`."""
     if named is None:
-        return [tool for tool in known.values() if not _destroys(tool)]
+        return [tool for tool in known.values() if not has_destructive_hint(tool)]
     for name in named:
         if name not in known:
             raise ValueError(f"the server has no tool {name!r}")
     return [known[name] for name in named]
-
-
-def _destroys(tool: t.Tool) -> bool:
-    return isinstance(tool.annotations, t.ToolAnnotations) and tool.annotations.destructive_hint is True
 
 
 class _Trial:

@@ -41,8 +41,8 @@ class ViewOptions(TypedDict, total=False):
     profile: ProfileName | HostProfile | None
     """The host to play: "claude" or "chatgpt"; by default one that follows the specification."""
     consent: Consent
-    """Decides about links, downloads and messages. It gets the request, may be `async`, and returns True or False.
-    Without it, everything is allowed."""
+    """Decides about links, downloads, messages, and calls of tools with `destructiveHint`. It gets the request, may be
+    `async`, and returns True or False. Without it, everything is allowed."""
     endpoint: str
     """The public address of the server, by which the profile "claude" checks the domain of the view."""
     cancelled: str

@@ -216,6 +216,9 @@ class _Server:
             self._listed = listing, [each.to_dict() for each in found]
         return self._listed[1]
 
+    async def is_destructive(self, tool: str) -> bool:
+        return await self._inspector.client.apps.is_destructive(self._view, tool)
+
     async def resources(self) -> list[dict[str, Any]]:
         return [each.to_dict() for each in await self._inspector.client.apps.resources_for_view(self._view)]
 

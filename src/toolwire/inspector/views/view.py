@@ -67,6 +67,9 @@ class ViewServer(Protocol):
     async def tools(self) -> list[dict[str, Any]]:
         """Return the tools that the view may call."""
 
+    async def is_destructive(self, tool: str) -> bool:
+        """Return whether a tool that the view may call has `destructiveHint`."""
+
     async def resources(self) -> list[dict[str, Any]]:
         """Return the resources of the server."""
 
@@ -323,9 +326,7 @@ class OpenView:
     # --- what a view asks of the server ---
 
     async def _call_tool(self, params: bridge.CallTool) -> Any:
-        tool = next((each for each in await self._server.tools() if each["name"] == params.name), {})
-        annotations = tool.get("annotations")
-        if isinstance(annotations, Mapping) and annotations.get("destructiveHint") is True:
+        if await self._server.is_destructive(params.name):
             await self._consent("tools/call", {"name": params.name, "arguments": Excerpt(params.arguments).value})
         # The client refuses what is not for views, so that a call which is refused is in the log as well.
         return await self._forward("tools/call", {"name": params.name, "arguments": params.arguments})
