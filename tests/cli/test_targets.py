@@ -16,7 +16,7 @@ from tests.cli.command import Command
 from tests.http_process import started
 
 from toolwire.auth import OAuth
-from toolwire.cli import client_files, keyboard, targets
+from toolwire.cli import client_files, doctor, doctor_http, inspect, keyboard, targets
 from toolwire.cli.errors import UsageError
 from toolwire.cli.targets import Place, locate
 
@@ -219,10 +219,15 @@ async def test_a_server_at_a_url(
     assert await said("call", address, "headers", "--token", "t", "--header", "X-Team: a b") == "Bearer t a b\n"
     monkeypatch.setenv("TOOLWIRE_TOKEN", "secret")
     assert await said("call", address, "headers") == "Bearer secret None\n"
+    entry: dict[str, Any] = {"url": address, "headers": {"Authorization": "Bearer entry", "X-Team": "entry"}}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"it": entry}}))
+    # The variable is for a URL that the user typed: an entry has headers of its own.
+    assert await said("call", str(file), "headers") == "Bearer entry entry\n"
+    assert await said("call", str(file), "headers", "--token", "t") == "Bearer t entry\n"
+    file.write_text(json.dumps({"mcpServers": {"it": {"url": address}}}))
+    assert await said("call", f"{file}:it", "headers") == "None None\n"
     monkeypatch.delenv("TOOLWIRE_TOKEN")
-    entry = {"url": address, "headers": {"Authorization": "Bearer entry", "X-Team": "entry"}}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"it": entry}}))
-    assert await said("call", str(tmp_path / "mcp.json"), "headers") == "Bearer entry entry\n"
     examined = await said("doctor", address)
     assert "0 to mend." in examined
     assert "ok  revisions: 2026-07-28, and 2025-11-25 for the older clients" in examined
@@ -273,6 +278,30 @@ def test_nobody_at_the_url_is_status_three(toolwire: Command) -> None:
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["doctor", "inspect"])
+def test_token_of_the_environment_is_kept_from_a_configured_url(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("TOOLWIRE_TOKEN", "secret")
+    place = Place("https://there.example/mcp", headers={"Authorization": "Bearer own"})
+    monkeypatch.setattr(targets, "locate", lambda target: place)
+    sent: list[Any] = []
+
+    def sees(kind: str) -> str:
+        arguments = Namespace(target=kind, token=None, header=[], timeout=1.0, env=[], inherit_env=False)
+        if command == "inspect":
+            return str(inspect._at_url(arguments, place, "https://callback.example")["options"])
+        monkeypatch.setattr(doctor_http, "check", lambda url, headers, timeout: sent.append(headers) or nothing())
+        asyncio.run(anext(doctor._diagnoses(arguments)))
+        return str(sent[-1])
+
+    async def nothing() -> AsyncIterator[Any]:
+        yield None
+
+    assert "secret" in sees(place.target)
+    configured = sees("mcp.json:there")
+    assert "secret" not in configured
+    assert "Bearer own" in configured
+
+
 def test_a_person_can_sign_in_where_no_token_is_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,7 +310,7 @@ def test_a_person_can_sign_in_where_no_token_is_given(
     place = Place("https://weather.example/mcp")
 
     def sign_in(token: str | None = None, *header: str) -> Any:
-        return targets._sign_in(Namespace(token=token, header=header), place)
+        return targets._sign_in(Namespace(target=place.target, token=token, header=header), place)
 
     assert sign_in() is None
     monkeypatch.setattr(keyboard, "is_there", lambda: True)

@@ -84,7 +84,7 @@ def _headers(arguments: Namespace) -> dict[str, str]:
 
 def _auth(arguments: Namespace, headers: dict[str, str]) -> Any:
     """Return the token that was given, or a sign-in in the browser, whose tokens are kept."""
-    given = targets.token(arguments)
+    given = targets.token(arguments, arguments.url)
     if given is not None or arguments.no_sign_in or any(name.lower() == "authorization" for name in headers):
         return given
     return targets.browser_sign_in(lambda url: _tell(f"sign in at {url}"))

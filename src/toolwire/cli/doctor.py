@@ -81,7 +81,7 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         from toolwire.cli import doctor_http
 
         sent = targets.headers(arguments, place)
-        if (token := targets.token(arguments)) is not None:
+        if (token := targets.token(arguments, arguments.target)) is not None:
             sent["Authorization"] = f"Bearer {token}"
         checks = doctor_http.check(place.target, sent, arguments.timeout)
         leave = partial(doctor_http.leave, place.target, sent, arguments.timeout)

@@ -113,7 +113,7 @@ def _inspector(
 
 
 def _at_url(arguments: Namespace, place: targets.Place, callback: str) -> dict[str, Any]:
-    headers, token = targets.headers(arguments, place), targets.token(arguments)
+    headers, token = targets.headers(arguments, place), targets.token(arguments, arguments.target)
     settings: dict[str, Any] = {"headers": headers, "timeout": arguments.timeout}
     if token is not None or any(name.lower() == "authorization" for name in headers):
         return {"url": place.target, "options": {**settings, "auth": token}}

@@ -84,7 +84,8 @@ def add_arguments(
         help="an HTTP header for every request to a URL; may be repeated",
     )
     parser.add_argument(
-        "--token", help=f"a bearer token for a server at a URL (better in the environment, as {TOKEN_VARIABLE})"
+        "--token",
+        help=f"a bearer token for a server at a URL (for a typed URL better in the environment, as {TOKEN_VARIABLE})",
     )
     parser.add_argument(
         "--timeout",
@@ -186,14 +187,18 @@ def headers(arguments: Namespace, place: Place) -> dict[str, str]:
     return found
 
 
-def token(arguments: Namespace) -> str | None:
-    given: str | None = arguments.token or os.environ.get(TOKEN_VARIABLE)
+def token(arguments: Namespace, typed: str) -> str | None:
+    """Return the bearer token for the target that the user typed.
+
+    The variable is for a typed URL alone: the author of a configuration must not choose where the token is sent.
+    """
+    given: str | None = arguments.token or (os.environ.get(TOKEN_VARIABLE) if is_url(typed) else None)
     return given
 
 
 def _sign_in(arguments: Namespace, place: Place) -> Any:
     """Return the token that was given, or a sign-in in the browser when a person sits at the terminal."""
-    given = token(arguments)
+    given = token(arguments, arguments.target)
     has_header = any(name.lower() == "authorization" for name in headers(arguments, place))
     if given is not None or has_header or not keyboard.is_there():
         return given
@@ -354,7 +359,8 @@ def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> i
         return run_command(work)
     except Unauthorized as error:
         note(f"toolwire: {error.message}")
-        note(f"  Give a token with --token, or in the environment variable {TOKEN_VARIABLE}.")
+        further = f", or in the environment variable {TOKEN_VARIABLE}" if is_url(arguments.target) else ""
+        note(f"  Give a token with --token{further}.")
         return UNREACHED
     except Timeout as error:
         watch: StartWatch | None = getattr(arguments, "start_watch", None)
