@@ -22,8 +22,8 @@ from toolwire.client.target import (
 )
 from toolwire.http.client.endpoint import Endpoint, OnResponse
 from toolwire.http.client.http_sse_2024 import SseClientChannel
-from toolwire.http.client.session import HttpSession
-from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http.client.session import SPARE, HttpSession
+from toolwire.http1.pool import CONNECTIONS, HttpPool, Pool
 from toolwire.http1.response import MalformedResponse
 from toolwire.http1.url import parse_url
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
@@ -85,6 +85,7 @@ class HttpTarget(Target):
         self._tap = tap
         self._on_response = on_response
         self._limit = limit
+        self._connections = CONNECTIONS
 
         # With a pool of the user's own, a URL need not mean the same server elsewhere.
         self._verdicts = _verdicts if pool is None else OrderedDict[str, Verdict]()
@@ -103,6 +104,14 @@ class HttpTarget(Target):
         signed = copy(self)
         signed._auth = auth
         return signed
+
+    def with_places(self, calls: int) -> HttpTarget:
+        """Return the same place, with connections for so many calls at once."""
+        if self._pool is not None:
+            return self
+        larger = copy(self)
+        larger._connections = calls + SPARE
+        return larger
 
     @property
     def verdict(self) -> str | None:
@@ -126,7 +135,7 @@ class HttpTarget(Target):
         return f"{self.label}?{fingerprint(query)}" if query else self.label
 
     async def open(self) -> Link:
-        pool = self._pool or HttpPool(tls=self._tls, proxy=self._proxy)
+        pool = self._pool or HttpPool(tls=self._tls, proxy=self._proxy, connections=self._connections)
         endpoint = Endpoint(
             pool,
             self._url,

@@ -32,6 +32,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.shaping import shape
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
+from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -86,6 +87,7 @@ class RelayedCall:
         on_extension: OnNotice | None = None,
         task: str | None = None,
         outlet: Outlet | None = None,
+        caller: Caller = None,
     ) -> None:
         """`on_extension` gets the notifications of extensions, which this library does not know."""
         self.on_request = on_request
@@ -95,6 +97,12 @@ class RelayedCall:
         self._on_extension = on_extension
         self.task = task
         self._outlet = outlet
+        self._caller = caller
+
+    @property
+    def caller(self) -> Caller:
+        """The caller that the request counts for; None for one without a share."""
+        return self._caller
 
     @property
     def outlet(self) -> Outlet | None:

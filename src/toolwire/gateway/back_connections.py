@@ -22,10 +22,15 @@ from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOp
 from toolwire.client.target import Target
 from toolwire.gateway.back_health import is_failure
 from toolwire.gateway.back_urls import FailoverOpener, Returning, SeveralUrls, UrlStates
+from toolwire.gateway.caller_turns import GATEWAY, CallerTurns, TurnQueue, refuse_busy
+from toolwire.http.client.session import HttpSession
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
-from toolwire.protocol.errors import CallRefused, ToolwireError, Unreachable
+from toolwire.protocol.errors import ToolwireError, Unreachable
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.server.limits import Limits
+from toolwire.wire.shares import Caller, Shares
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -78,6 +83,10 @@ class ConnectionBounds(Struct, frozen=True):
     """How many calls wait until a connection is free."""
     wait: float = 30.0
     """How many seconds they wait."""
+    of_caller: int = 0
+    """How many calls of one caller run at once at least, where its share of the places is less."""
+    turn_queue: int = 100
+    """How many calls of one caller wait for their share of the places."""
 
 
 class _Lane:
@@ -173,7 +182,11 @@ class BackConnections:
         self._timeout = timeout
         self._revision = revision
         # Its subscription tells of changes.
-        self.shared: Connector = Connector(self._opener(EVERYTHING, _ignore))
+        opener = self._opener(EVERYTHING, _ignore)
+        opener.make_connection = self._make_shared
+        self.shared: Connector = Connector(opener)
+        self.caller_share: float = Limits().share
+        """The part of the places of the shared connection that one caller gets."""
         self._lanes: dict[Conversation, _Lane] = {}
         self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -196,6 +209,22 @@ class BackConnections:
             revision=self._revision,
             kind=FailoverOpener if isinstance(place, SeveralUrls) else RelayOpener,
         )
+
+    def _make_shared(self, *arguments: Any) -> RelayConnection:
+        """Make the connection that callers share, with a share of its places for each."""
+        connection = RelayConnection(*arguments)
+        session, calls = connection.session, connection.calls
+        if isinstance(session, HttpSession) and session.places is not None:
+            shares = Shares(session.places, self.caller_share, "calls")
+            shares.own = min(max(shares.own, self._bounds.of_caller), session.places)
+
+            def find_caller(identifier: RequestId) -> Caller:
+                call = calls.get(identifier)
+                return GATEWAY if call is None else call.caller
+
+            queue = TurnQueue(self._bounds.turn_queue, self._bounds.wait)
+            session.turns = CallerTurns(shares, queue, session.peer.outgoing, find_caller)
+        return connection
 
     # --- several addresses ---
 
@@ -404,7 +433,9 @@ class BackConnections:
     @property
     def waiting(self) -> int:
         """The number of calls that wait until a connection is free."""
-        return self._waiting
+        shared = cast("RelayConnection | None", self.shared.connection)
+        turns = None if shared is None else getattr(shared.session, "turns", None)
+        return self._waiting + (turns.waiting if isinstance(turns, CallerTurns) else 0)
 
     @property
     def idle_seconds(self) -> float:
@@ -444,7 +475,7 @@ class BackConnections:
     async def _wait_for_room(self, conversation: Conversation, caller: Hashable) -> None:
         """Wait until a connection may be free. Raise `CallRefused` where too many wait, or for too long."""
         if self._waiting >= self._bounds.queue:
-            raise self._refusal()
+            raise refuse_busy()
         self._waiting += 1
         try:
             # One at a time, in the order in which they came.
@@ -457,16 +488,9 @@ class BackConnections:
                         for end in ends:
                             end.cancel()
         except TimeoutError:
-            raise self._refusal() from None
+            raise refuse_busy() from None
         finally:
             self._waiting -= 1
-
-    def _refusal(self) -> CallRefused:
-        return CallRefused(
-            "Too many calls are in flight to the server behind this one; try again later",
-            reason="concurrency",
-            retry_after=1.0,
-        )
 
     def _reap(self) -> None:
         self.close_idle()

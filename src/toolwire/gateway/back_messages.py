@@ -37,6 +37,7 @@ from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.outlet import Outlet
+from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -143,6 +144,10 @@ class PlainCall(RelayedCall):
     @property
     def outlet(self) -> Outlet:
         return self._call.outlet
+
+    @property
+    def caller(self) -> Caller:
+        return cast("Caller", self._call.request.caller)
 
     @property
     def on_notice(self) -> OnNotice | None:

@@ -151,6 +151,11 @@ class SeveralUrls(HttpTarget):
         signed._places = {label: place.signed_by(auth) for label, place in self._places.items()}
         return signed
 
+    def with_places(self, calls: int) -> SeveralUrls:
+        larger = copy(self)
+        larger._places = {label: place.with_places(calls) for label, place in self._places.items()}
+        return larger
+
     def at(self, label: str) -> HttpTarget | None:
         """Return the place of the server at one address."""
         return self._places.get(label)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
 from msgspec import Struct, structs
 
+from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import CommandTarget, TargetLike, TargetOptions, resolve
-from toolwire.gateway.back_connections import ConnectionBounds
+from toolwire.gateway.back_connections import MAX_CONVERSATIONS, ConnectionBounds
 from toolwire.gateway.back_health import (
     QUEUE,
     QUEUE_SECONDS,
@@ -273,7 +274,9 @@ class Gateway(Server):
         check_number(owner, "list_timeout", list_timeout, TIMEOUT)
         slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
         protection = Protection(_breaker(name, breaker, health), health, slots)
-        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds)
+        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller)
+        if isinstance(place, HttpTarget):
+            place = place.with_places(max(MAX_CONVERSATIONS, max_calls or 0))
         _check_isolation(name, isolation, place, credentials)
         signing: CallerPlaces | None = None
         if isolation == "principal" and credentials is None:
@@ -343,6 +346,7 @@ class Gateway(Server):
         """Put a server behind this one that is made already."""
         back.published.append(self._look_soon)
         back.answers_pings = self.answers_pings
+        back.back_connections.caller_share = self.limits.share
         self._backs[back.name] = (back, prefix)
         self.mount_catalog(prefix, back.catalog, shape)
 
@@ -721,14 +725,20 @@ def _breaker(name: str, breaker: Breaker | bool, health: Health | None) -> Break
 
 
 def _bounds(
-    name: str, max_processes: int | None, idle_seconds: float | None, queue: int, queue_seconds: float
+    name: str,
+    max_processes: int | None,
+    idle_seconds: float | None,
+    queue: int,
+    queue_seconds: float,
+    max_calls_per_caller: int | None,
 ) -> ConnectionBounds:
     owner = f"upstream {name!r}"
     if max_processes is not None:
         check_number(owner, "max_processes", max_processes, COUNT)
     if idle_seconds is not None:
         check_number(owner, "idle_seconds", idle_seconds, TIMEOUT)
-    return ConnectionBounds(max_processes, idle_seconds, 0 if max_processes is None else queue, queue_seconds)
+    waiting = 0 if max_processes is None else queue
+    return ConnectionBounds(max_processes, idle_seconds, waiting, queue_seconds, max_calls_per_caller or 0, queue)
 
 
 def _check_isolation(name: str, isolation: str | None, place: Target, credentials: Kind | None) -> None:

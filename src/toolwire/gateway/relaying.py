@@ -530,7 +530,13 @@ class Relay:
             report = connection.extend_on_progress(clock, reporting(call)) if wants_progress else None
             # A server that sends its client away until later frees connections, those of the gateway among them.
             relayed = RelayedCall(
-                answering(call), report, telling(call), call.close_stream, extending(call), outlet=call.outlet
+                answering(call),
+                report,
+                telling(call),
+                call.close_stream,
+                extending(call),
+                outlet=call.outlet,
+                caller=call.request.caller,
             )
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = with_public_addresses(relayed.on_request, self._uris)

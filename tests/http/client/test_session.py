@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from toolwire.testing import elapse
 async def waiting(turns: Turns) -> asyncio.Task[None]:
     """Return a task that waits for its turn."""
     assert not turns.take()
-    task = asyncio.ensure_future(turns.wait())
+    task = asyncio.ensure_future(turns.wait(SimpleNamespace(identifier=1)))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     return task
 
@@ -32,12 +33,12 @@ async def test_turns_come_in_their_order() -> None:
     turns = Turns(2)
     assert turns.take() and turns.take()
     first, second = await waiting(turns), await waiting(turns)
-    turns.give_back()
+    turns.give_back(1)
     await first
     assert not second.done()
-    turns.give_back()
+    turns.give_back(1)
     await second
-    turns.give_back()
+    turns.give_back(1)
     assert turns.take()
     assert not turns.take()
 
@@ -48,14 +49,14 @@ async def test_a_turn_that_nobody_takes_goes_to_the_next(has_come: bool) -> None
     assert turns.take()
     first, second = await waiting(turns), await waiting(turns)
     if has_come:
-        turns.give_back()
+        turns.give_back(1)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
     if not has_come:
-        turns.give_back()
+        turns.give_back(1)
     await second
-    turns.give_back()
+    turns.give_back(1)
     assert turns.take()
 
 
@@ -182,7 +183,7 @@ async def test_a_request_that_is_handed_on_ends_as_any_other(reply: str) -> None
                     outcome.append((type(error), told, getattr(error, "status", None)))
             heads = [head.partition("\r\n")[2].partition("\r\n")[2] for head in server.heads]
             outcomes.append((outcome, heads, server.connections, dict(session.peer.outgoing)))
-            assert session._turns._left == 98
+            assert session.turns._left == 97
     assert outcomes[0] == outcomes[1]
     assert "mcp-name: x" in outcomes[0][1][0].lower()
 

@@ -11,7 +11,7 @@ import logging
 import math
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from toolwire.protocol.errors import (
     InvalidResponse,
     NotStreamable,
     OutcomeUnknown,
+    Timeout,
     TransportError,
     Unreachable,
 )
@@ -44,9 +45,12 @@ MAX_RESUMES: Final = 5
 _OLD_TRANSPORT: Final = frozenset({400, 404, 405})
 # Requests that may be sent twice, because nothing has begun yet.
 _OPENING: Final = frozenset({"server/discover", "initialize"})
-# Connections that no request uses: one for notifications and answers, one for the server's own stream. Without them, a
-# server that asks a question before it answers would wait for ever, because our answer would wait for a connection.
-_SPARE: Final = 2
+# Connections that no call uses: one for notifications and answers, one for the server's own stream, one for a health
+# check. Without the first two, a server that asks a question before it answers would wait for ever, because our answer
+# would wait for a connection. Without the third, many slow calls would look like a server that is down.
+SPARE: Final = 3
+# Requests that find out whether the server works. Where all turns are taken, one of them at a time needs none.
+_CHECKS: Final = frozenset({"server/discover", "ping"})
 
 
 class Exchange(Struct, eq=False):
@@ -71,6 +75,10 @@ class Exchange(Struct, eq=False):
     """Reads the stream of the answer; None before it is there."""
     response: StartedResponse | None = None
     """The answer that is waited for, outside of `with exchange:`."""
+    has_own_place: bool = False
+    """Whether it has the connection for health checks, and no turn."""
+    refuse_unsent: Callable[[], BaseException] | None = None
+    """Makes the error of a request whose time is over before its turn; None for `Timeout`."""
     _task: asyncio.Task[Any] | None = None
     _cancelling: int = 0
     _interruption: BaseException | None = None
@@ -97,6 +105,8 @@ class Exchange(Struct, eq=False):
         """Stop the task that reads the answer, with this error; return False if there is nothing to stop."""
         if self.done or self._interruption is not None or (self._task is None and self.response is None):
             return False
+        if self.refuse_unsent is not None and isinstance(error, Timeout):
+            error = self.refuse_unsent()
         self.seconds, self.expires = None, math.inf
         self._interruption = error
         if self._task is not None:
@@ -142,7 +152,7 @@ class Turns:
         self._left -= 1
         return True
 
-    async def wait(self) -> None:
+    async def wait(self, exchange: Exchange) -> None:
         """Wait for a turn, and take it."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -150,10 +160,10 @@ class Turns:
             await turn
         except CancelledError:
             if not turn.cancelled():
-                self.give_back()  # The turn came, and nobody takes it.
+                self.give_back(exchange.identifier)  # The turn came too late.
             raise
 
-    def give_back(self) -> None:
+    def give_back(self, identifier: RequestId) -> None:
         """Let the next request have its turn."""
         while self._waiting:
             turn = self._waiting.popleft()
@@ -178,7 +188,10 @@ class HttpSession(Session):
         self.leaves_requests: bool = False
         """Whether requests that end here go on in another process, so that the server is not told to cancel them."""
         at_once = endpoint.pool.at_once
-        self._turns = Turns(math.inf if at_once is None else max(1, at_once - _SPARE))
+        self.places: int | None = None if at_once is None else max(1, at_once - SPARE)
+        """How many requests are sent at once; None for any number."""
+        self.turns: Turns = Turns(math.inf if self.places is None else self.places)
+        self._check_turns = Turns(1)
 
     async def finished(self) -> None:
         """Wait until nothing is in flight."""
@@ -214,15 +227,15 @@ class HttpSession(Session):
         if headers:
             sent.update(headers)
         body = self.peer.request(identifier, method, params, exchange)
-        turns = self._turns
+        turns = self.turns
         try:
             with exchange:
                 if not turns.take():
-                    await turns.wait()
+                    turns = await self._wait_for_turn(exchange)
                 try:
                     await self._exchange(exchange, sent, body)
                 finally:
-                    turns.give_back()
+                    turns.give_back(identifier)
         except CancelledError:
             self._tell_given_up(exchange, "The caller gave up")
             raise
@@ -233,6 +246,17 @@ class HttpSession(Session):
         if exchange.error is not None:
             raise exchange.error
         return exchange.result
+
+    async def _wait_for_turn(self, exchange: Exchange) -> Turns:
+        """Wait for a turn; return the turns that it is given back to."""
+        turns = self.turns
+        if exchange.method in _CHECKS:
+            exchange.has_own_place = True
+            turns = self._check_turns
+            if turns.take():
+                return turns
+        await turns.wait(exchange)
+        return turns
 
     def _headers(self, method: str, params: Any) -> dict[str, str]:
         headers = self.channel.request_headers(method)
@@ -247,11 +271,11 @@ class HttpSession(Session):
         if channel.modern and endpoint.tap is None and not (channel.unsettled or self._closed or self._ended.done()):
             key = (method, repeated_name(method, params))
             head = endpoint.heads.get(key) or endpoint.head(key, self._headers(method, params))
-            if head is not None and self._turns.take():
+            if head is not None and self.turns.take():
                 body = encode_request(identifier, method, params)
                 response = endpoint.pool.post(endpoint.url, head, body)
                 if response is None:
-                    self._turns.give_back()
+                    self.turns.give_back(identifier)
         if response is None:
             return await self.request(method, params, timeout, None, identifier)
         exchange = Exchange(self, identifier, method, timeout, None, response=response)
@@ -278,7 +302,7 @@ class HttpSession(Session):
             response.close()
             raise
         finally:
-            self._turns.give_back()
+            self.turns.give_back(identifier)
             self.peer.forget(identifier)
             if self._idle is not None and not self.peer.outgoing:
                 self._idle.set()
