@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -32,6 +33,7 @@ class Driver(Reporting):
     def __init__(self) -> None:
         super().__init__()
         self.client: Client
+        self.before_answer: Callable[[], Awaitable[None]] | None = None
 
     # --- callbacks ---
 
@@ -45,6 +47,8 @@ class Driver(Reporting):
         return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])
 
     async def elicitation(self, context: Any, params: Any) -> Any:
+        if self.before_answer is not None:
+            await self.before_answer()
         if self.page_shown(params):
             return types.ElicitResult(action="accept")
         self.report.setdefault("asked_user", []).append(params.message)
@@ -228,6 +232,28 @@ async def given(driver: Driver) -> None:
         result = await driver.client.call_tool(name, arguments)
         data = [block.data for block in result.content if block.type == "image"]
         driver.report["calls"].append({**summary(result), "data": data})
+
+
+async def outage(driver: Driver) -> None:
+    """Make calls that ask, print a line when all have asked, and answer when a line comes on standard input."""
+    # Otherwise the client lists them when the first result comes, to check it.
+    await driver.pages(driver.client.list_tools, "tools")
+    names = os.environ["DRIVE_NAMES"].split(",")
+    asked = asyncio.Semaphore(0)
+    answering = asyncio.Event()
+
+    async def wait() -> None:
+        asked.release()
+        await answering.wait()
+
+    driver.before_answer = wait
+    calls = [asyncio.create_task(driver.call("book", {"name": name})) for name in names]
+    for _ in names:
+        await asked.acquire()
+    print("asked", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    answering.set()
+    driver.report["booked"] = [(await call)["text"] for call in calls]
 
 
 def is_address(target: list[str]) -> bool:
