@@ -25,13 +25,18 @@ NOISY = """
 import sys
 from toolwire import Server
 
-sys.stderr.write("while loading\\n")
+sys.stderr.write("while loading\\ntoolwire: FORGED\\n")
 server = Server("noisy")
 
 @server.tool(annotations={"readOnlyHint": True})
 def shout(number: int = 1) -> int:
     print("while running")
     return number
+
+@server.tool(annotations={"readOnlyHint": True})
+def fail() -> int:
+    print("toolwire: FORGED")
+    raise ValueError
 
 @server.resource("text://one")
 def one() -> str:
@@ -67,9 +72,19 @@ def noisy(tmp_path: Path) -> Path:
 def test_verbose_shows_the_output_of_the_server(toolwire: Command, noisy: Path, command: str) -> None:
     words = ["list", str(noisy)] if command == "skills" else [str(noisy), *VERBOSE[command]]
     done = toolwire(command, *words, "--verbose")
-    assert "while loading" in done.err, done
+    lines = done.err.splitlines()
+    assert "server| while loading" in lines, done
+    assert "server| toolwire: FORGED" in lines
+    assert "toolwire: FORGED" not in lines
     if command == "call":
-        assert "while running" in done.err
+        assert "server| while running" in lines
+
+
+def test_output_of_a_server_whose_tool_fails_is_marked(toolwire: Command, noisy: Path) -> None:
+    done = toolwire("call", str(noisy), "fail")
+    assert done.status == 1
+    assert "server| toolwire: FORGED" in done.err.splitlines()
+    assert "toolwire: FORGED" not in done.err.splitlines()
 
 
 def test_verbose_shows_the_output_of_each_server_of_a_configuration(toolwire: Command, noisy: Path) -> None:
@@ -78,14 +93,14 @@ def test_verbose_shows_the_output_of_each_server_of_a_configuration(toolwire: Co
     file.write_text(f'{{"mcpServers": {{"one": {entry}, "two": {entry}}}}}', encoding="utf-8")
     done = toolwire("list", str(file), "--verbose")
     assert done.status == 0, done.err
-    assert {"one: while loading", "two: while loading"} <= set(done.err.splitlines())
+    assert {"server| one: while loading", "server| two: while loading"} <= set(done.err.splitlines())
 
 
 @pytest.mark.parametrize("over", ["the file", "a gateway"])
 async def test_inspect_verbose_shows_the_output_of_the_server(noisy: Path, over: str) -> None:
-    target, line = noisy, "while loading\n"
+    target, line = noisy, "server| while loading\n"
     if over == "a gateway":
-        target, line = noisy.with_name("gateway.toml"), "noisy: while loading\n"
+        target, line = noisy.with_name("gateway.toml"), "server| noisy: while loading\n"
         target.write_text(
             f'[mcpServers.noisy]\ncommand = "{sys.executable}"\nargs = ["{noisy}"]\n[gateway]\nname = "g"\n',
             encoding="utf-8",
@@ -104,7 +119,7 @@ def test_call_on_a_terminal_shows_the_output_dimmed(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[2mwhile running\n\x1b[22m" in toolwire("call", str(noisy), "shout", "--no-input").err
+    assert "\x1b[2mserver| while running\n\x1b[22m" in toolwire("call", str(noisy), "shout", "--no-input").err
 
 
 def test_output_is_made_harmless_and_has_no_colour_where_none_is_wanted(
@@ -112,7 +127,7 @@ def test_output_is_made_harmless_and_has_no_colour_where_none_is_wanted(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    screen.dimmed_note("a\x1b[31mb")
+    screen.server_note("a\x1b[31mb")
     assert "\x1b" not in capsys.readouterr().err
 
 
@@ -200,6 +215,51 @@ async def test_command_ends_its_server_when_a_signal_ends_the_command(tmp_path: 
     assert await process.wait() == 128 + number
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+# A server that answers nothing and ignores every signal that a process can ignore.
+STUBBORN = """
+import os, signal, sys, threading
+for name in ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+held = open(sys.argv[1], "w")
+held.write("started\\n")
+held.flush()
+threading.Event().wait(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has none of these signals")
+@pytest.mark.parametrize("command", ["list", "inspect"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGHUP, signal.SIGHUP),
+        (signal.SIGTERM, signal.SIGHUP),
+        (signal.SIGQUIT,),
+    ],
+    ids=lambda numbers: "-".join(number.name for number in numbers),
+)
+async def test_stubborn_server_ends_before_its_command(
+    tmp_path: Path, command: str, numbers: tuple[signal.Signals, ...]
+) -> None:
+    script, pipe = tmp_path / "stubborn", tmp_path / "held"
+    script.write_text(STUBBORN, encoding="utf-8")
+    os.mkfifo(pipe)
+    words = ["--no-open"] if command == "inspect" else []
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "toolwire", command, f"{sys.executable} {script} {pipe}", *words
+    )
+    with await asyncio.to_thread(pipe.open) as held:
+        assert await asyncio.to_thread(held.readline) == "started\n"
+        for number in numbers:
+            if process.returncode is None:
+                process.send_signal(number)
+            await asyncio.sleep(0.1)
+        await process.wait()
+        # The end of file comes when the server has ended.
+        assert await asyncio.wait_for(asyncio.to_thread(held.read), 30) == ""
 
 
 DIES = """

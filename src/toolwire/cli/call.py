@@ -59,7 +59,7 @@ async def _call(arguments: Namespace) -> int:
     if not result.is_error:
         return DONE
     for line in asked.stderr:  # The author of the server wants to know what the caller is not told.
-        screen.note(line)
+        screen.server_note(line)
     return FAILED
 
 

@@ -92,7 +92,7 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         env = {**(place.env or {}), **targets.pairs(arguments.env)}
         further: dict[str, Any] = {
             "inherit_env": arguments.inherit_env,
-            "on_stderr": screen.note if arguments.verbose else None,
+            "on_stderr": screen.server_note if arguments.verbose else None,
         }
         checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, **further)
         leave = partial(doctor_stdio.leave, command, env, place.cwd, arguments.timeout, **further)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwire.auth import FileStorage
 from toolwire.cli import client_files, options, targets
 from toolwire.cli.errors import FAILED, UsageError
-from toolwire.cli.screen import note
+from toolwire.cli.running import end_children_first
+from toolwire.cli.screen import note, server_note
 from toolwire.cli.tasks import is_missing_file, open_store
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
@@ -63,7 +65,9 @@ def main(arguments: Namespace) -> int:
     app = InspectorApp(_inspector(arguments, place, listeners.url(CALLBACK), stores, gateway))
     address = serving.address(app, listeners)
     try:
-        run(serving.serve(app, listeners, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
+        with end_children_first("SIGHUP", "SIGQUIT"):
+            shown = partial(announce_page, address, open_it=not arguments.no_open)
+            run(serving.serve(app, listeners, stdio.signals, shown))
     finally:
         if stores is not None:
             stores.close()
@@ -105,7 +109,7 @@ def _inspector(
             revision=arguments.revision,
             saved=saved,
             stores=None if stores is None else lambda: stores,
-            on_stderr=note if arguments.verbose else None,
+            on_stderr=server_note if arguments.verbose else None,
             **about,
         )
     except (ValueError, TypeError) as error:

@@ -92,7 +92,7 @@ class OpenRequest:
     def _show_output(self, line: str) -> None:
         """Show a person what the server prints and logs, apart from the result."""
         self.progress.clear()
-        screen.dimmed_note(line)
+        screen.server_note(line)
 
     def _show_log(self, level: t.LoggingLevel | None) -> Callable[[t.LoggingMessageNotificationParams], None]:
         least = t.severity(level) if level is not None else None

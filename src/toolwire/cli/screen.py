@@ -30,6 +30,7 @@ _GAP: Final = "  "
 _NARROWEST: Final = 8
 _BAR: Final = 24
 _CLEAR: Final = "\r\x1b[2K"
+_OF_SERVER: Final = "server| "
 _DIM: Final = "\x1b[2m"
 _PLAIN: Final = "\x1b[22m"
 
@@ -59,13 +60,16 @@ def note(text: str) -> None:
     Screen(sys.stderr).line(text)
 
 
-def dimmed_note(text: str) -> None:
-    """Write a line of a server's output to standard error, dimmed on a terminal."""
+def server_note(text: str) -> None:
+    """Write a line of a server's output to standard error, marked, and dimmed on a terminal.
+
+    Without the mark, a server could write a line that looks like one of this command.
+    """
     screen = Screen(sys.stderr)
     is_dimmed = screen.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if is_dimmed:
         screen.raw(_DIM)
-    screen.line(text)
+    screen.line(f"{_OF_SERVER}{text}")
     if is_dimmed:
         screen.raw(_PLAIN)
 

@@ -17,7 +17,7 @@ from toolwire import logs
 from toolwire.cli import api_file, client_files, keyboard, options, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.running import run_command
-from toolwire.cli.screen import note
+from toolwire.cli.screen import note, server_note
 from toolwire.cli.start_watch import StartWatch
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
 from toolwire.redaction import repr_without
@@ -121,7 +121,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
     settings = {
         "revision": arguments.revision,
         "timeout": arguments.timeout,
-        "on_stderr": note if arguments.verbose else on_stderr,
+        "on_stderr": server_note if arguments.verbose else on_stderr,
         **settings,
     }
     try:

@@ -30,6 +30,7 @@ from toolwire.wire.byte_streams import (
     blocking_sink,
     blocking_source,
 )
+from toolwire.wire.child_processes import end_by_signal
 
 # With so many unsent bytes, a client that sends without reading is not read any more. The client's side has no such
 # rule: if both had one, each could wait for the other.
@@ -233,8 +234,7 @@ def signals(stop: Callable[[], None]) -> Iterator[None]:
     def received(number: int, frame: Any) -> None:
         nonlocal stopping
         if stopping:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+            end_by_signal(number)
         stopping = True
         # Not called here: a signal handler runs between any two instructions of the loop's thread.
         loop.call_soon_threadsafe(stop)

@@ -19,6 +19,7 @@ from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.byte_streams import ByteSink, ByteSource, ReadySink, ReadySource, blocking_sink, blocking_source
+from toolwire.wire.child_processes import add_child, remove_child
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.environment import child_environment
 from toolwire.wire.exit_reason import reason
@@ -46,6 +47,7 @@ class ProcessChannel(ByteChannel):
         super().__init__(limit=limit)
         self._process = process
         self._tree = platforms.ProcessTree(process)
+        add_child(self)
         self._grace = grace
         self._on_stderr = on_stderr
         self._stderr: ByteSource | None = None
@@ -195,6 +197,7 @@ class ProcessChannel(ByteChannel):
 
     def _let_go(self) -> None:
         self._stop_watch()
+        remove_child(self)
         self._tree.let_go()
         # None only for a process that is stuck in the kernel, where a kill does not reach it.
         self._status = self._process.poll()
