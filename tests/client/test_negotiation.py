@@ -16,6 +16,8 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import VERDICT_SECONDS, Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.http1.pool import Pool
+from toolwire.http1.response import HttpResponse
 from toolwire.protocol.errors import Timeout
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
@@ -133,16 +135,68 @@ async def test_silence_is_a_legacy_server_and_nothing_but_initialize_follows() -
     await client.close()
 
 
-async def test_a_silent_server_is_asked_no_longer_than_the_client_waits() -> None:
+async def test_probe_and_handshake_share_the_timeout_of_the_client() -> None:
     far = Scripted()
-    connecting = asyncio.ensure_future(Client(far.ours, timeout=1).connect())
+    connecting = asyncio.ensure_future(Client(far.ours, timeout=10, probe_timeout=60).connect())
     await far.next()
-    await elapse(1)
+    await elapse(5)
     assert (await far.next())["method"] == "initialize"
-    await elapse(1)
-    with pytest.raises(Timeout):
-        async with asyncio.timeout(10):
-            await connecting
+    await elapse(5)
+    await until_done(connecting)
+    with pytest.raises(Timeout, match="initialize"):
+        connecting.result()
+
+
+@pytest.mark.parametrize("revision", [None, MODERN])
+async def test_connecting_over_http_ends_with_the_timeout_when_server_is_silent(revision: str | None) -> None:
+    pool = SilentPool()
+    client = Client(HttpTarget("http://localhost/mcp", pool=pool), timeout=10, revision=revision)
+    connecting = asyncio.ensure_future(client.connect())
+    await pool.asked.wait()
+    for _ in range(50):  # Ten seconds, with a little more for the steps of the clock.
+        await elapse(0.205)
+    await until_done(connecting)
+    with pytest.raises(Timeout, match="server/discover" if revision else "initialize"):
+        connecting.result()
+    assert pool.methods == (["server/discover"] if revision else ["server/discover", "initialize"])
+
+
+async def test_pinned_modern_server_that_is_slow_to_answer_is_waited_for() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours, timeout=10, probe_timeout=1, revision=MODERN).connect())
+    probe = await far.next()
+    await elapse(6)
+    far.answer(probe, DISCOVERED)
+    client = await connecting
+    assert client.revision == MODERN
+    await client.close()
+
+
+async def until_done(connecting: asyncio.Future[Any]) -> None:
+    """Let a client give up; it has no time left, so that only the loop has to run."""
+    for _ in range(200):
+        if connecting.done():
+            return
+        await asyncio.sleep(0)
+    connecting.cancel()
+    raise AssertionError("connecting goes on after the timeout")
+
+
+class SilentPool(Pool):
+    """A pool whose server answers nothing."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+        self.asked = asyncio.Event()
+
+    async def send(self, method: str, url: str, headers: Any, body: bytes | None) -> HttpResponse:
+        self.methods.append(msgspec.json.decode(body or b"{}").get("method"))
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Close nothing."""
 
 
 @pytest.mark.covers("ERA-10")
@@ -251,7 +305,7 @@ async def test_a_server_that_said_too_late_what_it_speaks_is_asked_from_the_star
         again = await target.starts[1].next()
         assert again["method"] == "server/discover"
         # By now it is known what it speaks, so that it may take its time.
-        await elapse(30)
+        await elapse(20)
         target.starts[1].answer(again, DISCOVERED)
     await connecting
     assert client.revision == (MODERN if restartable else "2025-06-18")

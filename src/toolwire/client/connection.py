@@ -126,10 +126,24 @@ class ClientConnection:
     # --- set-up and end ---
 
     async def agree(
-        self, client: t.Implementation, revision: str | None, *, probe: float, timeout: float | None
+        self,
+        client: t.Implementation,
+        revision: str | None,
+        *,
+        probe: float,
+        clock: CallClock,
+        is_modern_only: bool = False,
     ) -> None:
         begin = partial(negotiate, client, self.answers.capabilities, revision)
-        agreement = await agree(self.link, self.session, self._lifecycle, begin, probe=probe, timeout=timeout)
+        agreement = await agree(
+            self.link,
+            self.session,
+            self._lifecycle,
+            begin,
+            probe=probe,
+            clock=clock,
+            is_modern_only=is_modern_only or (revision is not None and is_modern(revision)),
+        )
         self.agreed(client, agreement)
         if not self.modern:
             # 2024-11-05 to 2025-11-25 basic/lifecycle: the handshake ends with this.

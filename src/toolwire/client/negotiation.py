@@ -10,6 +10,7 @@ from toolwire.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, ProtocolError
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Agreement, Ask, Negotiation, Outcome, is_modern_answer
 from toolwire.protocol.revisions import is_modern
+from toolwire.wire.deadlines import CallClock
 from toolwire.wire.session import Session
 
 #: How long an open question for the revision is waited for after `initialize` has failed.
@@ -27,20 +28,25 @@ async def agree(
     begin: Callable[[], Negotiation],
     *,
     probe: float,
-    timeout: float | None,
+    clock: CallClock,
+    is_modern_only: bool = False,
 ) -> Agreement:
-    """Carry out a negotiation over a session."""
+    """Carry out a negotiation over a session, within the time of `clock`.
+
+    `is_modern_only`: silence is no answer, because the server has to be a modern one.
+    """
     steps = begin()
     ask = next(steps)
     probed = silent = False
     while True:
         try:
-            outcome = await _put(link, session, lifecycle, ask, probe, timeout)
+            outcome = await _put(link, session, lifecycle, ask, probe, clock, is_modern_only)
             failure: ToolwireError | None = outcome if isinstance(outcome, ProtocolError) else None
         except (TransportError, Timeout) as error:
             outcome, failure = None, error
         if silent and failure is not None and not link.duplex:
-            late = await link.heard_late(session, LATE_SECONDS)
+            left = clock.left()
+            late = await link.heard_late(session, LATE_SECONDS if left is None else max(0.0, min(LATE_SECONDS, left)))
             if is_modern_answer(late):
                 # The server was only slow to start: it knows nothing but the question, and has answered it now.
                 silent, failure, lifecycle.revision = False, None, None
@@ -67,11 +73,21 @@ async def agree(
 
 
 async def _put(
-    link: Link, session: Session, lifecycle: ClientLifecycle, ask: Ask, probe: float, timeout: float | None
+    link: Link,
+    session: Session,
+    lifecycle: ClientLifecycle,
+    ask: Ask,
+    probe: float,
+    clock: CallClock,
+    is_modern_only: bool,
 ) -> Outcome:
     try:
+        timeout = clock.limit(ask.method)
         if ask.method == "server/discover":
-            return await link.probe(session, ask, probe, timeout)
+            outcome = await link.probe(session, ask, probe, timeout)
+            if outcome is None and is_modern_only and link.has_open_question:
+                return await link.await_late(session, clock.left())
+            return outcome
         # 2024-11-05 to 2025-11-25 basic/lifecycle: a server may ping before the handshake is over, so the era counts
         # from here on.
         lifecycle.revision = ask.revision

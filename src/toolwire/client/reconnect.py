@@ -22,7 +22,7 @@ from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
 from toolwire.client.notifications import NotificationHandlers
-from toolwire.client.target import NO_VERDICT, START_SECONDS, Target
+from toolwire.client.target import NO_VERDICT, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     InvalidResponse,
@@ -266,7 +266,7 @@ class Opener(Struct, eq=False):
     async def open(self) -> ClientConnection:
         """Open a connection and agree on a revision."""
         try:
-            connection = await self._negotiated()
+            connection = await self._negotiated(CallClock(self.timeout, self.call_time))
         except (TransportError, InvalidResponse) as error:
             self.target.explain(error)
             raise
@@ -276,52 +276,55 @@ class Opener(Struct, eq=False):
             self.target.verdict = "legacy"
         return connection
 
-    async def _negotiated(self) -> ClientConnection:
+    async def _negotiated(self, clock: CallClock) -> ClientConnection:
         verdict = self.target.verdict
         if verdict == "sse" or (verdict is not None and self.pinned is None):
             # ERA-10: the client remembers the kind of server, so that it does not ask again after a restart.
             try:
-                return await self._attempt(self.pinned or LATEST_LEGACY)
+                return await self._attempt(self.pinned or LATEST_LEGACY, clock)
             except (ProtocolError, TransportError) as error:
                 if not _denies(error):
                     raise
                 log.info("%s is no longer what it was: %s", self.target.label, error)
                 self.target.verdict = None
         try:
-            connection = await self._attempt(self.pinned)
+            connection = await self._attempt(self.pinned, clock)
             if not connection.agreement.late or not self.target.restartable:
                 return connection
-            # The server was not silent but slow to start. That must not decide the revision, so wait longer this time.
+            # The server was not silent but slow to start. That must not decide the revision, so wait for its answer.
             await connection.close()
-            return await self._attempt(None, probe=self.timeout or START_SECONDS)
+            return await self._attempt(None, clock, is_modern_only=True)
         except DiedOnProbe:
             # 2026-07-28 basic/versioning: a legacy server may exit on an unknown request. Do not send it again.
-            return await self._attempt(LATEST_LEGACY)
+            return await self._attempt(LATEST_LEGACY, clock)
         except NotStreamable as refusal:
-            return await self._over_sse(refusal)
+            return await self._over_sse(refusal, clock)
 
-    async def _over_sse(self, refusal: NotStreamable) -> ClientConnection:
+    async def _over_sse(self, refusal: NotStreamable, clock: CallClock) -> ClientConnection:
         """2025-11-25 basic/transports, backwards compatibility: try HTTP+SSE last. If it fails, raise the earlier
         refusal.
         """
         before, self.target.verdict = self.target.verdict, "sse"
         try:
-            return await self._attempt(self.pinned or LATEST_LEGACY)
+            return await self._attempt(self.pinned or LATEST_LEGACY, clock)
         except BaseException as error:
             self.target.verdict = before
             if isinstance(error, TransportError):
                 raise refusal from None
             raise
 
-    async def _attempt(self, revision: str | None, *, probe: float | None = None) -> ClientConnection:
+    async def _attempt(
+        self, revision: str | None, clock: CallClock, *, is_modern_only: bool = False
+    ) -> ClientConnection:
         link = await self.target.open()
         if self.tap is not None:
             link.tap(_harmless(self.tap))
         connection = self.make_connection(link, self.answers, self.on_log, self.changed, self.handlers)
         connection.session.deadlines.call_time = self.call_time
         try:
-            longest = self.probe_timeout if probe is None else probe
-            await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)
+            await connection.agree(
+                self.identity, revision, probe=self.probe_timeout, clock=clock, is_modern_only=is_modern_only
+            )
             if self.pinned is not None and connection.revision != self.pinned:
                 raise NoCommonRevision(
                     f"The server answered {connection.revision} instead of {self.pinned}", [connection.revision]

@@ -63,12 +63,13 @@ class Link:
         """Ask for the revision, for a limited time. Silence is an answer (ERA-7), so no cancellation follows it.
 
         A server that waits for `initialize` would take the notification for one more violation. The question gets at
-        most `timeout` seconds, as any request does. A server that has not read the question yet is still starting: its
-        time begins when it has read it.
+        most half of the `timeout` seconds for connecting, so that `initialize` has the other half. A server that has
+        not read the question yet is still starting: its time begins when it has read it.
         """
         self._probe = session.peer.next_id()
         asking = asyncio.ensure_future(session.request(ask.method, ask.params, identifier=self._probe))
         longest = START_SECONDS if timeout is None else timeout
+        seconds = min(seconds, longest / 2)
         if not await self._await_answer(session, asking, seconds, lambda: bool(self.channel.unread), longest):
             if self.channel.unread:
                 await self._stop_asking(session, asking)
@@ -106,6 +107,25 @@ class Link:
         """Keep a question open after its time, so that a late answer still counts."""
         asking.add_done_callback(_retrieve_outcome)
         self._late = asking
+
+    @property
+    def has_open_question(self) -> bool:
+        """Return whether a question is kept open after its time."""
+        return self._late is not None
+
+    async def await_late(self, session: Session, seconds: float | None) -> Outcome:
+        """Return the answer to a question that was kept open; raise `Timeout` without one."""
+        asking, self._late = self._late, None
+        assert asking is not None
+        try:
+            await asyncio.wait({asking}, timeout=None if seconds is None else max(0.0, seconds))
+        finally:
+            if not asking.done():
+                await self._stop_asking(session, asking)
+        if asking.cancelled():
+            raise Timeout("The server did not answer what it was asked")
+        outcome: Outcome = asking.result()
+        return outcome
 
     async def heard_late(self, session: Session, seconds: float = 0.0) -> Outcome:
         """Return a late answer to a question, after waiting some seconds; None without one."""
