@@ -167,6 +167,27 @@ def test_a_person_decides_what_a_view_does_outside(opened: Tab) -> None:
     assert not dialog(opened).is_visible()
 
 
+def test_keys_meant_for_a_view_accept_nothing(opened: Tab) -> None:
+    view = show(opened, "show_orders")
+    for button, words in (("#wipe", "delete_all"), ("#say", "Please cancel"), ("#save", "orders.csv")):
+        view.locator(button).click()
+        expect(dialog(opened)).to_contain_text(words)
+        for _ in range(3):
+            opened.page.keyboard.press("Enter")
+            opened.page.keyboard.press("Space")
+        expect(dialog(opened)).to_contain_text(words)
+        expect(view.locator("#told")).not_to_have_text('"everything is gone"')
+        dialog(opened).get_by_role("button", name="Do not allow").click()
+        expect(view.locator("#told")).to_have_text("refused: the user did not allow it")
+
+
+def test_invisible_characters_of_arguments_are_shown_by_their_numbers(opened: Tab) -> None:
+    view = show(opened, "show_orders")
+    view.locator("#trick").click()
+    expect(dialog(opened)).to_contain_text('"/tmp/\\u{202e}txt.gol"')
+    dialog(opened).get_by_role("button", name="Do not allow").click()
+
+
 def test_a_link_opens_after_a_click_alone(shop: Inspected, tab: Callable[..., Tab]) -> None:
     opened = tab(shop)
     view = show(opened, "show_orders")

@@ -31,7 +31,7 @@ ORDERS = """<!doctype html>
 <button id="cancel">Cancel order 2</button><button id="wipe">Delete all</button><button id="read">Read</button>
 <button id="link">Site</button><button id="bad-link">Bad link</button><button id="save">Save</button>
 <button id="say">Say</button><button id="context">Context</button><button id="full">Fullscreen</button>
-<button id="grow">Grow</button>
+<button id="grow">Grow</button><button id="trick">Trick</button>
 <p id="told" role="status"></p><p id="host"></p>
 <script>
   const told = (text) => { document.getElementById("told").textContent = text; };
@@ -60,6 +60,7 @@ ORDERS = """<!doctype html>
   });
   press("cancel", async () => (await toolwire.callTool("cancel_order", { number: 2 })).content[0].text);
   press("wipe", async () => (await toolwire.callTool("delete_all")).content[0].text);
+  press("trick", async () => (await toolwire.callTool("delete_file", { path: "/tmp/\\u202etxt.gol" })).content[0].text);
   press("read", async () => (await toolwire.readResource("shop://terms")).contents[0].text);
   press("link", () => toolwire.openLink("https://evil.example/from-the-view"));
   press("bad-link", () => toolwire.openLink("javascript:alert(1)"));
@@ -104,6 +105,12 @@ def cancel_order(number: int) -> str:
 def delete_all() -> str:
     """Delete every order."""
     return "everything is gone"
+
+
+@orders.tool(annotations=ToolAnnotations(destructive_hint=True))
+def delete_file(path: str) -> str:
+    """Delete a file."""
+    return "the file is gone"
 
 
 @server.tool(visibility=("model",))

@@ -210,3 +210,11 @@ export function clock(at) {
 export function plural(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
+
+// Characters that are not seen, or that change the order of those around them.
+const INVISIBLE = /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
+
+/** Writes invisible characters by their numbers, so that a person sees what a program gets. */
+export function plainText(text) {
+  return String(text).replace(INVISIBLE, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+}

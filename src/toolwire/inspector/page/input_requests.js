@@ -3,14 +3,17 @@
 
 import { post } from "./api.js";
 import { messageContent } from "./content.js";
-import { bytes, h, replace, save, toast } from "./dom.js";
+import { bytes, h, plainText, replace, save, toast } from "./dom.js";
 import { schemaForm, submitOnEnter } from "./form.js";
 import { safeAddress } from "./links.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
 
+// A dialog opens when a server or a view likes. Keys and clicks that a person meant for something else must not accept.
+const GUARD_MS = 700;
+
 export function inputRequests() {
-  const dialog = h("dialog", { class: "question", "aria-labelledby": "question-title" });
+  const dialog = h("dialog", { class: "question", "aria-labelledby": "question-title", tabindex: -1 });
   let shown = null;
   document.body.append(dialog);
   // Closing the dialog answers with `cancel`.
@@ -40,8 +43,15 @@ export function inputRequests() {
       draw(next, (content) => answer(next, content)),
     );
     if (!dialog.open) dialog.showModal();
-    (dialog.querySelector("input, textarea, select") ?? dialog.querySelector("button.primary"))?.focus();
+    guard(dialog.querySelectorAll("button.primary"));
+    (dialog.querySelector("input, textarea, select") ?? dialog).focus();
   });
+}
+
+/** Disables the buttons that accept for a moment. */
+function guard(buttons) {
+  for (const each of buttons) each.disabled = true;
+  setTimeout(() => buttons.forEach((each) => (each.disabled = false)), GUARD_MS);
 }
 
 function frame(title, message, body, actions) {
@@ -204,7 +214,7 @@ function wish(title, question, body, yes, answer, act = () => {}) {
   return frame(
     title,
     null,
-    [h("p", { class: "hint" }, "The view ", h("code", {}, question.params.view), " asks for this."), body],
+    [h("p", { class: "hint" }, "The view ", h("code", {}, plainText(question.params.view)), " asks for this."), body],
     [
       h("span", { class: "spring" }),
       button("Do not allow", () => answer({ action: "decline" })),
@@ -244,7 +254,7 @@ const wishes = {
       h(
         "ul",
         { class: "pad" },
-        files.map((file) => h("li", {}, h("code", {}, fileName(file)), ` ${file.url ? "is opened in a new tab" : bytes((file.text ?? file.blob).length)}`)),
+        files.map((file) => h("li", {}, h("code", {}, plainText(fileName(file))), ` ${file.url ? "is opened in a new tab" : bytes((file.text ?? file.blob).length)}`)),
       ),
       "Save",
       answer,
@@ -255,7 +265,7 @@ const wishes = {
     return wish(
       "A view wants to write in your name",
       question,
-      h("div", { class: "message user" }, h("span", { class: "role" }, "user"), messageContent(question.params, { pointer: "", cut: [], call: null })),
+      h("div", { class: "message user" }, h("span", { class: "role" }, "user"), messageContent(plainTexts(question.params), { pointer: "", cut: [], call: null })),
       "Send",
       answer,
     );
@@ -265,12 +275,20 @@ const wishes = {
     return wish(
       "A view wants to call a destructive tool",
       question,
-      [h("p", { class: "address" }, name), tree(given, 2)],
+      [h("p", { class: "address" }, plainText(name)), tree(given, 2)],
       "Call",
       answer,
     );
   },
 };
+
+/** Replaces invisible characters in every text of a value. */
+function plainTexts(value) {
+  if (typeof value === "string") return plainText(value);
+  if (Array.isArray(value)) return value.map(plainTexts);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, plainTexts(each)]));
+}
 
 function fileName({ name, url }) {
   return url ?? (name.replace(/[^\w.-]+/g, "_").replace(/^\.+/, "") || "file");

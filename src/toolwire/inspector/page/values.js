@@ -1,6 +1,6 @@
 // Views of JSON: a tree whose parts open, and a table for rows of the same shape.
 
-import { h, replace } from "./dom.js";
+import { h, plainText, replace } from "./dom.js";
 
 const PAGE = 100;
 const LONG = 300;
@@ -15,7 +15,7 @@ export function tree(value, open = 2) {
 }
 
 function node(name, value, open) {
-  const label = name === null ? null : [h("span", { class: "key" }, String(name).slice(0, 300)), ": "];
+  const label = name === null ? null : [h("span", { class: "key" }, plainText(String(name).slice(0, 300))), ": "];
   if (!isObject(value)) return h("div", { class: "leaf" }, label, scalar(value));
   const entries = Array.isArray(value) ? value.map((each, index) => [index, each]) : Object.entries(value);
   const brackets = Array.isArray(value) ? "[]" : "{}";
@@ -54,18 +54,20 @@ function more(inside, entries, from, open) {
   }
 }
 
+const written = (text) => plainText(JSON.stringify(text));
+
 function scalar(value) {
   if (typeof value !== "string")
     return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
-  if (value.length <= LONG) return h("span", { class: "value string" }, JSON.stringify(value));
-  const text = h("span", { class: "value string" }, JSON.stringify(value.slice(0, LONG)), "…");
+  if (value.length <= LONG) return h("span", { class: "value string" }, written(value));
+  const text = h("span", { class: "value string" }, written(value.slice(0, LONG)), "…");
   const button = h(
     "button",
     {
       type: "button",
       class: "quiet",
       onclick: () => {
-        replace(text, JSON.stringify(value));
+        replace(text, written(value));
         button.remove();
       },
     },
