@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from argparse import Namespace
@@ -321,3 +322,24 @@ def test_a_person_can_sign_in_where_no_token_is_given(
     assert "waiting for the sign-in" in capsys.readouterr().err
     assert sign_in("given") == "given"
     assert sign_in(None, "Authorization: Basic x") is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files of Windows are regular files")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["list", "{}.py"], "is a pipe or a device: name the Python file that defines the server"),
+        (["run", "{}.py"], "is a pipe or a device: name the Python file that defines the server"),
+        (["list", "{}.json"], "there is no file"),
+        (["openapi", "list", "{}.json"], "this is not a file: name the file of the description"),
+        (["openapi", "check", "{}.json"], "cannot be read: not a regular file"),
+    ],
+)
+def test_pipe_in_place_of_a_file_is_refused_without_waiting(
+    toolwire: Command, tmp_path: Path, words: list[str], says: str
+) -> None:
+    for suffix in (".py", ".json"):
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+    done = toolwire(*(word.format(tmp_path / "pipe") for word in words))
+    assert done.status in (1, 2)
+    assert says in done.err and done.err.count("\n") == 1

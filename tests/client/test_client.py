@@ -13,7 +13,7 @@ import pytest
 from tests.client.fake import EVERYTHING, FakeServer, raw_arguments, text
 
 from toolwire import Resource, Server, testing
-from toolwire.client import Client, InvalidResponse, ResourceNotFound
+from toolwire.client import Budget, Client, InvalidResponse, ResourceNotFound
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
@@ -497,6 +497,15 @@ async def test_an_infinite_timeout_is_none() -> None:
     async with Client(FakeServer({"tools/call": lambda r, o: text("")}), timeout=None) as client:
         await client.call_tool("x", timeout=float("inf"))
         await client.call_tool("x")
+
+
+@pytest.mark.parametrize("options", [{}, {"budget": Budget(calls=1)}])
+def test_warning_about_a_missing_await_names_the_method_that_was_called(options: dict[str, Any]) -> None:
+    client = Client(Server("s"), **options)
+    for call in (client.call_tool("x"), client.list_tools()):
+        # Python writes: coroutine 'Client.call_tool' was never awaited.
+        assert call.__qualname__ in ("Client.call_tool", "Client.list_tools")
+        call.close()
 
 
 # --- escape hatches ---

@@ -15,6 +15,8 @@ from toolwire.auth.client.storage import FileStorage
 from toolwire.client.pins import Pins
 from toolwire.openapi.lock_file.lock import Lock, write_lock
 from toolwire.openapi.model import DescriptionError
+from toolwire.wire import regular_files
+from toolwire.wire.file_locks import FileLock
 from toolwire.wire.regular_files import NotRegularFile, follow_link, read_regular, replace_file
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files of Windows are regular files")
@@ -67,6 +69,27 @@ def test_reading_refuses_special_and_large_files(special: Path, tmp_path: Path) 
     with pytest.raises(OSError, match="more than 4 bytes"):
         read_regular(tmp_path / "large", 4)
     assert read_regular(tmp_path / "large", 5) == b"12345"
+
+
+def test_lock_refuses_special_files_and_links(special: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "link to special").symlink_to(special)
+    for name in ("special", "link", "link to special"):
+        with pytest.raises(OSError):
+            FileLock(tmp_path / name)
+    with FileLock(tmp_path / "file") as held:
+        assert held.try_acquire()
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+def test_pipe_that_appears_after_the_check_is_refused_without_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(regular_files, "check_regular", lambda path: None)
+    with pytest.raises(NotRegularFile):
+        regular_files.open_regular(tmp_path / "pipe", flags)
 
 
 def test_link_is_followed_only_to_a_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "params",
         nargs="*",
+        default=[],
         metavar="KEY=VALUE",
         help="a member of the params, as text; KEY:=JSON takes JSON as it stands, '{...}' is several members as JSON",
     )

@@ -29,6 +29,8 @@ def is_api_file(path: str | os.PathLike[str]) -> bool:
 def is_lock_file(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a lock file. Nothing is imported for that."""
     try:
+        if not Path(path).is_file():
+            return False  # To open a pipe may wait for ever.
         with Path(path).open("rb") as file:
             return _MARK in file.read(200)
     except (OSError, ValueError):

@@ -25,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "arguments",
         nargs="*",
+        default=[],
         metavar="KEY=VALUE",
         help="an argument, read as the tool's schema asks; KEY:=JSON takes JSON as it stands, A.B=VALUE is a member, "
         "and '{...}' is several arguments as JSON",

@@ -36,7 +36,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print JSON, with the whole definitions")
     approve.add_argument("server", metavar="SERVER", help="the name of the server in the file")
     approve.add_argument(
-        "tools", metavar="TOOL", nargs="*", help="the tools; TOOL@DIGEST approves that definition and no other one"
+        "tools",
+        metavar="TOOL",
+        nargs="*",
+        default=[],
+        help="the tools; TOOL@DIGEST approves that definition and no other one",
     )
     approve.add_argument("--all", action="store_true", help="approve all tools of the server that wait")
 

@@ -43,7 +43,9 @@ class ListedOperation(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=SOURCE)
-    parser.add_argument("words", metavar="WORD", nargs="*", help="show only operations with all of these words")
+    parser.add_argument(
+        "words", metavar="WORD", nargs="*", default=[], help="show only operations with all of these words"
+    )
     parser.add_argument("--tag", "--tags", action="append", default=[], metavar="TAG", help="show only this tag")
     parser.add_argument("--path", action="append", default=[], metavar="PATTERN", help="show only paths like /pets/**")
     parser.add_argument("--all", action="store_true", help=f"show more than the first {SHOWN} operations")

@@ -6,11 +6,13 @@ A value that makes no sense is refused before anything is done, with exit status
 from __future__ import annotations
 
 from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from toolwire.cli.errors import UsageError
 from toolwire.logs import LEVELS
+
+T = TypeVar("T")
 
 _LAST_PORT: Final = 65_535
 
@@ -71,8 +73,8 @@ def check_caller(arguments: Namespace) -> None:
 
 
 def seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
+    value = _number(text, float)
+    if value is None or not 0 < value < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a time to wait: give a number of seconds above 0")
     return value
 
@@ -82,17 +84,25 @@ def seconds_or_zero(text: str) -> float:
 
 
 def port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= _LAST_PORT:
+    value = _number(text, int)
+    if value is None or not 0 <= value <= _LAST_PORT:
         raise ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to {_LAST_PORT}")
     return value
 
 
 def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f"{text!r} is too few: give at least 1")
+    value = _number(text, int)
+    if value is None or value < 1:
+        raise ArgumentTypeError(f"{text!r} is not a count: give a whole number of at least 1")
     return value
+
+
+def _number(text: str, kind: Callable[[str], T]) -> T | None:
+    """Read a number; None for any other text. The parser of Python would name this module's functions instead."""
+    try:
+        return kind(text)
+    except ValueError:
+        return None
 
 
 def path(text: str) -> str:

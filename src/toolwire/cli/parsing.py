@@ -40,5 +40,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
     # Imported here because mistakes are rare.
     from toolwire.schemas.wording import nearest
 
-    meant = nearest(word, list(known))
-    return "" if meant is None else f"; did you mean {meant}?"
+    # The dashes of options are left out, because they make any two of them alike.
+    names = {each.lstrip("-"): each for each in known}
+    meant = nearest(word.lstrip("-"), list(names))
+    return "" if meant is None else f"; did you mean {names[meant]}?"

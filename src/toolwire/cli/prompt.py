@@ -23,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "arguments",
         nargs="*",
+        default=[],
         metavar="KEY=VALUE",
         help="an argument; KEY:=JSON and '{...}' are sent as JSON text, because arguments of prompts are text",
     )

@@ -102,6 +102,8 @@ def _missing(file: str) -> str:
     path = Path(file)
     if path.is_dir():
         return f"{file!r} is a folder: name the Python file in it that defines the server"
+    if path.exists():
+        return f"{file!r} is a pipe or a device: name the Python file that defines the server"
     # The names are compared without .py, which would make any two of them alike.
     beside = {each.stem: each for each in path.parent.glob("*.py")} if path.parent.is_dir() else {}
     meant = nearest(path.name.removesuffix(".py"), beside)

@@ -28,7 +28,7 @@ SHOWN: Final = 500
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show", "digest"), help="what to do")
+    parser.add_argument("action", metavar="ACTION", choices=("list", "show", "digest"), help="list, show or digest")
     targets.add_arguments(parser, also="a folder of skills")
     targets.add_caller(parser)
     screen.add_arguments(parser)

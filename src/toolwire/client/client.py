@@ -518,6 +518,9 @@ class Client(Extending):
                 raise
         return self._made(name, result, returns)
 
+    # Python's warning about a missing await names the coroutine: it is to be the method that the user wrote.
+    _call_tool.__qualname__ = _checked_call.__qualname__ = "Client.call_tool"
+
     async def _called(
         self,
         params: t.CallToolRequestParams,

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from toolwire.wire.regular_files import open_regular
+
 #: What a file system answers that has no locks.
 _UNSUPPORTED: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 _PAUSE: Final = 0.01
@@ -25,8 +27,9 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the file of the lock. Raise `NotRegularFile` for a pipe or a device, and `OSError` for a link."""
         # Mode 0600, and no link, so that no other user can hold the lock or choose the file.
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         self._is_held = False
 
     def try_acquire(self) -> bool:

@@ -26,14 +26,20 @@ def check_regular(path: Path) -> None:
         raise NotRegularFile(errno.EINVAL, "not a regular file", str(path))
 
 
-def read_regular(path: Path, most: int) -> bytes:
-    """Read a regular file of at most `most` bytes; raise `OSError` for anything else."""
+def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file without waiting, and return its descriptor; raise `NotRegularFile` for anything else."""
     check_regular(path)
     # The file may have become a pipe since it was checked: opening it must not wait.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotRegularFile(errno.EINVAL, "not a regular file", str(path))
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularFile(errno.EINVAL, "not a regular file", str(path))
+    return descriptor
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Read a regular file of at most `most` bytes; raise `OSError` for anything else."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))

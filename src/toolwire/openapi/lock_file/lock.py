@@ -33,7 +33,7 @@ from toolwire.openapi.model import (
 )
 from toolwire.protocol import types as t
 from toolwire.tokens import definition_tokens
-from toolwire.wire.regular_files import replace_file
+from toolwire.wire.regular_files import check_regular, replace_file
 
 FORMAT: Final = "toolwire-openapi-lock/1"
 _MAX_BYTES: Final = 64_000_000
@@ -190,6 +190,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     target = Path(path)
     remedy = "`toolwire openapi add FILE` writes a lock file"
     try:
+        check_regular(target)
         if target.stat().st_size > _MAX_BYTES:
             raise DescriptionError(f"{target} has more than {_MAX_BYTES:,} bytes: {remedy}")
         data = target.read_bytes()
@@ -207,6 +208,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
 def is_lock(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a lock file of any version, by its beginning."""
     try:
+        check_regular(Path(path))
         with Path(path).open("rb") as file:
             return b'"toolwire-openapi-lock/' in file.read(200)
     except (OSError, ValueError):  # A text with a NUL is the name of no file.
