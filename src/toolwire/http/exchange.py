@@ -325,5 +325,6 @@ class ExchangeOutlet:
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+            self._watch = None  # The cancelled task keeps its frame, and so this outlet.
         if self._silence is not None:
             self._silence.stop(self._start_pump)

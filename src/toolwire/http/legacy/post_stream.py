@@ -141,6 +141,7 @@ class PostStream:
             self._answers.append(encode_error(identifier, INTERNAL_ERROR, "The request was cancelled"))
         # 1.1.1.6: the answer to a batch is an array.
         body = encode_batch(self._answers) if self._batch else self._answers[0]
+        self._answers.clear()
         await respond(send, 200, body, (*JSON_TYPE, *self._headers))
 
     def waits(self) -> None:
@@ -164,8 +165,10 @@ class PostStream:
 
     def _disconnect(self) -> None:
         self._receive = self._send = None
-        if self._watch is not None and self._watch is not asyncio.current_task():
-            self._watch.cancel()
+        # The cancelled task keeps its frame, and so the stream: a reference back would make a cycle.
+        watch, self._watch = self._watch, None
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
         if self._silence is not None:
             self._silence.stop(self._start)
         if self._sending and self._writer is not None:
