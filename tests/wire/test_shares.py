@@ -64,7 +64,7 @@ def test_a_refusal_says_who_has_too_much_and_when_to_try_again() -> None:
 
 @pytest.mark.parametrize("share", [0, -1, 1.1])
 def test_shares_that_are_none(share: float) -> None:
-    with pytest.raises(ServerError, match="share="):
+    with pytest.raises(ServerError, match="share must be"):
         Limits(share=share)
 
 
