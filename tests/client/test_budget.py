@@ -67,7 +67,7 @@ def test_without_limits_nothing_is_limited() -> None:
 
 
 def test_a_budget_is_never_negative() -> None:
-    with pytest.raises(ValueError, match="never less"):
+    with pytest.raises(ValueError, match="calls must be at least 0"):
         Budget(calls=-1)
 
 

@@ -19,7 +19,7 @@ def limits_of(stores: Any) -> dict[str, int]:
     first_of_log = ("max_events", "max_stream_bytes", "max_streams", "max_log_bytes")
     return {
         "max_items": stores.kv._max_items,
-        "max_bytes": stores.kv._max_bytes,
+        "max_bytes": stores.kv.max_bytes,
         **dict(zip(first_of_log, stores.log._limits, strict=True)),
         "max_subscribers": stores.bus._max_subscribers,
         "max_pending": stores.bus._max_pending,

@@ -100,8 +100,8 @@ class HttpResponse(ABC):
         """Return in how many seconds the server wants to be asked again (RFC 9110 section 10.2.3); None if unsaid."""
         later = (self.header("retry-after") or "").strip()
         if later.isascii() and later.isdigit():
-            # A number of more digits is no time that a person could wait for, and may be too large for a float.
-            return float(later) if len(later) <= _MAX_DIGITS else None
+            # A number of more digits may be too large for a float. The longest time stands for it.
+            return float(later[:_MAX_DIGITS])
         # Imported here because hardly any server sends a date.
         import time
         from email.utils import parsedate_to_datetime

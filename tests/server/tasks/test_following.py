@@ -104,15 +104,15 @@ async def test_a_request_whose_interest_the_store_does_not_take_looks_by_itself(
     ):
         task = await begin(a, "once", {"number": 1})
         name, kv, queue = here.tasks.bells.process, cast(Any, shared.kv), cast(Any, shared.queue)
-        lease, most = queue._leases[name], kv._max_bytes
+        lease, most = queue._leases[name], kv.max_bytes
         if trouble == "full":
-            kv._max_bytes = 0
+            kv.max_bytes = 0
         else:
             del queue._leases[name]
         waiting = b.start("tasks/result", {"taskId": task})
         await pass_time(clock, 2)
         assert (await record_of(here, task)).watchers == []
-        queue._leases[name], kv._max_bytes = lease, most
+        queue._leases[name], kv.max_bytes = lease, most
         await pass_time(clock, 2)
         assert len((await record_of(here, task)).watchers) == 1
         here.go.set()
