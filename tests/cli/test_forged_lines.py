@@ -127,3 +127,35 @@ def test_only_the_screen_writes_to_the_terminal() -> None:
                 if called == "print" or called.startswith(("sys.stdout.write", "sys.stderr.write")):
                     found.append(f"{file.name}:{node.lineno}")
     assert found == []
+
+
+COMMANDS: list[list[str]] = [
+    *(["list"], ["call"], ["read"], ["prompt"], ["request"], ["lint"], ["doctor"], ["bridge"], ["run"], ["dev"]),
+    *(["skills", "list"], ["gateway"], ["gateway", "check"], ["gateway", "pins", "list"], ["install"], ["inspect"]),
+    *(
+        ["openapi", "list"],
+        ["openapi", "add"],
+        ["openapi", "check"],
+        ["audit", "verify"],
+        ["tasks", "list", "--stores"],
+    ),
+    ["gateway", "credentials", "list"],
+]
+HOSTILE = ["http://[::1", "http://a b/", "x\ntoolwire: done.py", "\udcff\x1b[2J.py", "a" * 5000, "a" * 5000 + ".json"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_hostile_argument_is_at_most_one_line(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOOLWIRE_AUDIT_KEY", "0123456789abcdef" * 4)
+    more = ["x"] if command[0] in ("call", "read", "prompt", "request") else []
+    more += ["--client", "cursor"] if command == ["install"] else []
+    for argument in HOSTILE:
+        done = toolwire(*command, argument, *more)
+        assert done.status in (1, 2, 3), done
+        written = done.out + done.err
+        assert written.count("\n") <= 1 or command in (["doctor"], ["gateway", "check"]), written
+        assert all(line.isprintable() for line in written.split("\n"))
+        assert "\ntoolwire: done" not in written

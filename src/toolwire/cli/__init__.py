@@ -73,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from toolwire.cli.screen import note
         from toolwire.protocol.errors import ToolwireError
 
-        # An error of the library says what to do. Any other is a defect, whose place is worth a report.
-        if not isinstance(error, ToolwireError):
+        # An error of the library, or of a file, says what is wrong. Any other is a defect: its place is worth a report.
+        if not isinstance(error, (ToolwireError, OSError)):
             raise
         note(f"toolwire: {error}")
         return 1

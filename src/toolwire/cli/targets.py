@@ -221,6 +221,13 @@ def browser_sign_in(announce: Callable[[str], None] | None = None) -> Any:
 def locate(target: str) -> Place:
     """Find the server that `target` names; raise `UsageError` if it names none."""
     if is_url(target):
+        # Imported here because most servers are files and commands.
+        from toolwire.client.http_target import split_server_url
+
+        try:
+            split_server_url(target)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         return Place(target)
     if target.endswith(FILES) and Path(target).is_file():
         return Place(target)

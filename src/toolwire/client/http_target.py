@@ -42,7 +42,7 @@ SILENCE_SECONDS: Final = 30.0
 _NO_SERVER: Final = frozenset({404, 405, 410, 501})
 
 
-def _checked(url: str) -> SplitResult:
+def split_server_url(url: str) -> SplitResult:
     """Split the URL of a server; raise `ValueError` for one that cannot be requested."""
     try:
         if not url.isprintable():  # Python's parser leaves line breaks out without a word.
@@ -72,7 +72,7 @@ class HttpTarget(Target):
         on_response: OnResponse | None = None,
         limit: int = EVENT_LIMIT,
     ) -> None:
-        parts = _checked(url)
+        parts = split_server_url(url)
         if parts.username is not None or parts.password is not None:
             raise ValueError("Credentials do not belong into the URL: use auth= or headers=")
         self.label: str = f"{parts.scheme}://{parts.netloc}{parts.path}"
