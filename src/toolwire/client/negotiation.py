@@ -33,7 +33,7 @@ async def agree(
 ) -> Agreement:
     """Carry out a negotiation over a session, within the time of `clock`.
 
-    `is_modern_only`: silence is no answer, because the server has to be a modern one.
+    `is_modern_only`: silence counts as a timeout, because the server has to be a modern one.
     """
     steps = begin()
     ask = next(steps)

@@ -155,7 +155,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def abort(self, why: str = "it was closed", *, malformed: bool = False) -> None:
         """Cut the connection, and tell the requests that wait on it why.
 
-        `malformed`: the server sent what is no answer, and would do so again.
+        `malformed`: the server sent bytes that are not an answer, and would do so again.
         """
         self._fail(why, malformed)
         self.transport.abort()

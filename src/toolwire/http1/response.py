@@ -30,7 +30,7 @@ class Lost(Exception):
     """The connection ended, or was given up, before the headers of the answer were there.
 
     `silent` when nothing at all had come: so ends a connection that the server closed while it was idle. `malformed`
-    when something came that is no answer: so it will the next time.
+    when the bytes were not an answer: the next attempt gets the same.
     """
 
     def __init__(self, why: str, silent: bool, malformed: bool = False) -> None:

@@ -342,7 +342,7 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     """The schema of the description, against which answers are compared."""
     annotations: t.ToolAnnotations
     is_decided_read: bool = False
-    """Whether a person decided that the operation only reads. A hint of the document is no such decision."""
+    """Whether a person decided that the operation only reads. A hint of the document does not count."""
     arguments: tuple[ToolArgument, ...] = ()
     fixed: tuple[tuple[ParameterObject, Any], ...] = ()
     """Parameters that are sent with every call, and their values."""

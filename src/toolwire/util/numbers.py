@@ -54,18 +54,18 @@ def check_number(owner: str, name: str, value: Any, allowed: Allowed) -> None:
     """Raise `InvalidNumber` for a value that is not a number, not a finite one, too small or too large."""
     least, most, is_whole, is_above, may_be_infinite = allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidNumber(f"{owner}: {name} must be a number (got {_shown(value)})")
+        raise InvalidNumber(f"{owner}: {name} must be a number (got {_format_value(value)})")
     if is_whole and not isinstance(value, int):
-        raise InvalidNumber(f"{owner}: {name} must be a whole number (got {_shown(value)})")
+        raise InvalidNumber(f"{owner}: {name} must be a whole number (got {_format_value(value)})")
     if is_above and not value > least:
-        raise InvalidNumber(f"{owner}: {name} must be above {least:,} (got {_shown(value)})")
+        raise InvalidNumber(f"{owner}: {name} must be above {least:,} (got {_format_value(value)})")
     if not value >= least:  # Neither is what is not a number at all.
-        raise InvalidNumber(f"{owner}: {name} must be at least {least:,} (got {_shown(value)})")
+        raise InvalidNumber(f"{owner}: {name} must be at least {least:,} (got {_format_value(value)})")
     if value > most and not (may_be_infinite and value == math.inf):
-        raise InvalidNumber(f"{owner}: {name} must be at most {most:,} (got {_shown(value)})")
+        raise InvalidNumber(f"{owner}: {name} must be at most {most:,} (got {_format_value(value)})")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     # Python refuses to write a whole number of very many digits.
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of many digits"

@@ -371,7 +371,7 @@ async def test_loser_of_two_retries_reads_that_the_letter_was_sent(
         return await create(self, key, made)
 
     monkeypatch.setattr(Records, "create", create_second)
-    with pytest.raises(TaskRefused, match="is no dead letter any more"):
+    with pytest.raises(TaskRefused, match="is not a dead letter any more"):
         await second.send_again(record.id)
     assert len(created) == 1
 

@@ -348,7 +348,7 @@ class FleetTasks:
         letters = DeadLetters(server, self._stores, Limits())
         created = await letters.send_again(identifier, self._records(server, letter.longest))
         if created is None:
-            raise TaskRefused(f"The task {identifier!r} is no dead letter any more: it was sent again a moment ago")
+            raise TaskRefused(f"The task {identifier!r} is not a dead letter any more: it was sent again a moment ago")
         await Ringer(self._stores).ring_ready(server)
         return created
 

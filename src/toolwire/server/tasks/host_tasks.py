@@ -164,7 +164,7 @@ def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _check_principal(principal: Any) -> None:
-    """Raise `ServerError` for a value that is no principal, such as the name of one."""
+    """Raise `ServerError` for a value that is not a `Principal`, such as a name."""
     if principal is not None and not isinstance(getattr(principal, "subject", None), str):
         raise ServerError(
             f"principal= is a Principal with the provider and subject of the caller, not {type(principal).__name__}"
