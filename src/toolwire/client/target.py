@@ -123,7 +123,7 @@ class Link:
             if not asking.done():
                 await self._stop_asking(session, asking)
         if asking.cancelled():
-            raise Timeout("The server did not answer what it was asked")
+            raise Timeout("The server did not answer while the client connected")
         outcome: Outcome = asking.result()
         return outcome
 
