@@ -68,6 +68,14 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
 
 
 @pytest.mark.covers("J94")
+@pytest.mark.parametrize("url", ["http://h.example/m\x1bcp", "http://h.example/m\ncp", "http://h.example:99999/"])
+@pytest.mark.parametrize("client", ["claude-desktop", "cursor"])
+def test_url_that_cannot_be_requested_is_not_entered(toolwire: Command, home: Path, client: str, url: str) -> None:
+    done = toolwire("install", url, "--client", client, "--yes")
+    assert (done.status, "is not the URL of a server" in done.err) == (2, True), done
+    assert not list(home.rglob("*.json"))
+
+
 def test_a_server_without_tls_is_reached_through_the_bridge(toolwire: Command, home: Path) -> None:
     url = "http://127.0.0.1:8000/mcp"
     assert toolwire("install", url, "--client", "claude-desktop", "--name", "here", "--yes").status == 0

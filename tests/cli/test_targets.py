@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator
@@ -76,6 +78,39 @@ def test_an_address_without_its_scheme_is_told_so(target: str) -> None:
 def test_a_configuration_that_is_not_there_is_named(target: str) -> None:
     with pytest.raises(UsageError, match=r"^there is no file 'missing\.json'$"):
         locate(target)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes among its files")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "pipe.json"),
+        ("list", "pipe.json:x"),
+        ("gateway", "check", "pipe.json"),
+        ("gateway", "pipe.json"),
+        ("openapi", "list", "pipe.json"),
+        ("inspect", "pipe.json"),
+    ],
+    ids=" ".join,
+)
+def test_pipe_in_place_of_a_file_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for name in ("pipe.json", "pipe.py"):
+        os.mkfifo(tmp_path / name)
+    # In a process of its own, which can be ended if it waits for a writer.
+    command = [sys.executable, "-m", "toolwire", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 2)
+    assert re.search("not a (regular )?file", done.stdout + done.stderr), done
+    assert "did you mean" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes among its files")
+def test_pipe_as_the_configuration_of_a_client_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mcp.json")
+    script = "import toolwire, sys; toolwire.Client(sys.argv[1])"
+    command = [sys.executable, "-c", script, str(tmp_path / "mcp.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "cannot be read: not a regular file" in done.stderr
 
 
 def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
@@ -330,7 +365,7 @@ def test_a_person_can_sign_in_where_no_token_is_given(
     [
         (["list", "{}.py"], "is a pipe or a device: name the Python file that defines the server"),
         (["run", "{}.py"], "is a pipe or a device: name the Python file that defines the server"),
-        (["list", "{}.json"], "there is no file"),
+        (["list", "{}.json"], "is not a regular file"),
         (["openapi", "list", "{}.json"], "this is not a file: name the file of the description"),
         (["openapi", "check", "{}.json"], "cannot be read: not a regular file"),
     ],

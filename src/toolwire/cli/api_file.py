@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolwire.cli.errors import UsageError
+from toolwire.wire.regular_files import read_beginning
 
 if TYPE_CHECKING:
     from toolwire.server.server import Server
@@ -29,10 +30,7 @@ def is_api_file(path: str | os.PathLike[str]) -> bool:
 def is_lock_file(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a lock file. Nothing is imported for that."""
     try:
-        if not Path(path).is_file():
-            return False  # To open a pipe may wait for ever.
-        with Path(path).open("rb") as file:
-            return _MARK in file.read(200)
+        return _MARK in read_beginning(Path(path), 200)
     except (OSError, ValueError):
         return False
 

@@ -60,6 +60,7 @@ def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
     """
     place = targets.locate(target)
     if targets.is_url(place.target):
+        targets.check_url(place.target)
         return str(place.target)
     words = targets.command(place)
     if words[:-1] == [*targets.RUN]:

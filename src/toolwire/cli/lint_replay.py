@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from toolwire.cli.lint_rules import LintFinding
 from toolwire.cli.server_source import ServerSource
 from toolwire.openapi.definition.annotations import CHANGING_VERBS
+from toolwire.wire.regular_files import read_regular
 
 RULE: Final = "replayed-call"
 #: How many files of a server are read, and how many bytes of each.
@@ -124,9 +125,7 @@ def _modules(source: ServerSource) -> Iterator[tuple[Path, ast.Module]]:
 
 def _parsed(path: Path) -> ast.Module | None:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        return ast.parse(path.read_bytes())
+        return ast.parse(read_regular(path, MAX_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

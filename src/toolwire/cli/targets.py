@@ -248,6 +248,8 @@ def locate(target: str) -> Place:
     if server_source.of_module(target) is not None:
         return Place([*RUN, target])
     if (missing := file if file.endswith(".json") else target).endswith(".json"):
+        if Path(missing).exists():
+            raise UsageError(f"{missing!r} is not a regular file")
         raise UsageError(f"there is no file {missing!r}")
     if _ADDRESS.match(target):
         raise UsageError(f"{target!r} is not a URL: begin it with http:// or https://")
@@ -291,6 +293,17 @@ def _windows_words(command: str) -> list[str]:
 
 def is_url(target: Any) -> bool:
     return isinstance(target, str) and target.startswith(("http://", "https://"))
+
+
+def check_url(url: str) -> None:
+    """Raise `UsageError` for a URL that no client can request."""
+    # Imported here because it loads the HTTP client.
+    from toolwire.client.http_target import HttpTarget
+
+    try:
+        HttpTarget(url)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def command(place: Place) -> list[str]:

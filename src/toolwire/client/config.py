@@ -21,12 +21,15 @@ from toolwire.client.target import Target
 from toolwire.client.targets import CommandTarget, TargetOptions, is_started, resolve
 from toolwire.redaction import repr_without
 from toolwire.schemas.wording import nearest
+from toolwire.wire.regular_files import read_regular
 
 EntryT = TypeVar("EntryT", bound="ServerEntry")
 
 # Characters that a tool's name does not have, and how long the server's part of the name may be.
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
+# Larger than any configuration: some clients keep their history in it.
+_MOST_BYTES: Final = 256 * 1024 * 1024
 # Only these forms: `$NAME` without braces is plain text, which is common in passwords.
 # `$${` stands for `${` itself.
 _VARIABLE: Final = re.compile(
@@ -76,7 +79,7 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_e
 def _written(path: str | os.PathLike[str]) -> Mapping[str, ServerEntry] | None:
     """Return the entries of a file."""
     try:
-        content = Path(path).read_bytes()
+        content = read_regular(Path(path), _MOST_BYTES)
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ValueError(f"{_named(path)} is not a configuration with mcpServers: {error}") from None

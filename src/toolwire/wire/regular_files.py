@@ -39,11 +39,16 @@ def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
 
 def read_regular(path: Path, most: int) -> bytes:
     """Read a regular file of at most `most` bytes; raise `OSError` for anything else."""
-    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
-        data = file.read(most + 1)
+    data = read_beginning(path, most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
     return data
+
+
+def read_beginning(path: Path, count: int) -> bytes:
+    """Read the first `count` bytes of a regular file; raise `OSError` for anything else."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read(count)
 
 
 def follow_link(path: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from toolwire.gateway.config.positions import KeyPath, lines_of
 from toolwire.protocol.errors import ServerError
+from toolwire.wire.regular_files import read_beginning
 
 Source: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -50,8 +51,7 @@ def read_content(source: Source) -> FileContent:
         return FileContent(dict(source))
     path = Path(source)
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
+        data = read_beginning(path, MAX_FILE + 1)
         if len(data) > MAX_FILE:
             raise ServerError(f"{os.fspath(path)!r} cannot be read: it has more than {MAX_FILE} bytes")
         text = data.decode("utf-8-sig").replace("\r\n", "\n")

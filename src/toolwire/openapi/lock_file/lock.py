@@ -33,10 +33,12 @@ from toolwire.openapi.model import (
 )
 from toolwire.protocol import types as t
 from toolwire.tokens import definition_tokens
-from toolwire.wire.regular_files import check_regular, replace_file
+from toolwire.wire.regular_files import read_beginning, read_regular, replace_file
 
 FORMAT: Final = "toolwire-openapi-lock/1"
 _MAX_BYTES: Final = 64_000_000
+#: No limit of a description is larger.
+_MAX_COPY: Final = 1024 * 1024 * 1024
 _FILE: Final = "file://"
 
 
@@ -190,10 +192,9 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     target = Path(path)
     remedy = "`toolwire openapi add FILE` writes a lock file"
     try:
-        check_regular(target)
         if target.stat().st_size > _MAX_BYTES:
             raise DescriptionError(f"{target} has more than {_MAX_BYTES:,} bytes: {remedy}")
-        data = target.read_bytes()
+        data = read_regular(target, _MAX_BYTES)
     except OSError as error:
         raise DescriptionError(f"{target} cannot be read: {error.strerror or error}; {remedy}") from None
     try:
@@ -208,9 +209,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
 def is_lock(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a lock file of any version, by its beginning."""
     try:
-        check_regular(Path(path))
-        with Path(path).open("rb") as file:
-            return b'"toolwire-openapi-lock/' in file.read(200)
+        return b'"toolwire-openapi-lock/' in read_beginning(Path(path), 200)
     except (OSError, ValueError):  # A text with a NUL is the name of no file.
         return False
 
@@ -227,7 +226,7 @@ def read_copies(path: str | os.PathLike[str], lock: Lock) -> dict[str, bytes]:
         if f"{copies_folder(target).name}/{file.name}" != document.copy:
             raise DescriptionError(f"{target}: the copy {document.copy!r} of {name} is not in {file.parent.name}/")
         try:
-            data = file.read_bytes()
+            data = read_regular(file, _MAX_COPY)
         except OSError as error:
             raise DescriptionError(
                 f"{file} cannot be read: {error.strerror or error}. It is the copy of {name}; "
