@@ -272,7 +272,7 @@ def test_options_of_http_are_no_options_of_stdio(tmp_path: Path) -> None:
         ("--port", "-1", "'-1' is not a port"),
         ("--path", "mcp", "the path of an endpoint starts with a slash, not 'mcp'"),
         ("--public-url", "notaurl", "public_url must be an http or https address, not 'notaurl'"),
-        ("--workers", "0", "'0' is too few: give at least 1"),
+        ("--workers", "0", "'0' is not a count: give a whole number of at least 1"),
     ],
 )
 def test_values_that_cannot_be_meant_are_status_two(

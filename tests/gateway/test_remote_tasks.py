@@ -651,7 +651,8 @@ async def test_nothing_is_kept_of_tasks_that_are_over(front: str) -> None:
             opened.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relay, "RelayConnection", Noted)
+        for module in (relay, back_connections):
+            patch.setattr(module, "RelayConnection", Noted)
         remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
         host.mount(remote)
         async with talk(host, front) as client:

@@ -505,6 +505,12 @@ class RemoteKV(Remote):
     #: A store that several machines share has a name, which it keeps when it loses its content.
     name = "redis:simulated"
 
+    @property
+    def max_bytes(self) -> int:
+        kv: Any = self.client.server.stores.kv
+        most: int = kv.max_bytes
+        return most
+
 
 class RemoteBus:
     def __init__(self, client: StoreClient) -> None:
