@@ -36,12 +36,13 @@ settings.load_profile("toolwire")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A job in the background of a script inherits an ignored SIGINT, one under nohup an ignored SIGHUP, and so would every
-# process that a test starts. With a handler here they start with the default instead.
+# A job in the background of a script inherits ignored SIGINT and SIGQUIT, one under nohup an ignored SIGHUP, and so
+# would every process that a test starts. With a handler here they start with the default instead.
 if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, lambda number, frame: None)
+for _name in ("SIGHUP", "SIGQUIT"):
+    if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), lambda number, frame: None)
 
 
 def strict() -> bool:

@@ -102,7 +102,7 @@ class StoppableClock:
     __slots__ = ("_holders", "_stopped_at", "behind", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self._holders = 0
         self._stopped_at = 0.0
         self.behind: float = 0.0

@@ -85,9 +85,9 @@ class _Reference:
     """One secret by its name."""
 
     def __init__(self, scheme: str, text: str, folder: Path | None = None) -> None:
-        self.text = text
+        self.text: str = text
         self._scheme = scheme
-        self.file = (folder or Path()) / text[1:] if text.startswith("@") else None
+        self.file: Path | None = (folder or Path()) / text[1:] if text.startswith("@") else None
         self._read = None if self.file is None else FileSecret(scheme, self.file)
 
     def __call__(self) -> str:
