@@ -67,7 +67,6 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
     assert "--env is for a server" in toolwire("install", url, "--client", "cursor", "--env", "A=b", "--yes").err
 
 
-@pytest.mark.covers("J94")
 @pytest.mark.parametrize("url", ["http://h.example/m\x1bcp", "http://h.example/m\ncp", "http://h.example:99999/"])
 @pytest.mark.parametrize("client", ["claude-desktop", "cursor"])
 def test_url_that_cannot_be_requested_is_not_entered(toolwire: Command, home: Path, client: str, url: str) -> None:
@@ -76,6 +75,7 @@ def test_url_that_cannot_be_requested_is_not_entered(toolwire: Command, home: Pa
     assert not list(home.rglob("*.json"))
 
 
+@pytest.mark.covers("J94")
 def test_a_server_without_tls_is_reached_through_the_bridge(toolwire: Command, home: Path) -> None:
     url = "http://127.0.0.1:8000/mcp"
     assert toolwire("install", url, "--client", "claude-desktop", "--name", "here", "--yes").status == 0
