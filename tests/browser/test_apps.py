@@ -16,6 +16,8 @@ PEERS = Path(os.environ.get("TOOLWIRE_PEERS", "none"))
 AXE = PEERS / "node" / "node_modules" / "axe-core" / "axe.min.js"
 #: The words of a browser about things that it blocked.
 BLOCKED = ("Content Security Policy", "Content-Security-Policy", "sandboxed", "net::ERR_", "Unsafe attempt")
+#: The words of a browser about a page that was stopped while it loaded again.
+STOPPED = ("the server responded with a status of 404", "closed.js' because its MIME type")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def opened(shop: Inspected, tab: Callable[..., Tab]) -> Iterator[Tab]:
     assert page.page.evaluate("window.owned") is None
     elsewhere = [url for url in page.requests if "evil.example" in url or "cdn.example" in url]
     assert elsewhere == []
-    page.errors[:] = [each for each in page.errors if not any(words in each for words in BLOCKED)]
+    page.errors[:] = [each for each in page.errors if not any(words in each for words in BLOCKED + STOPPED)]
 
 
 def show(tab: Tab, tool: str) -> Any:
