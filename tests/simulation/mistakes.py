@@ -141,12 +141,12 @@ def _the_event_loop_renews_the_lease() -> None:
 def _the_end_of_a_task_is_given_up() -> None:
     from toolwire.server.tasks.ends import Ends
 
-    settle = Ends.settle
+    write_end = Ends.write_end
 
     async def impatient(self: Any, key: str, ending: Any, kept: float, **options: Any) -> Any:
-        return await settle(self, key, ending, min(kept, 1.0), **options)
+        return await write_end(self, key, ending, min(kept, 1.0), **options)
 
-    Ends.settle = impatient  # type: ignore[method-assign]
+    Ends.write_end = impatient  # type: ignore[method-assign]
 
 
 def _nobody_looks_for_orphans() -> None:

@@ -64,6 +64,13 @@ def test_every_mistake_breaks_a_rule() -> None:
     assert {fault for mistake in MISTAKES.values() for fault in mistake.faults} <= set(FAULTS)
 
 
+def test_every_mistake_finds_the_code_that_it_changes() -> None:
+    """The mistakes change classes by name, in a process of their own."""
+    make_all = "from tests.simulation.mistakes import MISTAKES\nfor mistake in MISTAKES.values():\n    mistake.make()"
+    done = subprocess.run([sys.executable, "-c", make_all], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("kinds", [FAULTS, ("kill",), ("kill", "pause", "stop")])
 @pytest.mark.parametrize("first", [0, 1000])
 def test_the_seeds_of_a_cycle_aim_at_every_pair(first: int, kinds: tuple[str, ...]) -> None:
