@@ -386,6 +386,7 @@ async def test_a_view_that_floods_is_stopped_and_named() -> None:
         ("large", "bytes"),
         ("navigated", "another page (https://evil.example)"),
         ("hung", "does not respond"),
+        ("unguarded", "this browser does not keep it from sending data to any address"),
     ],
 )
 async def test_what_the_page_notices_stops_a_view(kind: str, said: str) -> None:
@@ -427,6 +428,13 @@ async def _broken(view: View) -> None:
     await view.page.ask("viewReport", view=view.id, kind="console", text="start is not defined")
 
 
+async def _blocked(view: View) -> None:
+    await _broken(view)
+    report = {"effective-directive": "script-src-elem", "blocked-uri": "https://cdn.example/app.js"}
+    base = view.frame["view"]["url"].removesuffix("/view.html")
+    await fetch(view.page, f"{base}/report", method="POST", body=json.dumps({"csp-report": report}).encode())
+
+
 async def _nothing(view: View) -> None:
     pass
 
@@ -444,7 +452,8 @@ async def _no_page(view: View) -> None:
         (_silent, "did not send ui/initialize"),
         (_half, "not ui/notifications/initialized"),
         (_wrong, "Its messages were refused: ui/initialize"),
-        (_broken, "This came first: start is not defined"),
+        (_broken, "This happened before: start is not defined"),
+        (_blocked, "This happened before: script-src-elem blocked https://cdn.example/app.js"),
     ],
 )
 async def test_a_view_that_never_initializes_is_reported_with_the_reason(

@@ -314,14 +314,18 @@ class OpenView:
             return "The browser did not ask for its frame. The browser has to resolve names below localhost."
         if not self._loaded["page"]:
             return "The browser did not ask for its page."
-        failed = next((each["text"] for each in self.findings if each["kind"] in ("policy", "console")), None)
-        because = "" if failed is None else f" This came first: {failed}"
+        # What the policy blocked is often the cause of an error that arrives earlier than the report.
+        failed = [*self._texts("policy"), *self._texts("console")]
+        because = f" This happened before: {failed[0]}" if failed else ""
         if self.bridge.phase == "new":
-            refused = next((each["text"] for each in self.findings if each["kind"] == "refused"), None)
-            if any(entry.direction == "←" for entry in self.log) and refused is not None:
-                return f"Its messages were refused: {refused}"
+            refused = self._texts("refused")
+            if any(entry.direction == "←" for entry in self.log) and refused:
+                return f"Its messages were refused: {refused[0]}"
             return f"Its page did not send ui/initialize.{because}"
         return f"It sent ui/initialize, and not ui/notifications/initialized after the answer.{because}"
+
+    def _texts(self, kind: FindingKind) -> list[str]:
+        return [each["text"] for each in self.findings if each["kind"] == kind]
 
     # --- what a view asks of the server ---
 
