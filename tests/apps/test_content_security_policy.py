@@ -188,6 +188,7 @@ def test_no_hostile_origin_adds_or_widens_a_directive() -> None:
         for name in LISTS:
             policy = host_policy({name: [each]})
             assert policy.header == DEFAULT, (name, each)
+            assert policy.connections == host_policy(None).connections
             assert len(policy.refused) == 1
             assert policy.granted == {}
         with pytest.raises(ServerError, match="connect= of Csp"):
@@ -270,3 +271,20 @@ def test_permissions() -> None:
         permissions_to_wire(["usb"])
     assert allow_attribute({"camera": {}, "clipboardWrite": {}, "usb; fullscreen *": {}}) == "camera; clipboard-write"
     assert allow_attribute({"camera": 1}) == allow_attribute(None) == allow_attribute(["camera"]) == ""
+
+
+@pytest.mark.covers("APP-4.2")
+def test_connections_name_the_declared_origins_once() -> None:
+    csp = Csp(
+        connect=["https://api.example", "wss://live.example:8443", "http://localhost:3000"],
+        resource=["https://*.cdn.example", "https://api.example"],
+        frame=["https://frames.example"],
+        base_uri=["https://base.example"],
+        link=["https://link.example"],
+    )
+    listed = (
+        'response-origin "https://api.example" "https://live.example:8443" "http://localhost:3000"'
+        ' "https://*.cdn.example" "https://frames.example"'
+    )
+    assert host_policy(csp.to_wire()).connections == f"({listed}); redirects=allow"
+    assert host_policy(None).connections == "(response-origin); redirects=allow"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -228,35 +227,57 @@ def test_a_view_reaches_nothing_around_its_frame() -> None:
     look(test, shop())
 
 
-WEBRTC = """async (port) => {
-  const frame = document.createElement("iframe");
-  document.body.append(frame);
-  const before = window[0];
-  const shadow = document.createElement("div").attachShadow({ mode: "closed" });
-  document.body.append(shadow.host);
-  shadow.innerHTML = "<iframe></iframe>";
-  const scopes = [window, before, frame.contentWindow, shadow.firstChild.contentWindow];
-  const found = scopes.map((scope) => scope.RTCPeerConnection ?? scope.webkitRTCPeerConnection).filter(Boolean);
-  for (const each of found) {
-    const connection = new each({ iceServers: [{ urls: `stun:127.0.0.1:${port}` }] });
-    connection.createDataChannel("x");
-    await connection.setLocalDescription(await connection.createOffer());
-  }
-  return found.length;
-}"""
-
-
-def test_a_view_sends_nothing_by_webrtc() -> None:
+def test_a_view_without_an_origin_keeps_values_in_memory() -> None:
     async def test(view: BrowserView) -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
-            listening.bind(("127.0.0.1", 0))
-            listening.setblocking(False)
-            assert await view.frame.evaluate(WEBRTC, listening.getsockname()[1]) == 0
-            with pytest.raises(BlockingIOError):
-                listening.recv(100)
-        assert "webrtc 'block'" in view.policy
+        found = await view.frame.evaluate("""() => {
+          localStorage.setItem("a", 1);
+          localStorage.theme = "dark";
+          sessionStorage.setItem("b", 2);
+          delete localStorage.c;
+          document.cookie = "d=3";
+          return [origin, localStorage.getItem("a"), localStorage.theme, localStorage.getItem("b"), localStorage.length,
+            localStorage.key(1), "theme" in localStorage, "light" in localStorage, Object.keys(localStorage).join(),
+            JSON.stringify(sessionStorage), document.cookie, typeof localStorage.clear];
+        }""")
+        kept = ["null", "1", "dark", None, 2, "theme", True, False, "a,theme", '{"b":"2"}', "", "function"]
+        assert found == kept
+        await view.check()
 
     look(test, shop())
+
+
+def test_a_view_that_may_use_the_camera_has_an_origin() -> None:
+    async def test(view: BrowserView) -> None:
+        assert (await view.frame.evaluate("origin")).startswith("http://127.0.0.1:")
+        await view.check()
+
+    look(test, shop(permissions=["camera"]))
+
+
+@pytest.mark.parametrize(("csp", "runs"), [(None, False), (Csp(frame=["https://frames.example"]), True)])
+def test_a_page_that_a_view_writes_runs_scripts_only_beside_declared_frames(csp: Csp | None, runs: bool) -> None:
+    async def test(view: BrowserView) -> None:
+        await view.frame.evaluate("""() => {
+          document.body.append(Object.assign(document.createElement("iframe"), {
+            srcdoc: "<p>written</p><script>document.querySelector('p').textContent += ', and run'<\\/script>" }));
+        }""")
+        inner = view.frame.frame_locator("iframe").locator("p")
+        await inner.wait_for()
+        assert await inner.inner_text() == ("written, and run" if runs else "written")
+
+    look(test, shop(csp=csp))
+
+
+def test_a_test_says_that_the_process_of_a_view_ended() -> None:
+    async def test(view: BrowserView) -> None:
+        session = await view.page.context.new_cdp_session(view.frame)
+        crash = asyncio.ensure_future(session.send("Page.crash"))
+        await view.host.ended()
+        crash.cancel()
+        await view.click("text=Cancel")
+
+    with pytest.raises(AssertionError, match="the host stopped the view: the browser ended its process"):
+        look(test, shop())
 
 
 def test_a_view_that_leaves_its_page_is_stopped() -> None:

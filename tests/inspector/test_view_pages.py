@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import inspected
-from tests.inspector.view_client import PORT, fetch, open_view
+from tests.inspector.view_client import PORT, View, fetch, open_view
 
 from toolwire import Server
 from toolwire.apps import Csp
@@ -34,11 +35,16 @@ def directives(policy: str) -> dict[str, str]:
     return {name: sources for name, _, sources in (each.strip().partition(" ") for each in policy.split(";"))}
 
 
+def origin_of(view: View) -> str:
+    parts = urlsplit(view.frame["view"]["url"])
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 @pytest.mark.covers("APP-4.1")
-async def test_each_view_has_an_origin_and_a_path_of_its_own() -> None:
+async def test_each_view_has_a_host_and_a_path_of_its_own() -> None:
     async with inspected(shop()) as page:
         views = [await open_view(page, "show") for _ in range(2)]
-        origins = {each.frame["view"]["origin"] for each in views}
+        origins = {origin_of(each) for each in views}
         assert len(origins) == 2
         assert all(each.startswith("http://view-") and each.endswith(f".localhost:{PORT}") for each in origins)
         assert {each.frame["origin"] for each in views} == {f"http://views.localhost:{PORT}"}
@@ -89,12 +95,12 @@ async def test_others_do_not_get_the_page_of_a_view(change: dict[str, Any], stat
 async def test_the_page_of_one_view_is_not_at_the_origin_of_another() -> None:
     async with inspected(shop()) as page:
         one, other = [await open_view(page, "show") for _ in range(2)]
-        path = one.frame["view"]["url"].removeprefix(one.frame["view"]["origin"])
-        assert (await fetch(page, other.frame["view"]["origin"] + path)).status == 404
+        path = one.frame["view"]["url"].removeprefix(origin_of(one))
+        assert (await fetch(page, origin_of(other) + path)).status == 404
         assert (await fetch(page, f"http://views.localhost:{PORT}{path}")).status == 404
         for file in ("sandbox.js", "sandbox.css", "rate.js", "written.js"):
             assert (await fetch(page, f"http://views.localhost:{PORT}/{file}")).status == 200
-            assert (await fetch(page, f"{one.frame['view']['origin']}/{file}")).status == 404
+            assert (await fetch(page, f"{origin_of(one)}/{file}")).status == 404
         assert (await fetch(page, f"http://views.localhost:{PORT}/../page/main.js")).status == 404
 
 
@@ -110,7 +116,11 @@ async def test_the_policy_of_a_view_is_a_header() -> None:
         assert policy["script-src"] == "'self' 'unsafe-inline' https://cdn.example"
         assert policy["frame-src"] == "'none'"
         assert policy["frame-ancestors"] == f"http://views.localhost:{PORT} http://127.0.0.1:8000"
-        assert policy["sandbox"] == "allow-scripts allow-same-origin"
+        assert policy["sandbox"] == "allow-scripts"
+        assert policy["require-trusted-types-for"] == "'script'"
+        assert answer.headers["connection-allowlist"] == (
+            '(response-origin "https://api.example" "https://cdn.example"); redirects=allow'
+        )
         assert answer.body.decode().index("/host.js") < answer.body.decode().index("<title>")
 
 
@@ -169,10 +179,47 @@ async def test_the_sandbox_page_lets_its_view_go_nowhere() -> None:
         assert policy["frame-ancestors"] == "http://127.0.0.1:8000"
         assert policy["script-src"] == "'self'"
         assert policy["default-src"] == "'none'"
-        assert view.frame["sandbox"] == view.frame["view"]["sandbox"] == "allow-scripts allow-same-origin"
+        assert view.frame["sandbox"] == "allow-scripts allow-same-origin"
+        assert view.frame["view"]["sandbox"] == "allow-scripts"
+        assert view.frame["view"]["csp"] == "sandbox"
+        assert answer.headers["connection-allowlist"] == f'(response-origin "{origin_of(view)}"); report-to=none'
         body = answer.body.decode()
         assert 'data-host="http://127.0.0.1:8000"' in body
         assert f'data-view="{view.frame["view"]["origin"]}"' in body
+
+
+@pytest.mark.covers("APP-4.1")
+@pytest.mark.parametrize(
+    ("granted", "has_origin"),
+    [
+        ([], False),
+        (["clipboardWrite", "geolocation"], False),
+        (["camera"], True),
+        (["geolocation", "microphone"], True),
+    ],
+)
+async def test_only_a_view_that_may_use_camera_or_microphone_has_an_origin(
+    granted: list[str], has_origin: bool
+) -> None:
+    asked = ["camera", "microphone", "geolocation", "clipboardWrite"]
+    async with inspected(shop(permissions=asked)) as page:
+        view = await open_view(page, "show", granted=granted)
+        policy = directives((await fetch(page, view.frame["view"]["url"])).headers["content-security-policy"])
+        sandbox = "allow-scripts allow-same-origin" if has_origin else "allow-scripts"
+        assert policy["sandbox"] == view.frame["view"]["sandbox"] == sandbox
+        assert view.frame["view"]["origin"] == (origin_of(view) if has_origin else "null")
+        assert any("has an origin" in each["text"] for each in view.opened["findings"]) == has_origin
+
+
+@pytest.mark.covers("APP-4.2")
+async def test_a_view_that_shows_pages_of_others_says_that_they_can_send_data() -> None:
+    async with inspected(shop(csp=Csp(frame=["https://frames.example"]))) as page:
+        view = await open_view(page, "show")
+        assert view.frame["view"]["csp"] == ""
+        assert any("pages of https://frames.example" in each["text"] for each in view.opened["findings"])
+        # In Claude there are no such frames.
+        view = await open_view(page, "show", profile="claude")
+        assert view.frame["view"]["csp"] == "sandbox"
 
 
 @pytest.mark.covers("APP-4.3")

@@ -1,4 +1,4 @@
-"""Origins that a view may reach, and the Content-Security-Policy made of them.
+"""Origins that a view may reach, and the headers made of them: Content-Security-Policy and Connection-Allowlist.
 
 A server writes the origins, and a host makes a header of them. So each origin is parsed, and the policy is made of the
 parts that were found. No text of a server stands in a policy as it came. "Clause" in the comments names a section of
@@ -165,6 +165,8 @@ class HostPolicy(NamedTuple):
     """The members of `_meta.ui.csp` that are left out, each with the reason."""
     granted: dict[str, list[str]]
     """The origins that hold, under the names of the wire, for `hostCapabilities.sandbox.csp`."""
+    connections: str
+    """The value of `Connection-Allowlist`: the same origins, for what no Content-Security-Policy governs."""
 
 
 def host_policy(csp: Any, *, refuse: Callable[[Origin], str | None] | None = None) -> HostPolicy:
@@ -212,11 +214,20 @@ def host_policy(csp: Any, *, refuse: Callable[[Origin], str | None] | None = Non
         "base-uri": granted.get("baseUriDomains") or ["'self'"],
         # A form that is sent is a way out that `connect-src` does not close. A host may restrict further.
         "form-action": ["'none'"],
-        # So is WebRTC. Not every browser has this directive, so our hosts take the interface away as well.
+        # So is WebRTC. No browser of today has this directive: decision 0087 says what our hosts do instead.
         "webrtc": ["'block'"],
     }
     header = "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
-    return HostPolicy(header, refused, granted)
+    return HostPolicy(header, refused, granted, _list_connections(granted))
+
+
+def _list_connections(granted: Mapping[str, Sequence[str]]) -> str:
+    """Return the value of `Connection-Allowlist` for the origins that a view is granted."""
+    reached = [each for name in ("connectDomains", "resourceDomains", "frameDomains") for each in granted.get(name, [])]
+    # A web socket is compared by the scheme of its handshake.
+    patterns = dict.fromkeys(f'"{each.replace("wss://", "https://")}"' for each in reached)
+    # Redirects are left to the Content-Security-Policy, which compares each address on the way.
+    return f"({' '.join(['response-origin', *patterns])}); redirects=allow"
 
 
 #: The permissions of a view on the wire, each with its name in Permissions-Policy.

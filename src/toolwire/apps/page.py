@@ -32,6 +32,8 @@ _BEFORE_SCRIPTS: Final = re.compile(
     rf"(?:{_COMMENTS}<head\b[^>]*>)?(?:\s*<meta\s+charset\b[^>]*>)?",
     re.IGNORECASE | re.DOTALL,
 )
+# `<!-->` and `<!--->` are whole comments, `--!>` ends one, and `>` ends a doctype even inside quotes.
+_BEFORE_HOST: Final = re.compile(r"\ufeff?(?>\s*<!--(?>-?>|.*?--!?>))*+\s*<!doctype[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
 class Page(Struct, frozen=True):
@@ -103,9 +105,21 @@ def with_library(html: str, library: Library) -> str:
 
 
 def with_first_element(html: str, element: str) -> str:
-    """Return a page with an element before all others, so that its script runs before the page's own."""
+    """Return a page with an element before its own elements, so that its script runs before theirs."""
     # Without <head>, what follows the start of the document belongs to it.
     place = _BEFORE_SCRIPTS.match(html).end()  # type: ignore[union-attr]
+    return f"{html[:place]}{element}{html[place:]}"
+
+
+def with_host_script(html: str, element: str) -> str:
+    """Return a page with an element of a host, which runs before any script of a hostile page.
+
+    Only a byte order mark, comments and the doctype stand before the element, and they are read as browsers read them:
+    an attribute such as `<html title=">">` would hide an element behind it. A browser adds the attributes of `<html>`
+    to the element that it made already.
+    """
+    found = _BEFORE_HOST.match(html)
+    place = 0 if found is None else found.end()
     return f"{html[:place]}{element}{html[place:]}"
 
 

@@ -23,10 +23,17 @@ from msgspec import Struct
 from toolwire.apps import bridge
 from toolwire.apps.content_security_policy import allow_attribute
 from toolwire.apps.host import ViewHost
-from toolwire.apps.page import with_first_element
+from toolwire.apps.page import with_host_script
 from toolwire.apps.profiles import HostSettings, openai_globals
 from toolwire.content import ToolResult
-from toolwire.inspector.views.pages import closing_script, openai_script, writing_script
+from toolwire.inspector.views.pages import (
+    TRUSTED_TYPES,
+    choose_nested_policy,
+    choose_sandbox,
+    closing_script,
+    openai_script,
+    writing_script,
+)
 from toolwire.testing.scripted_views import View
 
 if TYPE_CHECKING:
@@ -56,17 +63,18 @@ _HOST_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><tit
   html, body {{ margin: 0; background: Canvas; color-scheme: {theme}; }}
   iframe {{ border: 0; display: block; visibility: {visibility}; }}
 </style>
-<main><iframe title="The view" sandbox="allow-scripts allow-same-origin" allow="{allow}" width="{width}"
+<main><iframe title="The view" sandbox="{sandbox}" csp="{csp}" allow="{allow}" width="{width}"
 height="{height}"></iframe></main>
 <script>
 "use strict";
 const frame = document.querySelector("iframe"), origin = {origin};
+const hasOrigin = frame.sandbox.contains("allow-same-origin"), sender = hasOrigin ? origin : "null";
 let credit = {burst}, at = 0, isOver = false;
 {written}
 const end = (reason) => {{ isOver = true; frame.remove(); toolwireReceive(null, reason); }};
 // The host listens before the view is loaded: it may speak at once. A flood ends here, not on the way to the test.
 addEventListener("message", (event) => {{
-  if (isOver || event.source !== frame.contentWindow || event.origin !== origin) return;
+  if (isOver || event.source !== frame.contentWindow || event.origin !== sender) return;
   const now = performance.now();
   credit = Math.min({burst}, credit + (now - at) * {rate} / 1000) - 1;
   at = now;
@@ -77,7 +85,7 @@ addEventListener("message", (event) => {{
 }});
 globalThis.toolwireHost = {{
   open: () => {{ frame.src = origin + {path}; }},
-  send: (message) => frame.contentWindow.postMessage(message, origin),
+  send: (message) => frame.contentWindow.postMessage(message, hasOrigin ? origin : "*"),
   show: () => {{ frame.style.visibility = "visible"; }},
   resize: (height) => {{ frame.height = height; }},
   remove: () => {{ isOver = true; frame.remove(); }},
@@ -318,7 +326,7 @@ class BrowserView(View):
             yield
         except Exception as error:
             is_about_frame = isinstance(error, ViewGone) or type(error).__module__.partition(".")[0] == "playwright"
-            if not is_about_frame or self._find_frame() is not None:
+            if not is_about_frame or (self._find_frame() is not None and self.stopped is None):
                 raise
             # The frame is removed first, and the reason comes behind it.
             with contextlib.suppress(TimeoutError):
@@ -332,13 +340,12 @@ class BrowserView(View):
         page = self.page
         await page.expose_binding("toolwireReceive", self._receive)
         word, origin = json.dumps(self._word), json.dumps(self._origin)
-        # In every frame, also in those that the view makes.
-        await page.add_init_script(closing_script().decode())
         await page.add_init_script(_WATCH.format(word=word, origin=origin))
         page.on("console", self._logged)
         page.on("pageerror", lambda error: self._note(self.errors, str(error)))
         page.on("request", self._requested)
         page.on("framenavigated", self._navigated)
+        page.on("crash", lambda _: self.host.stop("the browser ended its process"))
         page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.dismiss()))
 
     def _note(self, kept: list[Any], value: Any) -> None:
@@ -372,9 +379,11 @@ class BrowserView(View):
     def _host_page(self, path: str) -> tuple[str, dict[str, str]] | None:
         if path != "/":
             return None
-        settings = self._settings
+        settings, allow = self._settings, allow_attribute(self.found.ui.get("permissions"))
         html = _HOST_PAGE.format(
-            allow=escape(allow_attribute(self.found.ui.get("permissions"))),
+            sandbox=choose_sandbox(allow),
+            csp=choose_nested_policy(self.host.policy),
+            allow=escape(allow),
             theme=settings.theme,
             visibility="hidden" if self.host.profile.hides_until_ready else "visible",
             width=settings.width,
@@ -395,10 +404,13 @@ class BrowserView(View):
     def _view_page(self, path: str) -> tuple[str, dict[str, str]] | None:
         if path != self._address:
             return None
-        html = self.html
+        scripts = closing_script()
         if self.host.profile.has_openai:
-            html = with_first_element(html, f"<script>{openai_script(self._globals()).decode()}</script>")
-        return html, {"content-security-policy": self.policy}
+            scripts += f"<script>{openai_script(self._globals()).decode()}</script>"
+        return with_host_script(self.html, scripts), {
+            "content-security-policy": f"{self.policy}; {TRUSTED_TYPES}",
+            "connection-allowlist": self.host.policy.connections,
+        }
 
     def _globals(self) -> dict[str, Any]:
         """Return the values of `window.openai` when the page starts."""

@@ -160,6 +160,8 @@ for place, name in (("top", "flood_inside"), ("parent.parent", "flood_sandbox"))
         "frame.sandbox = 'allow-scripts'; frame.srcdoc = '<script>setInterval(() => { for (let i = 0; i < 100; i += 1)"
         f" {place}.postMessage(i, `*`) }}, 10)<\\/script>'; document.body.append(frame) }})</script>",
         view=True,
+        # In a view without declared frames, a page that the view writes runs no scripts.
+        csp=Csp(frame=["https://frames.example"]),
     )
 bad("endless", "<script>toolwire.on('result', () => { for (;;) parent.postMessage({a: 1}, '*') })</script>", view=True)
 bad(
@@ -192,7 +194,9 @@ bad(
     "clicks",
     "<base target=_top><a href='https://evil.example/base'>base</a><p id=inside></p>"
     "<a href='https://evil.example/top' target=_top>top</a><form><button>send</button></form>"
-    "<a href='https://evil.example/not' id=not target=_blank>not</a><script>"
+    "<a href='https://evil.example/not' id=not target=_blank>not</a>"
+    "<a href='javascript:window.owned = 1' target=_self>script</a>"
+    "<a href='javascript:void(0)' target=_self>nothing</a><script>"
     "const inside = document.getElementById('inside').attachShadow({ mode: 'open' });"
     "inside.innerHTML = '<a href=https://evil.example/shadow target=_blank>shadow</a>';"
     "document.body.addEventListener('click', (event) => event.stopPropagation());"

@@ -11,10 +11,11 @@ const PING_EVERY = 2_000;
 const MAX_SILENCE = 6_000;
 
 /** Connects a frame with its view in the inspector; `opened` is the answer of "openView". `onclosed` is called when the
- * inspector does not have the view any more.
+ * inspector does not have the view any more. `mayShow` is asked whether a view may be shown, with whether the browser
+ * keeps it from sending data past its policy.
  *
  * The listener is there before the frame loads, so that no message is missed. */
-export function connectFrame(frame, opened, onclosed) {
+export function connectFrame(frame, opened, onclosed, mayShow) {
   const { view, frame: place } = opened;
   const { limits } = place.view;
   const mayPass = limiter(limits);
@@ -60,6 +61,7 @@ export function connectFrame(frame, opened, onclosed) {
 
   function fromSandbox(name, params) {
     if (name === "proxy-ready") {
+      if (!mayShow(params?.guarded === true)) return stop("unguarded");
       send({ jsonrpc: "2.0", method: `${RESERVED}resource-ready`, params: place.view });
       pinged = 0;
     } else if (name === "pong") pinged = 0;

@@ -29,6 +29,8 @@ const WORDS = {
 
 // What somebody chose for one view holds for the next one, too.
 const chosen = { profile: "toolwire", width: "", settings: null };
+// Whether the person wants to see views in a browser that does not keep them from sending data to any address.
+let isUnguardedAllowed = false;
 
 function firstSettings() {
   const dark = document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -53,6 +55,7 @@ export function viewPanel(call) {
   let granted = [];
   let number = 0;
   let sent = "";
+  let isUnguarded = false;
 
   const frameBox = h("div", { class: "app-frame" });
   const said = h("div", { class: "app-said", role: "status" });
@@ -112,9 +115,15 @@ export function viewPanel(call) {
     const { frame: place } = answer;
     const frame = h("iframe", { sandbox: place.sandbox, allow: place.allow || null, title: "The view of the tool", referrerpolicy: "no-referrer" });
     replace(frameBox, frame);
-    connection = connectFrame(frame, answer, closed);
+    isUnguarded = false;
+    connection = connectFrame(frame, answer, closed, mayShow);
     watchUpdates(answer.view.uri);
     update();
+  }
+
+  function mayShow(isGuarded) {
+    isUnguarded = !isGuarded && !isUnguardedAllowed;
+    return !isUnguarded;
   }
 
   function closed() {
@@ -159,10 +168,18 @@ export function viewPanel(call) {
   }
 
   function remark(view, problem) {
-    if (problem) return h("p", { class: "problem" }, icon("alert"), problem);
+    if (problem) return [h("p", { class: "problem" }, icon("alert"), problem), isUnguarded ? showAnyway() : null];
     if (view?.hidden) return h("p", { class: "hint" }, "Hidden until the view is initialized, as in Claude.");
     if (view?.state === "closed") return h("p", { class: "hint" }, "The view is closed.");
     return null;
+  }
+
+  function showAnyway() {
+    const onclick = () => {
+      isUnguardedAllowed = true;
+      reopen();
+    };
+    return h("button", { type: "button", onclick }, "Show views in this browser anyway");
   }
 
   /** Says which permissions the view asks for. They are given by a click alone, and the view is shown anew with them. */

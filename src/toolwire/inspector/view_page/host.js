@@ -76,7 +76,8 @@
     const link = path.find((element) => element.matches?.("a[href], area[href]"));
     const button = path.find((element) => element.form && element.type === "submit");
     const target = link && (link.getAttribute("target") ?? document.querySelector("base[target]")?.target ?? "");
-    if (target && target !== "_self") forbidden(`links to other windows: use ui/open-link for ${link.getAttribute("href")}`);
+    if (/^javascript:(?!(void\b.*)?;?$)/.test(link?.href)) forbidden("scripts in the address of a link: listen to its click");
+    else if (target && target !== "_self") forbidden(`links to other windows: use ui/open-link for ${link.getAttribute("href")}`);
     // A form that is not allowed to be sent has no event "submit" either.
     else if (button) forbidden("forms to be sent: listen to the click of the button");
   }

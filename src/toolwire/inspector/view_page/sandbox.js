@@ -1,4 +1,4 @@
-// The sandbox page between the inspector and a view. It has an origin of its own, and the view has another one.
+// The sandbox page between the inspector and a view. It has an origin of its own, and the view has another one, or none.
 //
 // It relays every message, except those whose names start with `ui/notifications/sandbox-`. This page and the inspector
 // alone send these. It relays a message of a view as text, so that the inspector never holds an object of a view. This
@@ -8,7 +8,10 @@ import { isFromView, limiter } from "./rate.js";
 import { written } from "./written.js";
 
 const RESERVED = "ui/notifications/sandbox-";
+// Milliseconds that the browser gets to report something that it blocked.
+const PATIENCE = 2_000;
 const { host, view } = document.body.dataset;
+const target = view === "null" ? "*" : view;
 let frame = null;
 let mayPass = null;
 let mostBytes = 0;
@@ -25,12 +28,13 @@ function stop(name, text = "") {
   tell(name, { text });
 }
 
-function show({ url, sandbox, allow, limits }) {
+function show({ url, sandbox, csp, allow, limits }) {
   if (frame) return;
   mayPass = limiter(limits);
   mostBytes = limits.bytes;
   frame = document.createElement("iframe");
   frame.setAttribute("sandbox", sandbox);
+  if (csp) frame.setAttribute("csp", csp);
   if (allow) frame.setAttribute("allow", allow);
   frame.referrerPolicy = "no-referrer";
   frame.title = "The view";
@@ -53,9 +57,9 @@ function relay(data) {
 const isReserved = (data) => typeof data?.method === "string" && data.method.startsWith(RESERVED);
 
 function fromHost(data) {
-  if (!isReserved(data)) frame?.contentWindow.postMessage(data, view);
-  else if (data.method === `${RESERVED}resource-ready`) show(data.params);
-  else if (data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, view);
+  if (isReserved(data) && data.method === `${RESERVED}resource-ready`) show(data.params);
+  // The frame shows the view alone: the policy of this page blocks every other address.
+  else if (!isReserved(data) || data.method === `${RESERVED}ping`) frame?.contentWindow.postMessage(data, target);
 }
 
 function fromView(data) {
@@ -78,4 +82,19 @@ document.addEventListener("securitypolicyviolation", (event) => {
   if (event.effectiveDirective === "frame-src") stop("navigated", event.blockedURI);
 });
 
-tell("proxy-ready");
+/** Returns whether this browser has what keeps a view from sending data past its policy. */
+function isGuarded() {
+  if (!("csp" in HTMLIFrameElement.prototype && window.trustedTypes && window.ReportingObserver)) return false;
+  return new Promise((resolve) => {
+    // The header Connection-Allowlist of this page blocks WebRTC, which a browser that knows the header reports.
+    new ReportingObserver(() => resolve(true), { types: ["connection-allowlist"], buffered: true }).observe();
+    setTimeout(resolve, PATIENCE, false);
+    try {
+      new RTCPeerConnection().close();
+    } catch {
+      // A browser may report it and refuse it.
+    }
+  });
+}
+
+tell("proxy-ready", { guarded: await isGuarded() });

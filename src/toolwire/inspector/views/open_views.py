@@ -18,7 +18,7 @@ from toolwire.inspector.calls import PageCall, PageCalls
 from toolwire.inspector.catalogue import Listing, ServerCatalogue
 from toolwire.inspector.events import Events
 from toolwire.inspector.input_requests import InputRequests
-from toolwire.inspector.views.pages import SANDBOX, ViewPage, ViewPages
+from toolwire.inspector.views.pages import SANDBOX, ViewPage, ViewPages, choose_nested_policy
 from toolwire.inspector.views.reading import ViewSource, ViewUnreadable, read_view
 from toolwire.inspector.views.settings import ViewSettings
 from toolwire.inspector.views.view import OpenView
@@ -131,13 +131,19 @@ class PageViews:
         )
         page = ViewPage(
             source.text,
-            source.policy.header,
+            source.policy,
             permissions=tuple(allowed.values()),
             host=host,
             globals=view.globals if profile.has_openai else None,
             asked=view.loaded,
             blocked=lambda report: view.find("policy", violation(report)),
         )
+        if page.sandbox == SANDBOX:
+            view.find(
+                "remark",
+                f"The view may use {page.allow.replace('; ', ', ')}, and has an origin for that. A page that it"
+                " writes into a frame can send data to any address",
+            )
         self._open[view.identifier] = view
         self._served[view.identifier] = page
         self.pages.add(page)
@@ -148,12 +154,13 @@ class PageViews:
                 "sandbox": SANDBOX,
                 "src": self.pages.sandbox_address(page),
                 "origin": self.pages.origin,
-                "allow": "; ".join(allowed.values()),
+                "allow": page.allow,
                 "view": {
                     "url": self.pages.address(page),
-                    "origin": self.pages.view_origin(page),
-                    "sandbox": SANDBOX,
-                    "allow": "; ".join(allowed.values()),
+                    "origin": self.pages.message_origin(page),
+                    "sandbox": page.sandbox,
+                    "csp": choose_nested_policy(source.policy),
+                    "allow": page.allow,
                     "limits": LIMITS,
                 },
             },
@@ -191,7 +198,9 @@ class PageViews:
         elif kind == "navigated":
             view.stop(f"it tried to go to another page{f' ({text})' if text else ''}")
         elif kind == "hung":
-            view.stop("it does not respond: a script of it runs without an end")
+            view.stop("it does not respond: a script of it runs without an end, or the browser ended its process")
+        elif kind == "unguarded":
+            view.stop("this browser does not keep it from sending data to any address, as Chromium 152 and later do")
         elif kind == "outside":
             view.find("refused", "The view wrote to the inspector past its sandbox page. Nobody read it")
         elif kind == "console":
@@ -256,7 +265,12 @@ def violation(report: Mapping[str, Any]) -> str:
     """Say what the policy of a view blocked, from the report of the browser."""
     directive = str(report.get("effective-directive") or report.get("violated-directive") or "").partition(" ")[0]
     blocked = str(report.get("blocked-uri") or "")
-    what = {"inline": "an inline script or style", "eval": "the evaluation of a text as code", "": "something"}
+    what = {
+        "inline": "an inline script or style",
+        "eval": "the evaluation of a text as code",
+        "trusted-types-sink": "a javascript: address",
+        "": "something",
+    }
     line = report.get("line-number")
     place = f", line {line} of the page" if isinstance(line, int) and line > 0 else ""
     return f"{directive[:50] or 'the policy'} blocked {what.get(blocked, blocked)[:300]}{place}"

@@ -4,6 +4,8 @@ A view is a program of the server. So it has a host name and a port that the ins
 browser keeps apart in storage, cookies and processes. The name is below `localhost`, which browsers resolve by
 themselves: `views.localhost` for the sandbox page, and a random name for each view. So each view is a site of its own:
 it cannot reach into the sandbox page or into another view, and it hangs alone.
+
+Decision 0087 says what keeps a view from sending data past its policy.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.apps.content_security_policy import PERMISSIONS, Origin
-from toolwire.apps.page import with_first_element
+from toolwire.apps.content_security_policy import PERMISSIONS, HostPolicy, Origin
+from toolwire.apps.page import with_host_script
 from toolwire.http.body import read_body
 from toolwire.http.origin_check import is_loopback
 from toolwire.http.responses import HttpRefusal, respond
@@ -28,6 +30,10 @@ from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 NAME: Final = "views.localhost"
 #: Clause "Sandbox proxy" of the specification of apps: these two, and nothing else.
 SANDBOX: Final = "allow-scripts allow-same-origin"
+#: The permissions that browsers give to origins alone.
+_OF_ORIGINS: Final = frozenset({"camera", "microphone"})
+#: Keeps scripts out of `javascript:` addresses. `closing_script` allows everything else that this would forbid.
+TRUSTED_TYPES: Final = "require-trusted-types-for 'script'"
 #: How many reports of the browser about one view are read.
 MAX_REPORTS: Final = 200
 MAX_REPORT_BYTES: Final = 64 * 1024
@@ -51,6 +57,8 @@ _COMMON: Final[dict[str, str]] = {
     "origin-agent-cluster": "?1",
     "cross-origin-resource-policy": "same-origin",
 }
+#: A view without an origin is of another origin than its own scripts.
+_FOR_VIEW: Final[dict[str, str]] = {"cross-origin-resource-policy": "cross-origin"}
 
 
 def openai_script(values: Any) -> bytes:
@@ -60,9 +68,28 @@ def openai_script(values: Any) -> bytes:
     return b"const GLOBALS = %b;\n%b" % (encoded, (_HERE / "view_page" / "openai.js").read_bytes())
 
 
-def closing_script() -> bytes:
-    """Return the script that blocks the channels of a view that no policy blocks."""
-    return (_HERE / "view_page" / "closed.js").read_bytes()
+def closing_script() -> str:
+    """Return the first script of a view, which removes WebRTC and keeps storage in memory."""
+    lines = (_HERE / "view_page" / "closed.js").read_text(encoding="utf-8").splitlines()
+    # Inside the page, so that it always runs, and in one line, so that the lines of the page keep their numbers.
+    return f"<script>{' '.join(line.strip() for line in lines if not line.strip().startswith('//'))}</script>"
+
+
+def choose_sandbox(allow: str) -> str:
+    """Return the `sandbox` attribute for a view with this `allow` attribute.
+
+    A view has no origin, so that no frame in it has the same one: its scripts cannot use the windows of its frames.
+    """
+    return SANDBOX if _OF_ORIGINS & set(allow.split("; ")) else "allow-scripts"
+
+
+def choose_nested_policy(policy: HostPolicy) -> str:
+    """Return the `csp` attribute that restricts documents which a view writes into frames.
+
+    With "sandbox" such a document runs no script and has no origin; the view itself keeps its own policy. A page of
+    another origin would have to accept the attribute by a header, so a view that may show such pages goes without it.
+    """
+    return "" if policy.granted.get("frameDomains") else "sandbox"
 
 
 def writing_script() -> str:
@@ -76,7 +103,7 @@ class ViewPage:
     def __init__(
         self,
         text: str,
-        policy: str,
+        policy: HostPolicy,
         *,
         permissions: tuple[str, ...],
         host: str,
@@ -93,6 +120,8 @@ class ViewPage:
         self.path: str = f"/{secrets.token_urlsafe(32)}"
         self.host = host
         self.permissions = permissions
+        self.allow: str = "; ".join(permissions)
+        self.sandbox: str = choose_sandbox(self.allow)
         self.reports = 0
         self.asked = asked
         self.blocked = blocked
@@ -103,14 +132,11 @@ class ViewPage:
     def body(self) -> bytes:
         """Return the page, with the scripts of the host before those of the page."""
         openai = "" if self._globals is None else f'<script src="{self.path}/openai.js"></script>'
-        own = "".join(f'<script src="{self.path}/{name}"></script>' for name in ("closed.js", "host.js"))
-        scripts = own + openai
-        return with_first_element(self._text, scripts).encode("utf-8", "replace")
+        scripts = f'{closing_script()}<script src="{self.path}/host.js"></script>{openai}'
+        return with_host_script(self._text, scripts).encode("utf-8", "replace")
 
     def script(self, name: str) -> bytes | None:
         """Return a script of the host; None for a name that there is not."""
-        if name == "closed.js":
-            return closing_script()
         if name == "host.js":
             return (_HERE / "view_page" / "host.js").read_bytes()
         if name == "openai.js" and self._globals is not None:
@@ -119,8 +145,13 @@ class ViewPage:
 
     def policy(self, sandbox: str) -> str:
         """Return the Content-Security-Policy of the page. Only the page at `sandbox`, in the inspector, may show it."""
-        own = f"sandbox {SANDBOX}; frame-ancestors {sandbox} {self.host}; report-uri {self.path}/report"
-        return f"{self._policy}; {own}"
+        own = f"sandbox {self.sandbox}; frame-ancestors {sandbox} {self.host}; report-uri {self.path}/report"
+        return f"{self._policy.header}; {TRUSTED_TYPES}; {own}"
+
+    @property
+    def connections(self) -> str:
+        """The Connection-Allowlist of the page."""
+        return self._policy.connections
 
     def permissions_policy(self) -> str:
         """Return the Permissions-Policy: everything off that nobody allowed."""
@@ -146,6 +177,10 @@ class ViewPages:
 
     def view_origin(self, page: ViewPage) -> str:
         return f"http://{page.host_name}:{self.port}"
+
+    def message_origin(self, page: ViewPage) -> str:
+        """Return the origin that messages of a view have."""
+        return self.view_origin(page) if page.sandbox == SANDBOX else "null"
 
     def sandbox_address(self, page: ViewPage) -> str:
         """Return the address of the sandbox page of a view."""
@@ -183,7 +218,7 @@ class ViewPages:
                 await self._sandbox(path, method, headers, send)
             elif method == "POST" and path.endswith("/report"):
                 await self._report(self._page(path.removesuffix("/report"), host), headers, receive)
-                await respond(send, 204, b"", _headers({}))
+                await respond(send, 204, b"", _headers(_FOR_VIEW))
             else:
                 await self._view(path, method, host, headers, send)
         except HttpRefusal as refused:
@@ -215,7 +250,7 @@ class ViewPages:
         page = self._page(path, NAME)
         _check_frame(headers)
         page.asked("sandbox")
-        about = {"host": page.host, "view": self.view_origin(page)}
+        about = {"host": page.host, "view": self.message_origin(page)}
         attributes = " ".join(f'data-{name}="{html.escape(value)}"' for name, value in about.items())
         body = _SANDBOX_PAGE.format(attributes=attributes).encode()
         policy = "; ".join(
@@ -232,7 +267,10 @@ class ViewPages:
                 "trusted-types 'none'",
             ]
         )
-        await respond(send, 200, body, (*_PAGE, *_headers({"content-security-policy": policy})))
+        # The sandbox page sees by a report of the browser whether the browser knows this header, which views depend on.
+        reached = f'(response-origin "{self.view_origin(page)}"); report-to=none'
+        own = {"content-security-policy": policy, "connection-allowlist": reached}
+        await respond(send, 200, body, (*_PAGE, *_headers(own)))
 
     async def _view(self, path: str, method: str, host: str, headers: Mapping[str, str], send: SendMessage) -> None:
         _check_get(method)
@@ -243,6 +281,7 @@ class ViewPages:
             page.asked("page")
             own = {
                 "content-security-policy": page.policy(str(self.origin)),
+                "connection-allowlist": page.connections,
                 "permissions-policy": page.permissions_policy(),
             }
             await respond(send, 200, page.body(), (*_PAGE, *_headers(own)))
@@ -250,7 +289,7 @@ class ViewPages:
         script = page.script(name)
         if script is None or headers.get("service-worker") is not None:
             raise HttpRefusal(404, "There is no such file")
-        await respond(send, 200, script, (*_SCRIPT, *_headers({})))
+        await respond(send, 200, script, (*_SCRIPT, *_headers(_FOR_VIEW)))
 
     async def _report(self, page: ViewPage, headers: Mapping[str, str], receive: Receive) -> None:
         """Take what the browser says about a view: the policy blocked something."""

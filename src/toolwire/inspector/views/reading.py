@@ -67,13 +67,18 @@ async def read_view(
     own, in_list = contents.get("_meta"), None if listed is None else listed.get("_meta")
     # Clause "UI Resource Format" of the draft: the content item wins, and the list entry is for those without.
     ui = ui_of(own) or ui_of(in_list)
+    policy = profile.policy(profile.csp_of(ui, own or in_list), refuse=own_origin(own_ports))
     return ViewSource(
         uri=uri,
         text=_text(contents, uri),
-        policy=profile.policy(profile.csp_of(ui, own or in_list), refuse=own_origin(own_ports)),
+        policy=policy,
         permissions={name: PERMISSIONS[name] for name in PERMISSIONS if name in _mapping(ui.get("permissions"))},
         prefers_border=ui.get("prefersBorder") if isinstance(ui.get("prefersBorder"), bool) else None,
-        remarks=[*_one_place(ui_of(own), ui_of(in_list), listed), *_unknown_domain(profile, ui, endpoint)],
+        remarks=[
+            *_one_place(ui_of(own), ui_of(in_list), listed),
+            *_unknown_domain(profile, ui, endpoint),
+            *_note_open_frames(policy),
+        ],
         blank=profile.refuses(ui, endpoint),
     )
 
@@ -116,6 +121,17 @@ def _unknown_domain(profile: HostProfile, ui: Mapping[str, Any], endpoint: str |
     if not profile.checks_domain or ui.get("domain") is None or endpoint is not None:
         return []
     return [f"{profile.label} compares _meta.ui.domain with the public address of the server, which is not known here"]
+
+
+def _note_open_frames(policy: HostPolicy) -> list[str]:
+    """Say that a view with declared frames can send data to any address."""
+    origins = policy.granted.get("frameDomains")
+    if not origins:
+        return []
+    return [
+        f"The view may show pages of {', '.join(origins)[:300]} (frameDomains). These pages, and those that it writes"
+        " itself, can send what they get to any address"
+    ]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
