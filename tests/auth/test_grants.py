@@ -303,4 +303,4 @@ def test_nonces_are_bounded() -> None:
         key.learn(f"https://h{number}/token", f"n{number}")
     key.learn("https://h99/token", "x" * 5000)
     assert len(key._nonces) <= 16
-    assert key._nonces["https://h99"] == "n99"
+    assert key._nonces.get("https://h99") == "n99"

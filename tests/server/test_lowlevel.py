@@ -258,9 +258,9 @@ async def test_a_tool_is_compiled_once_while_its_definition_stays_the_same() -> 
     compiled = server.kernel.lowlevel._compiled
     async with connect(server, MODERN) as client:
         await client.call("rows")
-        (first,) = compiled.values()
+        ((_, first),) = compiled.items()
         await client.call("rows")
-        assert list(compiled.values()) == [first]
+        assert [each for _, each in compiled.items()] == [first]
         tools[0] = {**tools[0], "outputSchema": {"type": "object", "required": ["n"]}}
         assert (await client.call("rows"))["isError"] is True, "its result does not fit its new schema"
 

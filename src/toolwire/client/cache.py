@@ -9,14 +9,14 @@ because time has passed.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
+from toolwire.util.expiring import Expiring
 
 R = TypeVar("R", bound=t.Result)
 
@@ -41,46 +41,26 @@ Key: TypeAlias = tuple[object, object, str, bytes]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Entry(Struct):
-    raw: Raw
-    expires: float
-
-
 class Cache:
     """The cached answers of any number of servers, for any number of clients. `clock` gives seconds."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._entries: OrderedDict[Key, Entry] = OrderedDict()
-        self._bytes = 0
+        self._entries: Expiring[Key, Raw] = Expiring(
+            MAX_ENTRIES, max_weight=MAX_BYTES, weigh=lambda raw: memoryview(raw).nbytes, clock=clock
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: Key) -> Raw | None:
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if self._clock() >= entry.expires:
-            self.drop(key)
-            return None
-        self._entries.move_to_end(key)
-        return entry.raw
+        return self._entries.use(key)
 
     def put(self, key: Key, raw: Raw, seconds: float) -> None:
-        size = memoryview(raw).nbytes
-        if size > MAX_BYTES // 4:
-            return
-        self.drop(key)
-        self._entries[key] = Entry(raw, self._clock() + min(seconds, MAX_SECONDS))
-        self._bytes += size
-        while len(self._entries) > MAX_ENTRIES or self._bytes > MAX_BYTES:
-            self.drop(next(iter(self._entries)))
+        if memoryview(raw).nbytes <= MAX_BYTES // 4:
+            self._entries.put(key, raw, min(seconds, MAX_SECONDS))
 
     def drop(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._bytes -= memoryview(entry.raw).nbytes
+        self._entries.pop(key)
 
     def drop_where(self, matches: Callable[[Key], bool]) -> None:
         for key in [key for key in self._entries if matches(key)]:

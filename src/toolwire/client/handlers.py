@@ -22,6 +22,7 @@ from toolwire.protocol.revisions import supports
 from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.types.capabilities import is_extension_identifier
+from toolwire.util.expiring import Expiring
 from toolwire.wire.thread_workers import ThreadWorkers
 
 # How many ids of URL elicitations are remembered until their completion is announced.
@@ -99,7 +100,7 @@ class Answers:
         self.sampling: Sampling | None = sample if isinstance(sample, Sampling) or sample is None else Sampling(sample)
         self.roots: Roots | None = None if roots is None else as_roots(roots)
         self._declared: dict[str, dict[str, Any]] = {}
-        self._open_urls: dict[str, None] = {}
+        self._open_urls: Expiring[str, None] = Expiring(MAX_OPEN_URLS)
         self._thread: ThreadWorkers | None = None
 
     def close(self) -> None:
@@ -197,14 +198,12 @@ class Answers:
         raise TypeError(f"a url callback returns Accept(), Decline() or Cancel(), not {type(answer).__name__}")
 
     def _remember(self, elicitation_id: str) -> None:
-        self._open_urls[elicitation_id] = None
-        if len(self._open_urls) > MAX_OPEN_URLS:
-            del self._open_urls[next(iter(self._open_urls))]
+        self._open_urls.put(elicitation_id, None)
 
     def completes(self, elicitation_id: str) -> Callable[[str], Any] | None:
         """Return the callback for the end of a URL elicitation; None if the id is unknown or was announced before."""
         known = elicitation_id in self._open_urls
-        self._open_urls.pop(elicitation_id, None)
+        self._open_urls.pop(elicitation_id)
         return self.elicitation.completed if known and self.elicitation is not None else None
 
     async def _sample(self, sampling: Sampling, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:

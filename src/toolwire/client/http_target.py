@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import OrderedDict
 from collections.abc import Mapping
 from copy import copy
 from typing import Final
@@ -30,12 +29,13 @@ from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportEr
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
+from toolwire.util.expiring import Expiring
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap
 
 # ERA-10: the kind of server at each endpoint, for all clients of this process. Modern servers are not listed.
-_verdicts: OrderedDict[str, Verdict] = OrderedDict()
 _MAX_VERDICTS: Final = 1_000
+_verdicts: Expiring[str, Verdict] = Expiring(_MAX_VERDICTS)
 # How long a server may take to say what it is. After half of that the older handshake is tried beside the question.
 SILENCE_SECONDS: Final = 30.0
 # Statuses of a web server that has no such address, or knows no POST there.
@@ -88,7 +88,7 @@ class HttpTarget(Target):
         self._connections = CONNECTIONS
 
         # With a pool of the user's own, a URL need not mean the same server elsewhere.
-        self._verdicts = _verdicts if pool is None else OrderedDict[str, Verdict]()
+        self._verdicts = _verdicts if pool is None else Expiring[str, Verdict](_MAX_VERDICTS)
 
     @property
     def url(self) -> str:
@@ -119,11 +119,10 @@ class HttpTarget(Target):
 
     @verdict.setter
     def verdict(self, verdict: str | None) -> None:
-        self._verdicts.pop(self._url, None)
-        if verdict is not None:
-            self._verdicts[self._url] = Verdict(verdict)
-            if len(self._verdicts) > _MAX_VERDICTS:
-                self._verdicts.popitem(last=False)
+        if verdict is None:
+            self._verdicts.pop(self._url)
+        else:
+            self._verdicts.put(self._url, Verdict(verdict))
 
     @property
     def identity(self) -> object:

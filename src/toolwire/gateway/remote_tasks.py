@@ -23,7 +23,6 @@ from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.tasks import poll_seconds
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import ask_client, reporting_task
-from toolwire.gateway.expiring import Expiring
 from toolwire.gateway.relaying import Answer, TaskNeeded, members_of
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
 from toolwire.gateway.sent_request import AboutTask, Sent, sent_with
@@ -69,6 +68,7 @@ from toolwire.server.foreign_tasks import ForeignTask, TaskHost
 from toolwire.server.input_requests import Refused
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.tasks_elsewhere import mark_of, sealed_name
+from toolwire.util.expiring import Expiring
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -148,16 +148,16 @@ class RemoteTasks:
         self.mark: str = mark_of(name)
         # The conversations with a legacy server in which tasks were made. A server that is a process knows a task there
         # and nowhere else.
-        self._conversations: Expiring[_Own, _Made] = Expiring(MAX_REMEMBERED)
+        self._conversations: Expiring[_Own, _Made] = Expiring(MAX_REMEMBERED, sweeps=True)
         self._waiting = WaitingTasks()
         # The tasks of a legacy server whose legacy clients are told of them.
-        self._told: Expiring[_Own, _Telling] = Expiring(MAX_REMEMBERED, _stop)
+        self._told: Expiring[_Own, _Telling] = Expiring(MAX_REMEMBERED, on_evict=_stop, sweeps=True)
         self._followers: dict[str, asyncio.Task[None]] = {}
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
         self._background: set[asyncio.Task[Any]] = set()
         # The tasks that were made here and whose results nobody has got.
-        self._unread: Expiring[str, None] = Expiring(MAX_REMEMBERED)
+        self._unread: Expiring[str, None] = Expiring(MAX_REMEMBERED, sweeps=True)
 
     @property
     def is_used(self) -> bool:
@@ -525,14 +525,14 @@ class RemoteTasks:
         def tell(state: t.TaskStatusNotificationParams) -> bool:
             if state.status in TERMINAL:
                 self._stop_telling(own)
-            self._told.use(own)
+            self._told.renew(own)
             state.task_id = name
             told = state if call.mask is None else call.mask(state)
             return bool(notify("notifications/tasks/status", shape(told, call.revision)))
 
         if not connection.modern:
             connection.on_task_status[task.id] = tell
-            made = self._conversations.use(own)
+            made = self._conversations.renew(own)
             self._told.put(own, _Telling(connection, sent.stop_reports), self._kept_seconds(made))
             sent.stop_reports = None
         elif len(self._followers) < MAX_FOLLOWED:
@@ -746,9 +746,9 @@ class RemoteTasks:
 
     def _used(self, own: _Own) -> _Made | None:
         """Remember a task for as long again, and return how it was made, where a legacy server did."""
-        self._unread.use(own.id)
-        self._told.use(own)
-        made = self._conversations.use(own)
+        self._unread.renew(own.id)
+        self._told.renew(own)
+        made = self._conversations.renew(own)
         if made is not None:
             self._relay.connections.keep(made.conversation, made.ttl)
         return made

@@ -33,6 +33,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.queue import NO_QUEUE
+from toolwire.util.expiring import Expiring
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.process_lease import Lease
 
@@ -138,7 +139,7 @@ class Replica:
         self._leave: list[Callable[[], None]] = []
         self._waiting: dict[str, _Waiting] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
-        self._served: dict[str, None] = {}
+        self._served: Expiring[str, None] = Expiring(MAX_REMEMBERED)
 
     # --- beginning and end ---
 
@@ -325,9 +326,7 @@ class Replica:
 
     def _end(self, exchange: str) -> None:
         self._serving.pop(exchange, None)
-        self._served[exchange] = None
-        if len(self._served) > MAX_REMEMBERED:
-            del self._served[next(iter(self._served))]
+        self._served.put(exchange, None)
 
     async def _go_on(self, answers: Answers) -> None:
         listener = _ListenerElsewhere(self._link, answers)

@@ -10,6 +10,7 @@ from toolwire.client import Client
 from toolwire.client.skills import ListedSkill, LoadedSkill, RefusedSkill, SkillFile, SkillList, SkillRejected
 from toolwire.inspector.excerpt import Excerpt
 from toolwire.protocol.errors import ToolwireError
+from toolwire.util.expiring import Expiring
 
 MAX_LOADED: Final = 50
 # Descriptions are searched for signs of deceit up to this many, so that the page of a very long list opens soon.
@@ -48,12 +49,14 @@ class PageSkills:
     """The skills that the page loaded, with the state of each of their files."""
 
     def __init__(self) -> None:
-        self._loaded: dict[str, LoadedSkill] = {}
+        self._loaded: Expiring[str, LoadedSkill] = Expiring(
+            MAX_LOADED, on_evict=lambda uri, _: self._files.pop(uri, None)
+        )
         self._files: dict[str, dict[str, dict[str, Any]]] = {}
 
     async def load(self, client: Client, uri: str, *, dynamic: bool) -> dict[str, Any]:
         """Load a skill and say whether its SKILL.md is what the entry says."""
-        self._loaded.pop(uri, None)
+        self._loaded.pop(uri)
         self._files.pop(uri, None)
         listed = await client.skills.get(uri)
         try:
@@ -63,10 +66,7 @@ class PageSkills:
             if error.reason != "dynamic":
                 files["SKILL.md"] = {"state": "refused", **_fault(error)}
             return {"refused": _fault(error), "body": None, "files": _rows(listed, files), "changed": False}
-        if len(self._loaded) >= MAX_LOADED:
-            oldest = next(iter(self._loaded))
-            del self._loaded[oldest], self._files[oldest]
-        self._loaded[uri] = skill
+        self._loaded.put(uri, skill)
         self._files[uri] = {path: {"state": "not read"} for path in skill.files}
         self._files[uri]["SKILL.md"] = _state(skill.document)
         return self._shown(skill)

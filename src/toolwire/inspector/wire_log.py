@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.http1.response import HttpResponse
 from toolwire.inspector.redaction import mask_headers, mask_url
+from toolwire.util.expiring import Expiring
 from toolwire.wire.tapped_channel import Direction
 
 MAX_ENTRIES: Final = 10_000
@@ -93,9 +94,9 @@ class WireLog:
         self._max_bytes = total
         self._bytes = 0
         self._next = 1
-        self._waiting: dict[tuple[Direction, Any], WireEntry] = {}
+        self._waiting: Expiring[tuple[Direction, Any], WireEntry] = Expiring(MAX_WAITING)
         #: What was sent lately, by its bytes, until HTTP answers.
-        self._posted: dict[bytes, WireEntry] = {}
+        self._posted: Expiring[bytes, WireEntry] = Expiring(MAX_POSTED)
         #: Whether messages travel in exchanges of HTTP, which `responded` is told of.
         self.over_http = False
 
@@ -147,7 +148,7 @@ class WireLog:
         if carried is not None:
             carried.http = exchange
         if body is not None and carried is not None and response.status < 400:
-            del self._posted[body]
+            self._posted.pop(body)
             return
         text = msgspec.json.encode(exchange)
         entry = WireEntry(number=self._next, at=time.time(), direction="←", kind="http", size=len(text), text=text)
@@ -204,9 +205,7 @@ class WireLog:
         if envelope is not None:
             self._classify(entry, envelope)
         if direction == "→" and self.over_http:
-            self._posted[data] = entry
-            if len(self._posted) > MAX_POSTED:
-                del self._posted[next(iter(self._posted))]
+            self._posted.put(data, entry)
         self._take(entry)
 
     def _classify(self, entry: WireEntry, envelope: _Envelope) -> None:
@@ -218,12 +217,10 @@ class WireLog:
             entry.subject = _subject(envelope.params)
             entry.kind = "notification" if envelope.id is UNSET else "request"
             if entry.kind == "request":
-                self._waiting[entry.direction, identifier] = entry
-                if len(self._waiting) > MAX_WAITING:
-                    del self._waiting[next(iter(self._waiting))]
+                self._waiting.put((entry.direction, identifier), entry)
         elif envelope.result is not UNSET or envelope.error is not UNSET:
             entry.kind = "error" if envelope.result is UNSET else "result"
-            asked = self._waiting.pop(("→" if entry.direction == "←" else "←", identifier), None)
+            asked = self._waiting.pop(("→" if entry.direction == "←" else "←", identifier))
             if asked is not None:
                 self._answer(entry, asked)
 

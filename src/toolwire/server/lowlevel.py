@@ -20,6 +20,7 @@ from toolwire.server.components import Tool, ToolBase
 from toolwire.server.components.tools import output_schema_for
 from toolwire.server.context import Context, context_of, is_context
 from toolwire.server.replay_state import principal_key
+from toolwire.util.expiring import Expiring
 
 _LIST: Final = "tools/list"
 _NO_CURSOR: Final = t.PaginatedRequestParams()
@@ -39,7 +40,7 @@ class LowLevel:
         self._list: Callable[..., Any] | None = None
         self._call: Callable[..., Any] | None = None
         # Keyed by caller and name. The tool that was called longest ago is first.
-        self._compiled: dict[tuple[str, str], tuple[t.Tool, Found[ToolBase]]] = {}
+        self._compiled: Expiring[tuple[str, str], tuple[t.Tool, Found[ToolBase]]] = Expiring(MAX_TOOLS)
 
     @property
     def active(self) -> bool:
@@ -89,12 +90,10 @@ class LowLevel:
         if definition is None:
             return None
         key = (principal_key(call.principal), name)
-        compiled = self._compiled.pop(key, None)
+        compiled = self._compiled.use(key)
         if compiled is None or compiled[0] != definition:
             compiled = (definition, self._tool(definition))
-        self._compiled[key] = compiled
-        while len(self._compiled) > MAX_TOOLS:
-            self._compiled.pop(next(iter(self._compiled)), None)
+            self._compiled.put(key, compiled)
         return compiled[1]
 
     def _tool(self, definition: t.Tool) -> Found[ToolBase]:

@@ -24,6 +24,7 @@ from toolwire.server.context.context import call_of
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
 from toolwire.skills.component import SkillComponent
+from toolwire.util.expiring import Expiring
 
 #: An entry with 512 files has about 80 KB, so a page is bounded by bytes as well as by entries.
 MAX_PAGE_ENTRIES: Final = 100
@@ -141,8 +142,8 @@ class _Lists:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._orders: dict[tuple[Hashable, str], _Order] = {}
-        self._current: dict[Hashable, tuple[int, _Order]] = {}
+        self._orders: Expiring[tuple[Hashable, str], _Order] = Expiring(MAX_ORDERS)
+        self._current: Expiring[Hashable, tuple[int, _Order]] = Expiring(MAX_ORDERS)
 
     def start(self, cursor: str | None, view: View | None) -> tuple[_Order, str | None]:
         """Return the order to page through, and the URI that the page comes after.
@@ -166,12 +167,12 @@ class _Lists:
             return known[1]
         skills = cast("dict[str, SkillComponent]", self._catalog.listed("skills", view))
         order = _Order({uri: _Listed.of(each) for uri, each in skills.items() if each.is_listed})
-        order = self._orders.setdefault((admitted, order.digest), order)
-        if len(self._orders) > MAX_ORDERS:
-            del self._orders[next(iter(self._orders))]
-        if len(self._current) >= MAX_ORDERS:
-            self._current.clear()
-        self._current[admitted] = (version, order)
+        kept = self._orders.get((admitted, order.digest))
+        if kept is None:
+            self._orders.put((admitted, order.digest), order)
+        else:
+            order = kept
+        self._current.put(admitted, (version, order))
         return order
 
 

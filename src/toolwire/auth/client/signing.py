@@ -14,6 +14,7 @@ from toolwire.auth.flow.metadata import AuthorizationServer
 from toolwire.auth.flow.urls import origin_url
 from toolwire.auth.jose import ALGORITHMS, generate_private_key, import_private_key, sign
 from toolwire.protocol.sealing import encode_base64url
+from toolwire.util.expiring import Expiring
 
 ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 #: An assertion is made for the request that it goes with.
@@ -68,7 +69,7 @@ class ProofKey:
     def __init__(self, jwk: str | None = None) -> None:
         self._key = generate_private_key() if jwk is None else import_private_key(jwk, "ES256")
         self._header = {"alg": "ES256", "typ": "dpop+jwt", "jwk": self._key.as_dict(private=False)}
-        self._nonces: dict[str, str] = {}
+        self._nonces: Expiring[str, str] = Expiring(_MAX_NONCES)
 
     def export(self) -> str:
         """Return the private key, which is stored with its tokens."""
@@ -91,8 +92,4 @@ class ProofKey:
     def learn(self, url: str, nonce: str) -> None:
         if not nonce or len(nonce) > _MAX_NONCE:
             return
-        origin = origin_url(url)
-        self._nonces.pop(origin, None)
-        self._nonces[origin] = nonce
-        while len(self._nonces) > _MAX_NONCES:
-            del self._nonces[next(iter(self._nonces))]
+        self._nonces.put(origin_url(url), nonce)

@@ -15,6 +15,7 @@ from toolwire.auth.verify.fetch import ProviderAnswer, fetch_from_anywhere
 from toolwire.auth.verify.provider_limits import ProviderRequests
 from toolwire.auth.verify.verifier import Asker, Unavailable
 from toolwire.http.origin_check import is_loopback
+from toolwire.util.expiring import Expiring
 
 MAX_REDIRECTS: Final = 10
 MAX_URI: Final = 1024
@@ -44,8 +45,7 @@ class Clients:
         self._seals = seals
         self._schemes = schemes
         self._fetch = fetch
-        self._clock = clock
-        self._documents: dict[str, tuple[float, SealedRegistration]] = {}
+        self._documents: Expiring[str, SealedRegistration] = Expiring(DOCUMENTS, clock=clock)
         self._asking = ProviderRequests()
 
     def register(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -74,8 +74,8 @@ class Clients:
     async def _document(self, url: str, asker: Asker | None) -> SealedRegistration:
         """Fetch the metadata document of a client (2025-11-25 basic/authorization, client id metadata documents)."""
         kept = self._documents.get(url)
-        if kept is not None and kept[0] > self._clock():
-            return kept[1]
+        if kept is not None:
+            return kept
         parts = urlsplit(url)
         if len(url) > MAX_URI or _URI.fullmatch(url) is None or parts.path in ("", "/") or parts.fragment:
             raise BadClient("The id of this application is no address of a metadata document")
@@ -83,7 +83,7 @@ class Clients:
             registration = await self._asking.ask(url, asker, lambda: self._fetched(url, asker))
         except Unavailable:
             raise BadClient("The metadata of this application cannot be fetched") from None
-        self._keep(url, registration)
+        self._documents.put(url, registration, DOCUMENT_SECONDS)
         return registration
 
     async def _fetched(self, url: str, asker: Asker | None) -> SealedRegistration:
@@ -95,12 +95,6 @@ class Clients:
         if metadata.get("client_id") != url:
             raise BadClient("The metadata of this application is about another one")
         return self._read(metadata)
-
-    def _keep(self, url: str, registration: SealedRegistration) -> None:
-        self._documents.pop(url, None)
-        while len(self._documents) >= DOCUMENTS:
-            del self._documents[next(iter(self._documents))]
-        self._documents[url] = (self._clock() + DOCUMENT_SECONDS, registration)
 
     def _read(self, metadata: dict[str, Any]) -> SealedRegistration:
         uris = metadata.get("redirect_uris")

@@ -23,6 +23,7 @@ from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import BadSeal, Sealer, read_token
 from toolwire.redaction import repr_without
 from toolwire.stores import KV
+from toolwire.util.expiring import Expiring
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -145,13 +146,13 @@ class SealedRecords:
         self._newest = read_token(sealer.seal(b"", b""))[0]
         # By key: the settings, the sealed text, and what it holds. The store is asked each time, so that a record which
         # was revoked anywhere is not used any more; only the deciphering is spared.
-        self._opened: dict[str, tuple[str, bytes, VaultRecord]] = {}
+        self._opened: Expiring[str, tuple[str, bytes, VaultRecord]] = Expiring(OPENED)
 
     async def get(self, key: RecordKey) -> tuple[VaultRecord, bytes] | None:
         """Return a record and the bytes in the store; None where there is none that opens."""
         sealed = await self.kv.get(key.text)
         if sealed is None:
-            self._opened.pop(key.text, None)
+            self._opened.pop(key.text)
             return None
         known = self._opened.get(key.text)
         if known is not None and known[:2] == (key.identity, sealed):
@@ -177,7 +178,7 @@ class SealedRecords:
         return read_token(sealed.decode())[0] != self._newest
 
     async def delete(self, key: str) -> bool:
-        self._opened.pop(key, None)
+        self._opened.pop(key)
         return await self.kv.delete(key)
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
@@ -197,7 +198,4 @@ class SealedRecords:
             return None
 
     def _remember(self, key: RecordKey, sealed: bytes, record: VaultRecord) -> None:
-        self._opened.pop(key.text, None)
-        while len(self._opened) >= OPENED:
-            del self._opened[next(iter(self._opened))]
-        self._opened[key.text] = (key.identity, sealed, record)
+        self._opened.put(key.text, (key.identity, sealed, record))

@@ -55,6 +55,7 @@ from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.rounds import digest
 from toolwire.sealing_aes import make_sealer
 from toolwire.stores import KV
+from toolwire.util.expiring import Expiring
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -177,7 +178,7 @@ class Vault:
         self._kinds: dict[str, Kind] = {}
         self._clients: dict[str, ProviderClient] = {}
         # DPoP: the keys with the nonces that services gave. They are sealed in the records.
-        self._proof_keys: dict[str, tuple[str, ProofKey]] = {}
+        self._proof_keys: Expiring[str, tuple[str, ProofKey]] = Expiring(1024)
         for name, kind in (credentials or {}).items():
             self.add(name, kind)
 
@@ -297,9 +298,8 @@ class Vault:
             return None
         known = self._proof_keys.get(key.text)
         if known is None or known[0] != record.key:
-            while len(self._proof_keys) >= 1024:
-                del self._proof_keys[next(iter(self._proof_keys))]
-            known = self._proof_keys[key.text] = (record.key, ProofKey(record.key))
+            known = (record.key, ProofKey(record.key))
+            self._proof_keys.put(key.text, known)
         return known[1]
 
     # --- tokens that need no person ---

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from toolwire.auth.verify.verifier import Asker, Unavailable
+from toolwire.util.expiring import Expiring
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class InVain:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._counts: dict[str, tuple[float, float]] = {}
+        self._counts: Expiring[str, tuple[float, float]] = Expiring(ADDRESSES)
         self._lock = threading.Lock()
 
     def check(self, address: str) -> None:
@@ -51,10 +52,7 @@ class InVain:
         """Count one more."""
         with self._lock:
             count = self._count(address) + 1
-            self._counts.pop(address, None)
-            while len(self._counts) >= ADDRESSES:
-                del self._counts[next(iter(self._counts))]
-            self._counts[address] = (count, self._clock())
+            self._counts.put(address, (count, self._clock()))
 
     def _count(self, address: str) -> float:
         count, when = self._counts.get(address, (0.0, 0.0))

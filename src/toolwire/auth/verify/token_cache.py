@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from toolwire.auth.principal import Principal
+from toolwire.util.expiring import Expiring
 
 #: A revoked token may be accepted for at most this many seconds longer.
 LONGEST: Final = 60.0
@@ -26,29 +27,21 @@ class Remembered:
         self, seconds: float = LONGEST, *, capacity: int = CAPACITY, clock: Callable[[], float] = time.time
     ) -> None:
         self._seconds = seconds
-        self._capacity = capacity
         self._clock = clock
-        self._known: dict[bytes, tuple[float, Principal | None]] = {}
+        self._known: Expiring[bytes, tuple[Principal | None]] = Expiring(capacity, clock=clock)
         self._lock = threading.Lock()
 
     def get(self, token: str) -> tuple[bytes, bool, Principal | None]:
         """Return the digest of a token, whether it is known, and its principal."""
         digest = sha256(token.encode()).digest()
         known = self._known.get(digest)
-        if known is None or known[0] <= self._clock():
-            return digest, False, None
-        return digest, True, known[1]
+        return (digest, False, None) if known is None else (digest, True, known[0])
 
     def keep(self, digest: bytes, principal: Principal | None, until: float | None = None) -> None:
         """Remember for the time that was set, and not beyond `until`, the end of the token itself."""
-        end = self._clock() + self._seconds
-        if until is not None:
-            end = min(end, until)
+        seconds = self._seconds if until is None else min(self._seconds, until - self._clock())
         with self._lock:
-            self._known.pop(digest, None)
-            while len(self._known) >= self._capacity:
-                del self._known[next(iter(self._known))]
-            self._known[digest] = (end, principal)
+            self._known.put(digest, (principal,), seconds)
 
     def __len__(self) -> int:
         return len(self._known)

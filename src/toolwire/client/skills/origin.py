@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.skills import SkillRejected, shown
 from toolwire.protocol.types import SKILLS_EXTENSION
+from toolwire.util.expiring import Expiring
 from toolwire.wire.deadlines import CallClock
 
 T = TypeVar("T")
@@ -139,14 +140,13 @@ class OriginSkills:
         self._pins = Pins() if pins is None else pins
         self._asking = asyncio.Lock()
         # The fingerprint of every skill as the server showed it last. The digests of so many could fill the memory.
-        self._latest: OrderedDict[str, str | None] = OrderedDict()
+        self._latest: Expiring[str, str | None] = Expiring(_MAX_LATEST)
         self._listing: SkillList | None = None
         self._ambiguous: frozenset[str] = frozenset()
         self._names: Counter[str] = Counter()
         self._fresh_until = 0.0
         self._announced = 0
-        self._kept: OrderedDict[tuple[str, str], SkillFile] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept: Expiring[tuple[str, str], SkillFile] = Expiring(max_weight=MAX_KEPT_BYTES, weigh=_kept_size)
         self._fetched_bytes = 0
 
     def _clock(self, timeout: float | None) -> CallClock:
@@ -195,7 +195,7 @@ class OriginSkills:
         self._announced += 1
 
     def differs_from_latest(self, entry: t.Skill) -> bool:
-        return entry.uri in self._latest and self._latest[entry.uri] != rules.fingerprint(entry)
+        return entry.uri in self._latest and self._latest.get(entry.uri) != rules.fingerprint(entry)
 
     async def _pages(self, timeout: float | None) -> AsyncIterator[_SkillPage]:
         bounds = ListBounds("skills/list", max_bytes=MAX_LISTING_BYTES)
@@ -225,10 +225,7 @@ class OriginSkills:
         seen: dict[str, Mapping[str, str]] = {}
         for entry in entries:
             seen[entry.uri] = _digests(entry)
-            self._latest[entry.uri] = rules.fingerprint(entry)
-            self._latest.move_to_end(entry.uri)
-        while len(self._latest) > _MAX_LATEST:
-            self._latest.popitem(last=False)
+            self._latest.put(entry.uri, rules.fingerprint(entry))
         self._pins.skills_seen(self._identity, seen)
 
     # --- loading ---
@@ -364,12 +361,8 @@ class OriginSkills:
         return contents
 
     def _keep(self, digest: str, file: SkillFile) -> None:
-        if (file.uri, digest) in self._kept:
-            return  # Another read of the same file was faster.
-        self._kept[file.uri, digest] = file
-        self._kept_bytes += _kept_size(file)
-        while self._kept_bytes > MAX_KEPT_BYTES:
-            self._kept_bytes -= _kept_size(self._kept.popitem(last=False)[1])
+        if (file.uri, digest) not in self._kept:  # Otherwise another read of the same file was faster.
+            self._kept.put((file.uri, digest), file)
 
     async def _ask(self, method: str, params: Mapping[str, Any], returns: type[T], timeout: float | None) -> T:
         return await self._client.request(

@@ -25,6 +25,7 @@ from toolwire.inspector.views.view import OpenView
 from toolwire.inspector.wire_log import WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
+from toolwire.util.expiring import Expiring
 
 #: The oldest view is closed when more are opened.
 MAX_OPEN: Final = 20
@@ -58,7 +59,7 @@ class PageViews:
         self.pages: ViewPages = ViewPages()
         self._inspector = inspector
         self._open: dict[str, OpenView] = {}
-        self._ended: dict[str, OpenView] = {}
+        self._ended: Expiring[str, OpenView] = Expiring(MAX_ENDED)
         self._served: dict[str, ViewPage] = {}
         self._numbers = itertools.count(1)
 
@@ -173,9 +174,7 @@ class PageViews:
 
     def _closed(self, view: OpenView) -> None:
         self._open.pop(view.identifier, None)
-        self._ended[view.identifier] = view
-        if len(self._ended) > MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+        self._ended.put(view.identifier, view)
         page = self._served.pop(view.identifier, None)
         if page is not None:
             self.pages.remove(page)

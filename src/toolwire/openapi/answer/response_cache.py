@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
@@ -20,6 +19,7 @@ from toolwire.openapi.calling import Exchange
 from toolwire.redaction import repr_without
 from toolwire.server.components.base import Cache
 from toolwire.server.replay_state import principal_key
+from toolwire.util.expiring import Expiring
 
 #: How many answers are kept, how many bytes they have together, and how many one of them.
 MAX_ANSWERS: Final = 1_000
@@ -128,11 +128,11 @@ class ResponseCache:
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_answers = max_answers
-        self._max_bytes = max_bytes
         self._clock = clock
-        self._answers: OrderedDict[bytes, _Stored] = OrderedDict()
-        self._bytes = 0
+        # A stale answer is kept too, because the API may confirm it.
+        self._answers: Expiring[bytes, _Stored] = Expiring(
+            max_answers, max_weight=max_bytes, weigh=lambda stored: len(stored.body)
+        )
 
     def fresh(self, exchange: Exchange) -> HttpResponse | None:
         """Return an answer that may be used without asking; None where there is none.
@@ -142,10 +142,9 @@ class ResponseCache:
         if not self._answers:
             return None
         key = _key(exchange)
-        stored = self._answers.get(key)
+        stored = self._answers.use(key)
         if stored is None:
             return None
-        self._answers.move_to_end(key)
         if (seconds := stored.until - self._clock()) > 0:
             return KeptAnswer(stored, seconds)
         # RFC 9110 section 13.1: the entity tag is the better validator of the two.
@@ -178,25 +177,17 @@ class ResponseCache:
         if not is_kept and not self._answers:
             return
         key = _key(exchange)
-        self._remove(key)
         if not is_kept:
+            self._answers.pop(key)
             return
         url = exchange.request.url
-        self._answers[key] = _Stored(url, response.status, dict(headers), body, self._clock() + seconds)
-        self._bytes += len(body)
-        while len(self._answers) > self._max_answers or self._bytes > self._max_bytes:
-            self._remove(next(iter(self._answers)))
+        self._answers.put(key, _Stored(url, response.status, dict(headers), body, self._clock() + seconds))
 
     def forget(self, url: str) -> None:
         """Forget the answers of an address for all callers, because something was written there (RFC 9111 4.4)."""
         address = url.partition("?")[0]
         for key in [key for key, stored in self._answers.items() if stored.url.partition("?")[0] == address]:
-            self._remove(key)
-
-    def _remove(self, key: bytes) -> None:
-        gone = self._answers.pop(key, None)
-        if gone is not None:
-            self._bytes -= len(gone.body)
+            self._answers.pop(key)
 
 
 def cache_hint(exchange: Exchange) -> Cache:

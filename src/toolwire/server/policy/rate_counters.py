@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from limits.storage import MovingWindowSupport, Storage
 
+from toolwire.util.expiring import Expiring
+
 V = TypeVar("V")
 
 
@@ -23,11 +25,10 @@ class CounterMemory(Storage, MovingWindowSupport):
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, max_keys: int = 100_000) -> None:
         super().__init__()
         self.now = clock
-        self._max_keys = max_keys
         # By key, the one that was used longest ago first: when the window ends, and how many came in it.
-        self._counts: dict[str, tuple[float, int]] = {}
+        self._counts: Expiring[str, tuple[float, int]] = Expiring(max_keys)
         # Likewise: the moments of the calls, the oldest first.
-        self._moments: dict[str, deque[float]] = {}
+        self._moments: Expiring[str, deque[float]] = Expiring(max_keys)
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
@@ -36,11 +37,11 @@ class CounterMemory(Storage, MovingWindowSupport):
     # --- fixed windows ---
 
     def incr(self, key: str, expiry: float, amount: int = 1) -> int:
-        end, count = self._counts.pop(key, (0.0, 0))
+        end, count = self._counts.get(key, (0.0, 0))
         now = self.now()
         if end <= now:
             end, count = now + expiry, 0
-        self._keep(self._counts, key, (end, count + amount))
+        self._counts.put(key, (end, count + amount))
         return count + amount
 
     def get(self, key: str) -> int:
@@ -57,8 +58,7 @@ class CounterMemory(Storage, MovingWindowSupport):
         if len(moments) + amount > limit:
             return False
         moments.extend([self.now()] * amount)
-        self._moments.pop(key, None)
-        self._keep(self._moments, key, moments)
+        self._moments.put(key, moments)
         return True
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -76,11 +76,6 @@ class CounterMemory(Storage, MovingWindowSupport):
 
     # --- all of it ---
 
-    def _keep(self, kept: dict[str, V], key: str, value: V) -> None:
-        kept[key] = value
-        if len(kept) > self._max_keys:
-            del kept[next(iter(kept))]
-
     def check(self) -> bool:
         return True
 
@@ -91,5 +86,5 @@ class CounterMemory(Storage, MovingWindowSupport):
         return count
 
     def clear(self, key: str) -> None:
-        self._counts.pop(key, None)
-        self._moments.pop(key, None)
+        self._counts.pop(key)
+        self._moments.pop(key)

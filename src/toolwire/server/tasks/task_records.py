@@ -22,6 +22,7 @@ from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record
 from toolwire.server.limits import Limits
 from toolwire.stores import Held, LeaseLost, Place, QueueFull, Ready, StoreFull, Stores
+from toolwire.util.expiring import Expiring
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -133,17 +134,14 @@ class _RecentEnds:
 
     def __init__(self) -> None:
         # When each ended, until when polls are answered from here, for how many seconds the store keeps it.
-        self._kept: dict[str, tuple[float, float, float, bytes]] = {}
-        self._bytes = 0
+        self._kept: Expiring[str, tuple[float, float, float, bytes]] = Expiring(
+            _RECENT_ENDS, max_weight=_RECENT_BYTES, weigh=lambda kept: len(kept[3])
+        )
 
     def add(self, key: str, data: bytes, seconds: float) -> None:
         """Keep a record for some seconds, which is not longer than the store keeps it."""
         now = time.time()
-        self.drop(key)
-        self._kept[key] = (now, now + min(seconds, _RECENT_SECONDS), seconds, data)
-        self._bytes += len(data)
-        while self._bytes > _RECENT_BYTES or len(self._kept) > _RECENT_ENDS:
-            self._drop(next(iter(self._kept)))
+        self._kept.put(key, (now, now + min(seconds, _RECENT_SECONDS), seconds, data))
 
     def get(self, key: str) -> bytes | None:
         found = self._kept.get(key)
@@ -163,15 +161,10 @@ class _RecentEnds:
         return None if found is None else found[3]
 
     def drop(self, key: str) -> None:
-        if key in self._kept:
-            self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        self._bytes -= len(self._kept.pop(key)[3])
+        self._kept.pop(key)
 
     def clear(self) -> None:
         self._kept.clear()
-        self._bytes = 0
 
 
 class Records:
