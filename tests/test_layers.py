@@ -35,7 +35,6 @@ LAYERS = {
     "logs": 1,
     "loops": 1,
     "audit": 1,
-    "backoff": 1,
     "extras": 1,
     "lazy_parts": 0,
     "lazy_patterns": 0,

@@ -370,7 +370,7 @@ async def test_a_server_that_sends_no_headers_for_its_stream_holds_nobody_up(mon
 
 
 async def test_the_servers_own_stream_is_not_read_for_ever_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
 
     async def get(request: Request) -> Reply:
         async def body() -> AsyncIterator[bytes]:
@@ -548,7 +548,7 @@ async def test_a_stream_that_can_not_be_taken_up_again() -> None:
 async def test_a_stream_is_taken_up_again_when_the_server_has_room_for_it(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
 
     def get(request: Request) -> Reply:
         if "last-event-id" not in request.headers:
@@ -573,7 +573,7 @@ async def test_a_stream_without_ids_is_lost() -> None:
 
 
 async def test_a_stream_that_never_brings_anything_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
     script = legacy(
         GET=lambda request: stream(b": nothing\n\n") if "last-event-id" in request.headers else Reply(405, {}),
         tools_call=lambda request: stream(event(b"", id="a", retry=1)),

@@ -24,7 +24,6 @@ from tests.client.scripted_http import (
     unanswered,
 )
 
-from toolwire.backoff import SETTLED_SECONDS
 from toolwire.client import Change, InvalidResponse, Pins, ToolChanged
 from toolwire.client.http_target import SILENCE_SECONDS
 from toolwire.client.negotiation import LATE_SECONDS
@@ -32,6 +31,7 @@ from toolwire.client.reconnect import ATTEMPTS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.testing import elapse
+from toolwire.util.backoff import SETTLED_SECONDS
 from toolwire.wire.deadlines import LOOK_EVERY
 
 MODERN = "2026-07-28"
@@ -582,7 +582,7 @@ def cut(after: Callable[[int], Awaitable[Any]]) -> Script:
 async def test_a_quiet_stream_that_is_cut_now_and_then_is_opened_again_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
     script = cut(lambda nth: elapse(SETTLED_SECONDS) if nth <= 20 else asyncio.Event().wait())
     async with script.client() as client:
         changes = aiter(client.listen(tools=True))
@@ -592,7 +592,7 @@ async def test_a_quiet_stream_that_is_cut_now_and_then_is_opened_again_for_ever(
 
 
 async def test_a_stream_that_is_cut_at_once_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
     script = cut(lambda nth: asyncio.sleep(0))
     async with script.client() as client:
         with pytest.raises(OutcomeUnknown):

@@ -16,12 +16,12 @@ from tests.client.scripted_http import Reply, Request, Script, event, on, rpc, s
 from tests.http_process import started
 
 from toolwire import Client
-from toolwire.backoff import Backoff
 from toolwire.client import Accept
 from toolwire.client.target import Link, Target
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.testing import elapse
+from toolwire.util.backoff import Backoff
 
 # Writes every call down before it does anything else, and dies once, in the middle of a call.
 COUNTING = """
@@ -347,7 +347,7 @@ async def test_waiting_for_a_server_ends_with_the_deadline() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
 
 
 def test_pauses_grow_with_jitter_up_to_a_limit() -> None:

@@ -246,7 +246,7 @@ async def test_only_a_stream_that_the_server_closed_counts_as_closed(
     is_broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that breaks off says nothing about what the server wants."""
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
 
     async def first() -> AsyncIterator[bytes]:
         yield event(b"", id="a", retry=2)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.client.scripted_http import STREAM, Reply, Request, Script, event, on, rpc, stream, text
 
-from toolwire.backoff import FIRST_SECONDS
+from toolwire.util.backoff import FIRST_SECONDS
 
 #: Pauses are at least this long once a server has ended a few streams in a row.
 LATER = 4 * FIRST_SECONDS

@@ -17,7 +17,6 @@ from tests.http.httpclient import HttpClient
 
 from toolwire import Client, Server, testing
 from toolwire.auth import Principal
-from toolwire.backoff import Backoff
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Breaker, Gateway, Health, gateway_of, remote_server
 from toolwire.gateway.back_health import BackGuard, BreakerSwitch, CallerUnready, Protection, SignsOfLife, is_failure
@@ -35,6 +34,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import MODERN
 from toolwire.server import list_changes
+from toolwire.util.backoff import Backoff
 
 ERAS = pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
 DOWN = Unreachable("nobody listens")

@@ -43,12 +43,12 @@ from toolwire.client.target import Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, back_connections
 from toolwire.gateway.back_connections import IDLE_SECONDS, Conversation
-from toolwire.util.expiring import SWEEP_SECONDS
 from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.remote_tasks import MAX_KEPT_SECONDS
 from toolwire.protocol.errors import Unreachable
 from toolwire.stores import Stores
 from toolwire.testing import elapse
+from toolwire.util.expiring import SWEEP_SECONDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
 

@@ -25,7 +25,7 @@ class FailingBus(MemoryBus):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
 
 
 async def test_messages_that_could_not_be_sent_are_made_up_for(caplog: pytest.LogCaptureFixture) -> None:

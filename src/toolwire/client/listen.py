@@ -15,13 +15,13 @@ from typing import Any, Final, Literal, Self
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.reconnect import Connector
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import FrozenParams
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
+from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 

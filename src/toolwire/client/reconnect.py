@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
-from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
@@ -34,6 +33,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.util.backoff import LONGEST_SECONDS, Backoff
 from toolwire.wire.deadlines import CallClock, StoppableClock
 from toolwire.wire.tapped_channel import Direction, Tap
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from toolwire.backoff import Backoff
 from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.rounds import repeat_pause
+from toolwire.util.backoff import Backoff
 from toolwire.wire.deadlines import CallClock
 
 T = TypeVar("T")

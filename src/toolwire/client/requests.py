@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 import msgspec
 from msgspec import Raw
 
-from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.cache import CACHEABLE, CacheView
 from toolwire.client.connection import CEILING_SECONDS, OnProgress
 from toolwire.client.reconnect import Connector, may_repeat, pause_after
@@ -20,6 +19,7 @@ from toolwire.client.target import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError
 from toolwire.protocol.trace import check_trace
+from toolwire.util.backoff import LONGEST_SECONDS, Backoff
 from toolwire.wire.deadlines import CallClock
 
 R = TypeVar("R", bound=t.Result)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, Protocol, TypedDict, TypeVar, Unpack, o
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.backoff import FIRST_SECONDS
 from toolwire.client.connection import ClientConnection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
@@ -33,6 +32,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.tasks import PROGRESS_KEY, TERMINAL
+from toolwire.util.backoff import FIRST_SECONDS
 from toolwire.wire.deadlines import CallClock
 
 T = TypeVar("T")

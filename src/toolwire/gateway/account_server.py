@@ -20,7 +20,6 @@ from toolwire.auth.principal import Principal
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker
 from toolwire.auth.verify.verifier import Unavailable
-from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.target import Target
@@ -50,6 +49,7 @@ from toolwire.server.catalog import Mount
 from toolwire.server.components import Component
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
+from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 

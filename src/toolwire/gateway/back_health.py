@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.backoff import Backoff
 from toolwire.protocol.errors import (
     CallRefused,
     ProtocolError,
@@ -26,6 +25,7 @@ from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
 from toolwire.server.policy.rates import in_words
 from toolwire.server.replay_state import principal_key
+from toolwire.util.backoff import Backoff
 from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, Allowed, check_fields, check_number
 from toolwire.wire.shares import is_distinct
 

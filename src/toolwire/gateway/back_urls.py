@@ -15,7 +15,6 @@ from copy import copy
 from typing import Final, cast
 
 from toolwire.auth.contract import Auth
-from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.relay import RelayOpener
@@ -24,6 +23,7 @@ from toolwire.gateway.back_health import is_failure
 from toolwire.http1.pool import Pool
 from toolwire.protocol.errors import ToolwireError, Unreachable
 from toolwire.protocol.lifecycle.negotiation import Agreement
+from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 

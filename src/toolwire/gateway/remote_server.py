@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from msgspec import UNSET
 
 from toolwire._version import __version__
-from toolwire.backoff import Backoff
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.relay import RelayConnection
@@ -62,6 +61,7 @@ from toolwire.server.components import Component, ToolBase, checked_policy
 from toolwire.server.hops import BackFigures
 from toolwire.server.ping import answer_ping, refuse_ping
 from toolwire.server.server import Server
+from toolwire.util.backoff import Backoff
 
 if TYPE_CHECKING:
     from toolwire.gateway.account_relay import CallerPlaces

@@ -19,6 +19,7 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError, ToolwireError, Unauthorized, UrlRequired
 from toolwire.protocol.revisions import supports
+from toolwire.util.backoff import Backoff
 from toolwire.wire.shares import is_distinct
 
 if TYPE_CHECKING:
@@ -68,15 +69,14 @@ async def _obtained(
 ) -> Credential:
     """Obtain a credential. A user who has agreed to open the page gets some time to finish there."""
     loop = asyncio.get_running_loop()
-    last, pause = loop.time() + (FINISH_SECONDS if _agreed(call) else 0.0), 0.1
+    last, pauses = loop.time() + (FINISH_SECONDS if _agreed(call) else 0.0), Backoff(longest=1.0)
     while True:
         try:
             return await vault.obtain(name, asker, scopes=scopes, refused=refused)
         except NotConnected:
-            if loop.time() + pause > last:
+            if loop.time() >= last:
                 raise
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, 1.0)
+        await asyncio.sleep(pauses.after(None))
 
 
 def _agreed(call: Call) -> bool:

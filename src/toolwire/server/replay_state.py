@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
-from toolwire.backoff import Backoff
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
@@ -39,6 +38,7 @@ from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import StoreFailed, Stores
+from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 

@@ -20,13 +20,13 @@ import msgspec
 from msgspec import Struct
 
 from toolwire import logs
-from toolwire.backoff import Backoff
 from toolwire.http import serving as http_server
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError, counted
 from toolwire.schemas.wording import nearest
 from toolwire.server.limits import Limits
 from toolwire.stores import StoreFailed, Stores
+from toolwire.util.backoff import Backoff
 from toolwire.wire import stdio
 
 if TYPE_CHECKING:

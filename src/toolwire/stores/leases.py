@@ -7,8 +7,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from toolwire.backoff import Backoff
 from toolwire.stores.memory import KV
+from toolwire.util.backoff import Backoff
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Any, Final, Protocol, TypeAlias
 
-from toolwire.backoff import Backoff
 from toolwire.extras import require
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores.memory import Evictions, StoreFailed
@@ -28,6 +27,7 @@ from toolwire.stores.redis_eviction import REPORT_COMMANDS, REPORT_SECONDS, join
 from toolwire.stores.redis_pipeline import LONGEST_PAUSE, FirstLook, RedisPipeline, ScriptCall, ScriptQueue, Then
 from toolwire.stores.redis_scripts import Script
 from toolwire.stores.thread_jobs import call_guarded
+from toolwire.util.backoff import Backoff
 
 _logger = logging.getLogger("toolwire.stores")
 

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from toolwire.backoff import Backoff
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_connection import RedisConnection, RedisServers
 from toolwire.stores.redis_errors import UNUSABLE, AnswerLost, RedisErrors
 from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
 from toolwire.stores.redis_scripts import SCRIPTS, Script
 from toolwire.stores.thread_jobs import Job, settle_all
+from toolwire.util.backoff import Backoff
 
 _logger = logging.getLogger("toolwire.stores")
 

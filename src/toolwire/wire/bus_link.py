@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from toolwire.backoff import Backoff
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Bus
+from toolwire.util.backoff import Backoff
 from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.wire")

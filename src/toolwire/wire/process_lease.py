@@ -23,6 +23,7 @@ from typing import Final
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Stores
+from toolwire.util.single_flight import SingleFlight
 from toolwire.wire.threads import hand_over
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
@@ -41,7 +42,7 @@ class Lease:
         """The name of this process; empty while it has no lease."""
         self._stores = stores
         self._on_lost = on_lost
-        self._registering: asyncio.Task[str] | None = None
+        self._registering = SingleFlight[str]()
         self._stop_renewing: Callable[[], None] | None = None
         # Names of this process on loops that have ended.
         self._left: list[str] = []
@@ -52,11 +53,7 @@ class Lease:
         """Return the name of this process, which has a lease. Raise the error of the store that does not give one."""
         if self.name:
             return self.name
-        if self._registering is None or self._registering.done():
-            self._registering = asyncio.get_running_loop().create_task(self._register())
-            # All its waiters may give up before it fails.
-            self._registering.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(self._registering)
+        return await self._registering.run(self._register)
 
     async def _register(self) -> str:
         # Imported here because a process needs them once.
@@ -103,8 +100,8 @@ class Lease:
 
     async def release(self) -> None:
         """End the lease. What this process still holds is for others."""
-        if self._registering is not None and not self._registering.done():
-            await asyncio.wait({self._registering})
+        if (registering := self._registering.find()) is not None:
+            await asyncio.wait({registering})
         name = self.name
         self._forget_name()
         try:
@@ -121,7 +118,7 @@ class Lease:
         elif self.name:
             self._left.append(self.name)
         self._forget_name()
-        self._registering, self._pid = None, os.getpid()
+        self._registering, self._pid = SingleFlight(), os.getpid()
 
 
 class Sightings:

@@ -37,6 +37,7 @@ from toolwire.auth.vault.kinds import (
     UserSecret,
     checked_secret,
 )
+from toolwire.auth.vault.leased_work import LeasedWork
 from toolwire.auth.vault.links import Link, Links, elicitation_id
 from toolwire.auth.vault.local_connections import LocalConnections
 from toolwire.auth.vault.providers import ProviderClient
@@ -49,7 +50,6 @@ from toolwire.auth.vault.records import (
     prefix_of,
     record_of,
 )
-from toolwire.auth.vault.single_flight import SingleFlight
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.rounds import digest
@@ -174,7 +174,7 @@ class Vault:
         """Called with a legacy session, and the id of the elicitation that its user has finished."""
         self._local: LocalConnections | None = None
         self._tls = tls
-        self._flight = SingleFlight(kv)
+        self._flight = LeasedWork(kv)
         self._kinds: dict[str, Kind] = {}
         self._clients: dict[str, ProviderClient] = {}
         # DPoP: the keys with the nonces that services gave. They are sealed in the records.

@@ -19,6 +19,8 @@ from toolwire.auth.jose import PublicKey, import_keys
 from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError
+from toolwire.util.backoff import Backoff
+from toolwire.util.single_flight import SingleFlight
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -51,7 +53,8 @@ class KeyServer:
         self._fetched: float | None = None
         self._not_before = 0.0
         self._pause = FIRST_PAUSE
-        self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+        self._pauses = Backoff(first=2 * FIRST_PAUSE, longest=LONGEST_PAUSE, jitter=False)
+        self._asking = SingleFlight[None]()
 
     async def keys(self, kid: str | None, kty: str) -> list[PublicKey]:
         """Return the keys that may have signed a token; an empty list if there is none."""
@@ -81,17 +84,15 @@ class KeyServer:
 
     def _start_asking(self, patience: float) -> asyncio.Task[None] | None:
         """Return the running request for the keys, or start one; return None if it is too early for one."""
-        loop = asyncio.get_running_loop()
-        if self._asking is not None and self._asking[0] is loop and not self._asking[1].done():
-            return self._asking[1]
+        asking = self._asking.find()
+        if asking is not None:
+            return asking
         now = self._clock()
         if now < self._not_before or (self._fetched is not None and now - self._fetched < patience):
             return None
         # Set before the request, so that callers on other loops do not send one as well.
         self._not_before = now + self._pause
-        task = loop.create_task(self._ask())
-        self._asking = (loop, task)
-        return task
+        return self._asking.start(self._ask)
 
     async def _ask(self) -> None:
         try:
@@ -99,9 +100,10 @@ class KeyServer:
         except Unavailable as error:
             self._not_before = self._clock() + self._pause
             log.warning("the keys of %s could not be fetched: %s", self._issuer or self._address, error)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._pause = self._pauses.after(None)
             return
         self._keys, self._fetched = keys, self._clock()
+        self._pauses.reset()
         self._pause = FIRST_PAUSE
 
     async def _fetch_keys(self) -> list[PublicKey]:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from toolwire.auth.verify.verifier import Asker, Unavailable
 from toolwire.util.expiring import Expiring
+from toolwire.util.single_flight import SingleFlight
 
 T = TypeVar("T")
 
@@ -79,20 +80,15 @@ class ProviderRequests:
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once
-        self._open: dict[tuple[asyncio.AbstractEventLoop, Hashable], asyncio.Task[Any]] = {}
+        self._open = SingleFlight[Any]()
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     async def ask(self, key: Hashable, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Ask, or wait for the answer to the same question; raise `Throttled` for an address that has to wait."""
         loop = asyncio.get_running_loop()
-        task = self._open.get((loop, key))
-        if task is None:
-            if asker is not None:
-                asker.check()
-            task = self._open[loop, key] = loop.create_task(self._in_turn(loop, asker, question))
-            task.add_done_callback(lambda done: self._close((loop, key), done))
-        # Shielded: a waiter that gives up must not cancel the request that others wait for.
-        answer: T = await asyncio.shield(task)
+        if asker is not None and self._open.find(key) is None:
+            asker.check()
+        answer: T = await self._open.run(lambda: self._in_turn(loop, asker, question), key)
         return answer
 
     async def _in_turn(
@@ -105,8 +101,3 @@ class ProviderRequests:
             if asker is not None:
                 asker.check()  # Once more: others that came at the same time may have been in vain.
             return await question()
-
-    def _close(self, key: tuple[asyncio.AbstractEventLoop, Hashable], task: asyncio.Task[Any]) -> None:
-        del self._open[key]
-        if not task.cancelled():
-            task.exception()  # Seen, also where nobody waits any more.

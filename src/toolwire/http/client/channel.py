@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from toolwire.backoff import Backoff
 from toolwire.http.client.endpoint import Endpoint
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse, MalformedResponse
@@ -29,6 +28,7 @@ from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.jsonrpc import ErrorResponse, Notification, Response, decode
 from toolwire.protocol.revisions import MODERN, is_modern, supports
+from toolwire.util.backoff import Backoff
 from toolwire.util.out_queue import OutQueue
 from toolwire.wire.channel import UNREAD_CONGESTED, UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import TimeoutClock

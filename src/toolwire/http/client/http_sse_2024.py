@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urljoin
 
-from toolwire.backoff import Backoff
 from toolwire.http.client.channel import (
     ACCEPT_STREAM,
     EVENT_STREAM,
@@ -24,6 +23,7 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent
+from toolwire.util.backoff import Backoff
 from toolwire.util.out_queue import OutBound
 from toolwire.wire.channel import UNREAD_CONGESTED, UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import TimeoutClock

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from toolwire.backoff import Backoff
 from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
 from toolwire.http.client.endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
@@ -35,6 +34,7 @@ from toolwire.protocol.http import SESSION, repeated_name, standard_headers
 from toolwire.protocol.jsonrpc import RequestId, encode_request
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.peer import Peer
+from toolwire.util.backoff import Backoff
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 
 log: logging.Logger = logging.getLogger("toolwire.http")

@@ -16,10 +16,10 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from toolwire.backoff import Backoff
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log, Position, StoreFailed, StoreFull
+from toolwire.util.backoff import Backoff
 from toolwire.wire.deadlines import in_time
 
 log: logging.Logger = logging.getLogger("toolwire.http")

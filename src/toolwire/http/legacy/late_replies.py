@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from toolwire.backoff import Backoff
 from toolwire.http.responses import HttpRefusal
 from toolwire.stores import StoreFailed, StoreFull
+from toolwire.util.backoff import Backoff
 from toolwire.wire.shares import Caller, Shares
 
 log: logging.Logger = logging.getLogger("toolwire.http")

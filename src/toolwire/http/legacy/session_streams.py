@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from toolwire.backoff import Backoff
 from toolwire.http.legacy.event_log import LONGEST_PAUSE, EventLog, Resume, stream_name
 from toolwire.http.legacy.get_stream import GetStream, ResumedStream, SessionStream
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
@@ -29,6 +28,7 @@ from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import StoreFailed, StoreFull, Stores
 from toolwire.stores.queue import NO_QUEUE
+from toolwire.util.backoff import Backoff
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.process_lease import Lease

@@ -14,7 +14,6 @@ from typing import Final
 from urllib.parse import urljoin
 from uuid import UUID
 
-from toolwire.backoff import Backoff
 from toolwire.http1.pool import Pool
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
@@ -23,6 +22,7 @@ from toolwire.openapi.calling import CalledOperation, Exchange
 from toolwire.openapi.request.api_rate import ApiRate, seconds_left
 from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ToolError, TransportError, Unreachable
 from toolwire.server.call import Call
+from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 

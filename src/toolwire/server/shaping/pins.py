@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec import Struct
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.tool_changes import Change, Definition, changes, complete_definition, digest_of, is_same_json
 from toolwire.stores import KV, StoreFailed, StoreFull, Stores
+from toolwire.util.single_flight import SingleFlight
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -141,7 +143,7 @@ class PinBook:
         self._is_new = False
         """Whether the store had no record when it was read."""
         self._read_at = float("-inf")
-        self._saving: asyncio.Task[None] | None = None
+        self._saving = SingleFlight[None]()
 
     # --- what comes through ---
 
@@ -230,12 +232,8 @@ class PinBook:
         return True
 
     def _save_soon(self) -> None:
-        if self._saving is None or self._saving.done():
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:
-                return  # The server does not run. `settle` writes it.
-            self._saving = loop.create_task(self._save())
+        with suppress(RuntimeError):  # The server does not run. `settle` writes it.
+            self._saving.start(self._save)
 
     async def _save(self) -> None:
         record = self._record

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 
 from msgspec import UNSET, Raw
 
-from toolwire.backoff import Backoff
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
@@ -21,6 +20,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.tasks.task_records import NoRoom, id_in
 from toolwire.stores import LeaseLost
+from toolwire.util.backoff import Backoff
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")

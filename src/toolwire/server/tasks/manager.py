@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
-from toolwire.backoff import Backoff
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, CallRefused, ProtocolError
@@ -52,6 +51,7 @@ from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, r
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
+from toolwire.util.backoff import Backoff
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
 from toolwire.wire.shares import Shares
 from toolwire.wire.thread_workers import ThreadWorkers

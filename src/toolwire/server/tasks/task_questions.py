@@ -9,7 +9,6 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.backoff import Backoff
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.protocol.rounds import Keys, Kind, digest
@@ -18,6 +17,7 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
 from toolwire.server.tasks.task_records import NoRoom, TasksUnreachable
 from toolwire.stores import LeaseLost
+from toolwire.util.backoff import Backoff
 
 #: The longest pause before a question is written again, when the store does not take it.
 _LONGEST_PAUSE: Final = 10.0

@@ -23,7 +23,7 @@ OUTAGE_SECONDS: Final = 3.0
 _OUTAGE: Final = b"outage"
 
 
-class SingleFlight:
+class LeasedWork:
     """Does the work for a key once at a time, and remembers for a while that it failed."""
 
     def __init__(self, kv: KV) -> None:

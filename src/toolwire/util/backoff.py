@@ -13,14 +13,20 @@ _EASED: Final = 3
 
 
 class Backoff:
-    """Pauses that double from `first` to `longest`, with jitter; `limit` is how many there are, None for no end."""
+    """Pauses that double from `first` to `longest`; `limit` is how many there are, None for no end."""
 
     def __init__(
-        self, limit: int | None = None, *, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS
+        self,
+        limit: int | None = None,
+        *,
+        first: float = FIRST_SECONDS,
+        longest: float = LONGEST_SECONDS,
+        jitter: bool = True,
     ) -> None:
         self._limit = limit
         self._first = first
         self._longest = longest
+        self._jitter = jitter
         # The attempts count for the limit, and the doublings for the length of a pause.
         self._attempts = 0
         self._doublings = 0
@@ -36,6 +42,8 @@ class Backoff:
         pause = min(self._first * 2.0 ** min(self._doublings, 30), self._longest)
         self._attempts += 1
         self._doublings += 1
+        if not self._jitter:
+            return pause
         import random
 
         # Clients that lost the same server must not all come back in the same instant.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolwire.backoff import FIRST_SECONDS, LONGEST_SECONDS, SETTLED_SECONDS, Backoff
+from toolwire.util.backoff import FIRST_SECONDS, LONGEST_SECONDS, SETTLED_SECONDS, Backoff
 
 
 def pauses(backoff: Backoff, count: int) -> list[float]:

@@ -1,0 +1,83 @@
+"""Work that runs once at a time, for any number of callers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from toolwire.util.single_flight import SingleFlight
+
+
+class Work:
+    """Work that waits for `go`, and counts how often it began."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self) -> int:
+        self.begun += 1
+        await self.go.wait()
+        return self.begun
+
+
+async def test_callers_share_the_work_that_runs() -> None:
+    flight, work = SingleFlight[int](), Work()
+    callers = [asyncio.create_task(flight.run(work)) for _ in range(3)]
+    other_key = asyncio.create_task(flight.run(work, "other"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert flight.find() is not None
+    work.go.set()
+    assert await asyncio.gather(*callers) == [2, 2, 2]
+    assert (await other_key, work.begun, flight.find()) == (2, 2, None)
+    assert await flight.run(work) == 3, "work that is over is done again"
+
+
+async def test_work_goes_on_when_its_callers_give_up() -> None:
+    flight, work = SingleFlight[int](), Work()
+    caller = asyncio.create_task(flight.run(work))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    work.go.set()
+    assert (await flight.run(work), work.begun) == (1, 1)
+
+
+async def test_failed_work_is_done_again_and_raises_for_each_caller() -> None:
+    flight, begun = SingleFlight[int](), 0
+
+    async def fail() -> int:
+        nonlocal begun
+        begun += 1
+        raise ValueError(f"attempt {begun}")
+
+    for attempt in (1, 2):
+        with pytest.raises(ValueError, match=f"attempt {attempt}"):
+            await flight.run(fail)
+    flight.start(fail)
+    await asyncio.sleep(0)
+    gc.collect()  # A failure that no caller waits for is not reported by the loop.
+
+
+async def test_cancelled_work_ends() -> None:
+    flight, work = SingleFlight[int](), Work()
+    task = flight.start(work)
+    flight.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert flight.find() is None
+
+
+def test_each_loop_does_its_own_work() -> None:
+    flight = SingleFlight[int]()
+
+    async def once() -> int:
+        work = Work()
+        work.go.set()
+        return await flight.run(work)
+
+    assert [asyncio.run(once()), asyncio.run(once())] == [1, 1]
