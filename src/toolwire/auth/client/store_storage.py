@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from toolwire.extras import MissingExtra
-from toolwire.protocol.sealing import BadSeal
 from toolwire.sealing_aes import make_sealer
 from toolwire.stores.leases import WAIT_SECONDS, KeyLease, poll
 from toolwire.stores.memory import KV
+from toolwire.util.sealed import Sealed
 
 
 class StoreStorage:
@@ -26,21 +26,17 @@ class StoreStorage:
         self._sealer = make_sealer([secret, *older], random=os.urandom, purpose="storage")
         if not self._sealer.confidential:
             raise MissingExtra("Keeping sign-ins in a store", "cryptography", "auth")
+        self._values = Sealed(self._sealer, str, encode=str.encode, decode=bytes.decode)
 
     async def load(self, key: str) -> str | None:
-        sealed = await self._kv.get(_name("value", key))
-        if sealed is None:
-            return None
-        try:
-            return self._sealer.open(sealed.decode(), key.encode()).decode()
-        except (BadSeal, UnicodeDecodeError):
-            return None  # Its secret is gone, or the value was moved.
+        # None, too, where the secret is gone, or the value was moved.
+        return self._values.open(await self._kv.get(_name("value", key)), key.encode())
 
     async def save(self, key: str, value: str | None) -> None:
         if value is None:
             await self._kv.delete(_name("value", key))
         else:
-            await self._kv.put(_name("value", key), self._sealer.seal(value.encode(), key.encode()).encode())
+            await self._kv.put(_name("value", key), self._values.seal(value, key.encode()).encode())
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from toolwire.extras import MissingExtra
-from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.protocol.sealing import Sealer
 from toolwire.redaction import repr_without
 from toolwire.stores import KV
+from toolwire.util.sealed import Sealed
 
 #: Seconds that a user may take to consent and to sign in.
 SIGN_IN: Final = 600.0
@@ -112,21 +112,18 @@ class Seals:
     def __init__(self, sealer: Sealer, issuer: str, resource: str, clock: Callable[[], float] = time.time) -> None:
         if not sealer.confidential:
             raise MissingExtra("Hiding what the OAuth proxy hands out", "cryptography", "auth")
-        self._sealer = sealer
         self._issuer = issuer
         self._resource = resource
         self.clock = clock
+        kinds: tuple[type[Any], ...] = (SealedRegistration, SealedRequest, Code, SealedAccess, Refresh)
+        self._forms = {kind: Sealed[Any](sealer, kind, clock=lambda: self.clock()) for kind in kinds}
 
     def seal(self, value: Any) -> str:
-        return self._sealer.seal(msgspec.msgpack.encode(value), self._context(type(value)))
+        return self._forms[type(value)].seal(value, self._context(type(value)))
 
     def open(self, text: str, kind: type[T]) -> T | None:
         """Open a value; return None if we did not seal it as this kind, or if it has expired."""
-        try:
-            value = msgspec.msgpack.decode(self._sealer.open(text, self._context(kind)), type=kind)
-        except (BadSeal, msgspec.DecodeError):
-            return None
-        return None if getattr(value, "expires", self.clock() + 1) <= self.clock() else value
+        return self._forms[kind].open(text, self._context(kind))
 
     def _context(self, kind: type[Any]) -> bytes:
         bound_to = self._issuer if kind is SealedRegistration else f"{self._issuer}\0{self._resource}"

@@ -16,9 +16,10 @@ from msgspec import Struct
 from toolwire.auth.browser import digest
 from toolwire.auth.flow.scopes import Scopes
 from toolwire.auth.vault.records import Owner
-from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.protocol.sealing import Sealer
 from toolwire.redaction import repr_without
 from toolwire.stores import KV
+from toolwire.util.sealed import Sealed
 
 #: For how many seconds a link is good.
 LINK_SECONDS: Final = 600.0
@@ -91,29 +92,24 @@ class Links:
 
     def __init__(self, kv: KV, sealer: Sealer, clock: Callable[[], float]) -> None:
         self.kv = kv
-        self._sealer = sealer
         self._clock = clock
+        kinds: tuple[type[Any], ...] = (Link, Pending, PageForm, AccountForm)
+        self._forms = {kind: Sealed[Any](sealer, kind, clock=lambda: self._clock()) for kind in kinds}
+        # The id of the link that is open for a purpose.
+        self._ids = Sealed(sealer, str, encode=str.encode, decode=bytes.decode)
 
     async def open(self, owner: Owner, name: str, scopes: Scopes, session: str = "") -> str:
         """Return the id of a link. While one is open for the same purpose, it is that one."""
         opened = f"toolwire:vault:open:{owner.id}:{digest(msgspec.json.encode([name, *sorted(scopes)]).decode())}"
-        known = await self._known(opened)
+        known = self._ids.open(await self.kv.get(opened), opened.encode())
         if known is not None:
             link = await self.get(known)
             if link is not None and link.expires > self._clock() + REUSED_SECONDS:
                 return link.id
         link = Link(secrets.token_urlsafe(32), owner, name, scopes, self._clock() + LINK_SECONDS, session)
         await self.kv.put(_link(link.id), self._sealed(link, link.id), ttl=LINK_SECONDS)
-        sealed = self._sealer.seal(link.id.encode(), opened.encode())
-        await self.kv.put(opened, sealed.encode(), ttl=LINK_SECONDS)
+        await self.kv.put(opened, self._ids.seal(link.id, opened.encode()).encode(), ttl=LINK_SECONDS)
         return link.id
-
-    async def _known(self, opened: str) -> str | None:
-        sealed = await self.kv.get(opened)
-        try:
-            return None if sealed is None else self._sealer.open(sealed.decode(), opened.encode()).decode()
-        except (BadSeal, UnicodeDecodeError):
-            return None
 
     async def get(self, identifier: str) -> Link | None:
         """Return a link that is open; None for any other."""
@@ -151,16 +147,10 @@ class Links:
     # --- sealing ---
 
     def _sealed(self, value: Any, name: str) -> bytes:
-        return self._sealer.seal(msgspec.msgpack.encode(value), _context(type(value), name)).encode()
+        return self._forms[type(value)].seal(value, _context(type(value), name)).encode()
 
     def _opened(self, sealed: bytes | None, name: str, kind: type[T]) -> T | None:
-        if sealed is None:
-            return None
-        try:
-            value = msgspec.msgpack.decode(self._sealer.open(sealed.decode(), _context(kind, name)), type=kind)
-        except (BadSeal, msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        return value if value.expires > self._clock() else None
+        return self._forms[kind].open(sealed, _context(kind, name))
 
 
 def elicitation_id(url: str) -> str:

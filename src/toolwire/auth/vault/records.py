@@ -20,10 +20,11 @@ from toolwire.auth.flow.tokens import TokenResponse, granted_scopes, leeway, lif
 from toolwire.auth.principal import Principal
 from toolwire.extras import MissingExtra
 from toolwire.protocol.rounds import digest
-from toolwire.protocol.sealing import BadSeal, Sealer, read_token
+from toolwire.protocol.sealing import Sealer, read_token
 from toolwire.redaction import repr_without
 from toolwire.stores import KV
 from toolwire.util.expiring import Expiring
+from toolwire.util.sealed import Sealed
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -143,6 +144,7 @@ class SealedRecords:
             raise MissingExtra("Keeping credentials of users", "cryptography", "auth")
         self.kv = kv
         self.sealer = sealer
+        self._form = Sealed(sealer, VaultRecord)
         self._newest = read_token(sealer.seal(b"", b""))[0]
         # By key: the settings, the sealed text, and what it holds. The store is asked each time, so that a record which
         # was revoked anywhere is not used any more; only the deciphering is spared.
@@ -167,7 +169,7 @@ class SealedRecords:
         self, key: RecordKey, record: VaultRecord, *, ttl: float | None = None, expect: bytes | None = None
     ) -> bool:
         """Seal and store a record, and say whether it was stored. `expect`: only in place of these bytes."""
-        sealed = self.sealer.seal(msgspec.msgpack.encode(record), key.context).encode()
+        sealed = self._form.seal(record, key.context).encode()
         if not await self.kv.put(key.text, sealed, ttl=ttl, expect=expect):
             return False
         self._remember(key, sealed, record)
@@ -190,12 +192,11 @@ class SealedRecords:
             after = page[-1]
 
     def _open(self, sealed: bytes, key: RecordKey) -> VaultRecord | None:
-        try:
-            return msgspec.msgpack.decode(self.sealer.open(sealed.decode(), key.context), type=VaultRecord)
-        except (BadSeal, msgspec.DecodeError, UnicodeDecodeError):
-            # Its secret was lost, its settings changed, or somebody moved it. Then its owner connects again.
+        record = self._form.open(sealed, key.context)
+        if record is None:
+            # Its secret was lost, its settings changed, or the record was moved. Then its owner connects again.
             log.warning("a credential of %r cannot be opened: its secret is gone, or its settings changed", key.name)
-            return None
+        return record
 
     def _remember(self, key: RecordKey, sealed: bytes, record: VaultRecord) -> None:
         self._opened.put(key.text, (key.identity, sealed, record))
