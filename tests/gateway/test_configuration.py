@@ -21,13 +21,14 @@ from toolwire import Client, Server, testing
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import ServerTarget
-from toolwire.gateway import Gateway, file_watch
+from toolwire.gateway import Gateway
 from toolwire.gateway.back_connections import BackConnections
 from toolwire.gateway.config import gateway_of, making
 from toolwire.gateway.configuration_status import Reloaded
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.server.catalog import Catalog
+from toolwire.util import file_watch
 from toolwire.wire import hangup
 
 PLAIN = str(Path(__file__).parent / "plain_back.py")

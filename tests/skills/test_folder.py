@@ -257,6 +257,6 @@ def test_a_walk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_change_of_any_file_is_noticed(tmp_path: Path) -> None:
     write(tmp_path, {"a/SKILL.md": "x", "a/.git/y": "z"})
     before = list(watched_files(str(tmp_path)))
-    assert [Path(path).name for path, _, _ in before] == ["SKILL.md"]
+    assert [Path(path).name for path, _ in before] == ["SKILL.md"]
     write(tmp_path, {"a/new.md": "x"})
     assert list(watched_files(str(tmp_path))) != before

@@ -31,10 +31,8 @@ from toolwire.server.component_directory import NotThere, component_directory, c
 from toolwire.server.hot_reload import Stage
 from toolwire.server.server import Server
 from toolwire.skills.folder import SkillsError, watched_files
+from toolwire.util.file_watch import FileWatch, Stamp, stamp_of
 
-LOOK_SECONDS: Final = 0.25
-# More changes may follow the first: an editor saves several files, or a checkout replaces many.
-SETTLE_SECONDS: Final = 0.1
 # Addresses of resources are chosen by clients, so their number is bounded.
 _MOST_NOTICES: Final = 1_000
 
@@ -131,7 +129,7 @@ class Reloader:
         self.label: str = source.label
         self._path = source.path
         self._modules: set[str] = set()
-        self._stamps: dict[Path, tuple[object, ...] | None] = {}
+        self._files = FileWatch(self._stamp)
         self._skill_folders: set[Path] = set()
         self._pages: set[Path] = set()
         # Python takes a compiled file for current when its source has the same size and second. A quick change would
@@ -171,7 +169,7 @@ class Reloader:
         if isinstance(loaded, LoadFailed):
             if loaded.file is not None:
                 # A file that fails to load is not among the modules, so it is watched by its path.
-                self._stamps.setdefault(Path(loaded.file), self._stamp(Path(loaded.file)))
+                self._files.look_again([Path(loaded.file)])
             sys.path[:] = search_path
             sys.modules.clear()
             sys.modules.update(before)
@@ -194,29 +192,20 @@ class Reloader:
         modules = [sys.modules.get(name) or before.get(name) for name in names]
         files = {Path(file) for module in modules if (file := getattr(module, "__file__", None))}
         folders = {Path(folder) for each in sys.modules if (folder := component_directory(each))}
-        watched = {*files, *folders, *self._stamps, *self._skill_folders, *self._pages, self._path}
-        self._stamps = {file: self._stamp(file) for file in watched}
+        self._files.look_again({*files, *folders, *self._skill_folders, *self._pages, self._path})
 
     async def changed(self) -> None:
         """Wait until one of the files changes."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if self._look():
-                await asyncio.sleep(SETTLE_SECONDS)
-                return
+        await self._files.changed()
 
-    def _look(self) -> bool:
-        return any(self._stamp(file) != stamp for file, stamp in self._stamps.items())
-
-    def _stamp(self, file: Path) -> tuple[object, ...] | None:
-        """Return the time and size of a file; for a folder of components or skills, those of its files."""
+    def _stamp(self, file: Path) -> Stamp:
+        """Return the stamp of a file; for a folder of components or skills, those of its files."""
+        if not file.is_dir():
+            return stamp_of(file)
         try:
-            if file.is_dir():
-                return tuple(watched_files(str(file))) if file in self._skill_folders else component_files(file)
-            found = file.stat()
+            return tuple(watched_files(str(file))) if file in self._skill_folders else component_files(file)
         except OSError:
-            return None  # An editor that replaces a file removes it for a moment.
-        return found.st_mtime_ns, found.st_size
+            return None  # An editor that replaces a folder removes it for a moment.
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import counted
 from toolwire.skills.frontmatter import FrontmatterError, Position, SkillDocument, read_skill_document
+from toolwire.util.file_watch import Stamp, stamp_of
 
 #: Bytes that a folder keeps in memory. Files beyond are read again, and checked, when a client asks for them.
 KEPT_BYTES: Final = 256 * 1024 * 1024
@@ -208,17 +209,14 @@ def load_skill(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer:
     return _Loader(folder, _segments(prefix), keep, answer).load((unicodedata.normalize("NFC", name),))
 
 
-def watched_files(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the path, time and size of every file below a folder, to notice a change."""
+def watched_files(folder: str) -> Iterator[tuple[str, Stamp]]:
+    """Yield the path and the stamp of every file below a folder, to notice a change."""
     for directory, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if _reason_to_leave_out(each) is None)
         for name in sorted(files):
             path = os.path.join(directory, name)
-            try:
-                found = os.stat(path)
-            except OSError:
-                continue
-            yield path, found.st_mtime_ns, found.st_size
+            if (stamp := stamp_of(path)) is not None:
+                yield path, stamp
 
 
 def _segments(prefix: str) -> tuple[str, ...]:

@@ -23,10 +23,10 @@ from toolwire.auth.principal import Principal
 from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
-from toolwire.gateway.file_watch import FileWatch
 from toolwire.loops import in_thread
 from toolwire.protocol.errors import ServerError
 from toolwire.server.limits import LIMITS_AT_USE
+from toolwire.util.file_watch import FileWatch
 from toolwire.wire.hangup import hangups
 
 if TYPE_CHECKING:

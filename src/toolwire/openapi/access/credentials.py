@@ -34,6 +34,7 @@ from toolwire.openapi.model import OAuthFlow, SecuritySchemeObject
 from toolwire.protocol.errors import ToolError
 from toolwire.server.call import Call
 from toolwire.server.credentials import credential_for
+from toolwire.util.file_watch import Stamp, stamp_of
 from toolwire.wire.regular_files import read_regular
 
 #: A function that returns the secret of a caller; None for a caller who has none.
@@ -292,14 +293,13 @@ class FileSecret:
     def __init__(self, name: str, path: Path) -> None:
         self._name = name
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: Stamp = None
         self._secret = ""
 
     def __call__(self) -> str:
         try:
-            found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if seen != self._seen:
+            seen = stamp_of(self._path)
+            if seen is None or seen != self._seen:
                 # The limit holds for the secret, and not for the end of its line.
                 data = read_regular(self._path, MAX_SECRET + 2)
                 self._secret, self._seen = data.decode().rstrip("\r\n"), seen

@@ -7,7 +7,7 @@ editor that renames, or a link that is swapped, as Kubernetes does with the file
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -18,20 +18,26 @@ QUIET_SECONDS: Final = 0.1
 #: Files that are written all the time are read after this many seconds.
 LONGEST_SECONDS: Final = 2.0
 
-Stamp: TypeAlias = tuple[int, ...] | None
+Stamp: TypeAlias = tuple[object, ...] | None
 
 
 class FileWatch:
     """The files that are watched, as they were at the last look."""
 
-    def __init__(self) -> None:
+    def __init__(self, stamp: Callable[[Path], Stamp] | None = None) -> None:
+        """`stamp` returns what changes with a file, or with a folder; by default `stamp_of`."""
+        self._stamp = stamp_of if stamp is None else stamp
         self._stamps: dict[Path, Stamp] = {}
         self._is_hurried = False
         self._waiting: asyncio.Future[None] | None = None
 
     def look_at(self, paths: Iterable[Path]) -> None:
         """Watch these files from now on. Those that were watched before keep the look that was taken of them."""
-        self._stamps = {path: self._stamps.get(path) or stamp_of(path) for path in paths}
+        self._stamps = {path: self._stamps.get(path) or self._stamp(path) for path in paths}
+
+    def look_again(self, paths: Iterable[Path]) -> None:
+        """Watch these files too. A change before this look does not count."""
+        self._stamps = {path: self._stamp(path) for path in {*self._stamps, *paths}}
 
     def hurry(self) -> None:
         """Have `changed` return now."""
@@ -49,14 +55,14 @@ class FileWatch:
                 break
         last = loop.time() + LONGEST_SECONDS
         while True:
-            self._stamps = {path: stamp_of(path) for path in self._stamps}
+            self._stamps = {path: self._stamp(path) for path in self._stamps}
             await asyncio.sleep(QUIET_SECONDS)
             if not self._differs() or loop.time() >= last:
                 self._is_hurried = False
                 return
 
     def _differs(self) -> bool:
-        return any(stamp_of(path) != stamp for path, stamp in self._stamps.items())
+        return any(self._stamp(path) != stamp for path, stamp in self._stamps.items())
 
     async def _pause(self, seconds: float) -> None:
         # Made anew each time: a process that was forked has another event loop.
@@ -65,10 +71,10 @@ class FileWatch:
             await asyncio.wait({self._waiting}, timeout=seconds)
 
 
-def stamp_of(path: Path) -> Stamp:
+def stamp_of(path: Path | str) -> Stamp:
     """Return what tells a file from another one in its place; None where there is none."""
     try:
-        found = path.stat()
+        found = Path(path).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
