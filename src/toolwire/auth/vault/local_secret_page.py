@@ -15,14 +15,10 @@ from typing import Final
 
 from toolwire.auth.browser import PAGE_HEADERS, error_page, form_of, page
 from toolwire.auth.errors import SignInFailed
+from toolwire.auth.loopback_server import MAX_BYTES, LoopbackServer, Reply
 from toolwire.protocol.errors import ServerError
 
 _HOST: Final = "127.0.0.1"
-#: How many bytes the head and the body of a request may have.
-_MOST_BYTES: Final = 16_384
-_REQUEST_SECONDS: Final = 10.0
-#: How many requests are read at a time.
-_MOST_REQUESTS: Final = 16
 
 
 class SecretPage:
@@ -37,13 +33,12 @@ class SecretPage:
         self._keep = keep
         self._path = f"/{secrets.token_urlsafe(32)}"
         self._kept = asyncio.Event()
-        self._server: asyncio.Server | None = None
-        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._server = LoopbackServer(self._respond)
 
     async def open(self) -> str:
         """Begin to serve; return the address. Raise `SignInFailed`."""
         try:
-            self._server = await asyncio.start_server(self._serve, _HOST, 0, limit=_MOST_BYTES)
+            await self._server.open(_HOST, 0)
         except OSError as error:
             raise SignInFailed(f"There is no port for the page: {error.strerror}") from None
         return f"http://{self._own_host}{self._path}"
@@ -58,68 +53,35 @@ class SecretPage:
         return True
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        # The answer to the browser is written before. Browsers open connections in advance and keep them.
-        for writer in self._serving.values():
-            writer.transport.abort()
-        if self._serving:
-            await asyncio.wait(self._serving)
+        await self._server.close()
 
     @property
     def _own_host(self) -> str:
-        assert self._server is not None
-        return f"{_HOST}:{self._server.sockets[0].getsockname()[1]}"
+        return f"{_HOST}:{self._server.port}"
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._serving) >= _MOST_REQUESTS:
-            writer.transport.abort()
-            return
-        self._serving[task] = writer
-        is_kept = False
-        try:
-            async with asyncio.timeout(_REQUEST_SECONDS):
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                status, body, is_kept = await self._answered(head, reader)
-                lines = [f"HTTP/1.1 {status}".encode(), *(name + b": " + value for name, value in PAGE_HEADERS)]
-                lines += [b"connection: close", b"content-length: %d" % len(body)]
-                writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-                await writer.drain()
-        except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # It was not the browser of the user.
-        finally:
-            del self._serving[task]
-            writer.close()
-            if is_kept:
-                self._kept.set()
-
-    async def _answered(self, head: str, reader: asyncio.StreamReader) -> tuple[str, bytes, bool]:
-        """Return the status and the page for a request, and whether it brought the secret."""
+    async def _respond(self, head: str, reader: asyncio.StreamReader) -> Reply:
+        """Answer a request, and take the secret that it brings."""
         first, *lines = head.split("\r\n")
         method, _, rest = first.partition(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         path = rest.partition(" ")[0]
-        # A name of somebody else's that leads to this machine is not the address that the user was given.
+        # A foreign name that leads to this machine is not the address that the user was given.
         if headers.get("host") != self._own_host or not hmac.compare_digest(path.encode(), self._path.encode()):
-            return "404 Not Found", b"", False
+            return Reply("404 Not Found", PAGE_HEADERS)
         if method == "GET":
-            return "200 OK", self._form(), False
+            return Reply("200 OK", PAGE_HEADERS, self._form())
         length = headers.get("content-length", "")
-        if method != "POST" or not length.isdecimal() or int(length) > _MOST_BYTES or self._kept.is_set():
-            return "400 Bad Request", error_page("This page cannot be used any more"), False
+        if method != "POST" or not length.isdecimal() or int(length) > MAX_BYTES or self._kept.is_set():
+            return Reply("400 Bad Request", PAGE_HEADERS, error_page("This page cannot be used any more"))
         entered = form_of(await reader.readexactly(int(length))).get("secret", "")
         try:
             await self._keep(entered)
         except ServerError:
-            return (
-                "400 Bad Request",
-                error_page("A key consists of visible characters, without spaces around it"),
-                False,
-            )
+            wrong = error_page("A key consists of visible characters, without spaces around it")
+            return Reply("400 Bad Request", PAGE_HEADERS, wrong)
         done = "is connected. Close this page, and go back to the application."
-        return "200 OK", page("Connected", f"<p><strong>{escape(self._name)}</strong> {done}</p>"), True
+        body = page("Connected", f"<p><strong>{escape(self._name)}</strong> {done}</p>")
+        return Reply("200 OK", PAGE_HEADERS, body, self._kept.set)
 
     def _form(self) -> bytes:
         body = f"""<p>Enter your key for <strong>{escape(self._name)}</strong>. {escape(self._hint)}</p>
