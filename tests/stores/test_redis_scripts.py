@@ -15,17 +15,22 @@ import pytest
 from tests.redis_server import RedisServer, running, until_refused
 from tests.stores.contract import BusContract, Heard, KVContract, LogContract, Make, memo
 
+from toolwire import stores as stores_package
 from toolwire.stores import Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
-from toolwire.stores.redis_scripts import GREET, SCRIPTS
+from toolwire.stores.redis_scripts import GREET, RIGHTS, SCRIPTS
 
 __all__ = ["memo"]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "stores.md"
-EVERY = (GREET, *SCRIPTS, *QUEUE_SCRIPTS)
+EVERY = (GREET, RIGHTS, *SCRIPTS, *QUEUE_SCRIPTS)
+LUA = Path(stores_package.__file__).parent / "lua"
+LUA_FILES = sorted(LUA.rglob("*.lua"))
+# The texts in quotes and the comments of a script: what stands in them is not code.
+QUOTED = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|--[^\n]*")
 
 #: Shadows `redis` with one that refuses a key that is not declared. All our commands but TIME have one key, the first.
 STRICT = """
@@ -77,6 +82,25 @@ class TestKeysOfTheLog(LogContract):
 
 class TestKeysOfTheBus(BusContract):
     pass
+
+
+@pytest.mark.parametrize("file", LUA_FILES, ids=lambda file: file.relative_to(LUA).with_suffix("").as_posix())
+def test_lua_file_compiles(redis: RedisServer, file: Path) -> None:
+    # Redis compiles what it loads, and runs nothing.
+    assert redis.command("SCRIPT", "LOAD", file.read_bytes()).startswith(b"$40\r\n")
+
+
+def test_scripts_have_a_number_for_every_word_in_capitals() -> None:
+    left = {word for script in EVERY for word in re.findall(r"\b[A-Z][A-Z_]+\b", QUOTED.sub("", script.text))}
+    assert left == {"ARGV", "KEYS"}
+
+
+def test_every_lua_file_is_part_of_a_script() -> None:
+    lines = {line for script in EVERY for line in script.text.splitlines()}
+    for file in LUA_FILES:
+        # A line with a word such as LOG_MS has a number in the script.
+        own = {line for line in file.read_text(encoding="utf-8").splitlines() if not re.search(r"[A-Z]_[A-Z]", line)}
+        assert own <= lines, file
 
 
 def allowed() -> list[str]:
