@@ -274,7 +274,9 @@ def _returned(function: Function) -> Iterator[ast.expr]:
 
 def collect() -> list[Message]:
     """Return every text of the source once, in the order of the page."""
-    trees = {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+    # The templates of new projects lie in folders that are not packages.
+    paths = [path for path in sorted(SOURCE.rglob("*.py")) if (path.parent / "__init__.py").is_file()]
+    trees = {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
     exceptions = Exceptions(trees)
     found: dict[tuple[str, str], Message] = {}
     for name, tree in trees.items():

@@ -4,6 +4,7 @@
     python scripts/try_wheel.py --package FILE   another wheel, or an sdist
 
 * It installs with two dependencies and nothing else.
+* It has every file of the package, also those that are not Python.
 * The first server of the README is listed and called through the `toolwire` command.
 * Every feature whose extra is missing says so in one line that names the install command.
 * Its types are complete, as pyright sees them (`--types`; installs pyright and Node).
@@ -96,6 +97,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         python = install(package, Path(folder))
         check_dependencies(python)
+        check_files(python)
         check_readme(python, Path(folder))
         check_extras(python, Path(folder))
         if arguments.types:
@@ -139,6 +141,17 @@ def check_dependencies(python: Path) -> None:
     if names != DEPENDENCIES | {"toolwire"}:
         raise SystemExit(f"wheel: it installs {', '.join(sorted(names))}")
     print(f"wheel: installs {', '.join(sorted(DEPENDENCIES))} and nothing else")
+
+
+def check_files(python: Path) -> None:
+    """See that every file of the source tree is installed."""
+    place = run(python, "-c", "import toolwire; print(toolwire.__path__[0])").strip()
+    source = ROOT / "src" / "toolwire"
+    files = [file for file in source.rglob("*") if file.is_file() and file.parent.name != "__pycache__"]
+    missing = [str(name) for name in (file.relative_to(source) for file in files) if not (Path(place) / name).is_file()]
+    if missing:
+        raise SystemExit(f"wheel: it lacks {', '.join(sorted(missing))}")
+    print(f"wheel: has the {len(files)} files of the package")
 
 
 def check_readme(python: Path, folder: Path) -> None:

@@ -91,7 +91,9 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+# The templates of new projects lie in folders that are not packages.
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if (path.parent / "__init__.py").is_file()]
+SOURCES = {module_name(path): path for path in MODULES}
 
 
 @cache

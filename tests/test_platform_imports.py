@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-SOURCE = Path(__file__).resolve().parent.parent / "src"
+from tests.test_layers import SOURCES
 
 # Runs in an interpreter of its own. The standard library and the third-party packages are loaded whole first; then what
 # Windows lacks is hidden from our own modules, and each of them is imported.
@@ -78,9 +77,7 @@ def is_for_one_platform(module: str) -> bool:
 
 
 def modules() -> dict[str, Path]:
-    paths = sorted((SOURCE / "toolwire").rglob("*.py"))
-    named = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in paths}
-    return {name.removesuffix(".__init__"): path for name, path in named.items() if not name.endswith("__main__")}
+    return {name: path for name, path in SOURCES.items() if not name.endswith("__main__")}
 
 
 def imported() -> list[str]:

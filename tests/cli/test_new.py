@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,9 +11,18 @@ from pathlib import Path
 import pytest
 from tests.cli.command import Command
 
+from toolwire.cli import new
 from toolwire.cli.lint import findings
-from toolwire.cli.new import FILES, TEMPLATES
+from toolwire.cli.new import TEMPLATES
 from toolwire.client import Client
+
+FOLDER = Path(new.__file__).parent / "_templates"
+
+
+def read_files(folder: Path) -> dict[str, str]:
+    """Return the files of a folder by name, without what Python compiled."""
+    files = [file for file in folder.rglob("*") if file.is_file() and file.parent.name != "__pycache__"]
+    return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
 def test_the_project_runs_and_passes_its_own_test(
@@ -21,7 +31,7 @@ def test_the_project_runs_and_passes_its_own_test(
     monkeypatch.chdir(tmp_path)
     done = toolwire("new", "my-demo")
     assert done.status == 0
-    assert {path.name for path in Path("my-demo").iterdir()} == set(FILES)
+    assert {path.name for path in Path("my-demo").iterdir()} == set(TEMPLATES["tools"])
     monkeypatch.chdir("my-demo")
     called = toolwire("call", "server.py", "convert_amount", "value=116", "currency=NOK")
     assert (called.status, called.out) == (0, '{\n  "value": 10.0,\n  "currency": "EUR"\n}\n')
@@ -84,11 +94,22 @@ def test_the_template_of_an_app_passes_its_own_test_and_the_linter(
     assert "2 passed" in tested.stdout
 
 
-def test_braces_of_a_template_stay() -> None:
-    for files in TEMPLATES.values():
-        for text in files.values():
-            assert "{{" not in text
-            assert "}}" not in text
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_project_has_every_file_of_its_template_and_no_word_of_it(
+    toolwire: Command, tmp_path: Path, template: str
+) -> None:
+    assert toolwire("new", str(tmp_path / "demo"), "--template", template).status == 0
+    made = read_files(tmp_path / "demo")
+    expected = {name.replace("template-skill", "demo") for name in read_files(FOLDER / template)}
+    assert {name.removeprefix(".") for name in made} == expected
+    assert [name for name, text in made.items() if re.search(r"template[-_]", name + text)] == []
+
+
+def test_templates_are_valid_before_they_are_filled_in(toolwire: Command) -> None:
+    for template in (*TEMPLATES, "api"):
+        project = tomllib.loads((FOLDER / template / "pyproject.toml").read_text(encoding="utf-8"))
+        assert project["project"]["name"] == "template-name"
+    assert toolwire("lint", str(FOLDER / "skill" / "skills")).status == 0
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a b", "..", "-x", "a" * 65, "é"])

@@ -14,6 +14,7 @@ from toolwire.cli import screen
 from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.openapi_add import lock_of, secrets_of, show_chosen
 from toolwire.cli.openapi_options import reach_of, translate_advice
+from toolwire.cli.project_files import read_template
 from toolwire.extras import MissingExtra
 from toolwire.openapi.code.code_texts import one_line
 from toolwire.openapi.code.written_code import written_code
@@ -24,53 +25,7 @@ from toolwire.openapi.model import DescriptionError
 # What Markdown and HTML would not show as it is.
 _MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>&!#|]")
 LOCK: Final = "api.lock.json"
-GITIGNORE: Final = "__pycache__/\n.pytest_cache/\n.mypy_cache/\n.venv/\n"
-
-_TEST: Final = '''"""Tests of the {name} server against a stub of its API, in this process. `pytest` runs them."""
-
-import asyncio
-
-from toolwire import testing
-
-from server import api, server
-
-
-def test_every_tool_calls_its_operation() -> None:
-    replayed = asyncio.run(testing.replay(server, api))
-    assert len(replayed) == {count}
-'''
-
-_PYPROJECT: Final = """[project]
-name = "{name}"
-version = "0.1.0"
-requires-python = ">=3.11"
-dependencies = ["toolwire[http,openapi]>={version}"]
-
-[dependency-groups]
-dev = ["mypy", "pytest"]
-
-[tool.setuptools]
-py-modules = [{modules}]
-
-[tool.mypy]
-strict = true
-"""
-
-_README: Final = """# {name}
-
-An MCP server for {title}. `server.py` has one function for each operation. Edit them: their arguments and texts
-are what a model sees. An operation whose function you remove becomes a generated tool.
-
-```console
-$ toolwire list server.py                      # what it offers
-$ toolwire lint server.py                      # what makes it hard to use
-$ toolwire dev server.py                       # try it on a page, with reload
-$ pytest                                       # every tool, against a stub of the API
-$ mypy .                                       # the types
-$ toolwire run server.py --transport http      # serve it
-$ toolwire openapi check                       # has the API changed since?
-```
-{secrets}"""
+_FILES: Final = ("test_server.py", "pyproject.toml", "README.md", ".gitignore")
 
 
 def main(arguments: Namespace, folder: Path, was_there: bool) -> int:
@@ -139,19 +94,14 @@ def _files(made: LockedApi, name: str) -> dict[str, str]:
     definitions = sorted(made.operations.chosen, key=lambda each: (each.operation.path, each.operation.method))
     code = written_code(made.description, definitions, name=name, lock=LOCK)
     modules = {"server.py": code.server, **({} if code.models is None else {"models.py": code.models})}
-    secrets = "".join(f"$ {line}\n" for line in secrets_of(lock))
     values = {
         "name": name,
         "version": __version__,
-        "count": len(definitions),
+        "count": str(len(definitions)),
         "title": _MARKDOWN.sub(r"\\\g<0>", one_line(lock.title)) or "an API",
-        "modules": ", ".join(f'"{Path(each).stem}"' for each in modules),
-        "secrets": f"\nThe API needs secrets:\n\n```console\n{secrets}```\n" if secrets else "",
+        "modules": '", "'.join(Path(each).stem for each in modules),  # Between the quotes of the template.
     }
-    return {
-        **modules,
-        "test_server.py": _TEST.format(**values),
-        "pyproject.toml": _PYPROJECT.format(**values),
-        "README.md": _README.format(**values),
-        ".gitignore": GITIGNORE,
-    }
+    filled = read_template("api", _FILES, values)
+    if secrets := "".join(f"$ {line}\n" for line in secrets_of(lock)):
+        filled["README.md"] += f"\nThe API needs secrets:\n\n```console\n{secrets}```\n"
+    return {**modules, **filled}
