@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect, modern_meta
 
-from toolwire import Context, Limits, Server, ToolError
+from toolwire import Context, Limits, ProtocolError, Server, ToolError
 
 ROOT = Path(__file__).resolve().parents[2]
 ERAS = ("2025-11-25", MODERN)
@@ -505,6 +505,21 @@ async def test_a_result_that_is_too_large_is_an_error(revision: str) -> None:
     async with connect(server, revision) as client:
         error = await client.error("tools/call", {"name": "big"})
         assert error == {"code": -32603, "message": "The result is over the limit of 4096 bytes"}
+        await still_works(client)
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_error_over_the_limit_of_results_is_shortened(revision: str) -> None:
+    server = misbehaving(result=4096)
+
+    @server.tool
+    async def fail() -> str:
+        raise ProtocolError(-32050, "failed", {"rows": "x" * 5000})
+
+    async with connect(server, revision) as client:
+        error = await client.error("tools/call", {"name": "fail"})
+        assert error["code"] == -32050
+        assert error["message"].startswith("failed [The error has ")
         await still_works(client)
 
 

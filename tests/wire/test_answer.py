@@ -27,7 +27,7 @@ def incoming() -> Incoming:
 
 
 async def answer_to(raised: BaseException, **options: Any) -> Any:
-    data = encode_failure(incoming(), raised, **options)
+    data = encode_failure(incoming(), raised, 1000, **options)
     return None if data is None else json.loads(data)
 
 
@@ -70,7 +70,7 @@ async def test_a_cancelled_task_is_answered_only_where_the_transport_did_not_can
 
 def test_a_coroutine_that_is_thrown_away_with_its_loop_is_not_answered() -> None:
     with pytest.raises(GeneratorExit):
-        encode_failure(incoming(), GeneratorExit())
+        encode_failure(incoming(), GeneratorExit(), 1000)
 
 
 def test_a_result_over_the_limit_is_an_error() -> None:
@@ -78,3 +78,16 @@ def test_a_result_over_the_limit_is_an_error() -> None:
     assert json.loads(encode_answer(7, {}, size))["result"] == {}
     error = json.loads(encode_answer(7, {}, size - 1))["error"]
     assert error == {"code": -32603, "message": f"The result is over the limit of {size - 1} bytes"}
+
+
+async def test_error_over_the_limit_is_shortened() -> None:
+    answer = await answer_to(ProtocolError(-32050, "m" * 900, {"rows": "z" * 900}))
+    assert answer["error"]["code"] == -32050
+    assert answer["error"].keys() == {"code", "message"}
+    assert answer["error"]["message"].startswith("m" * 200 + " [The error has ")
+    assert answer["error"]["message"].endswith("and 1000 are allowed. The rest is left out.]")
+
+
+async def test_shortened_error_has_no_code_that_needs_data() -> None:
+    answer = await answer_to(ProtocolError(-32042, "open a page", {"elicitations": ["x" * 2000]}))
+    assert answer["error"]["code"] == -32603

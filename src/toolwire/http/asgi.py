@@ -636,14 +636,12 @@ class HttpApp:
             handled = self._endpoint.handler.handle(incoming, outlet)
             result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
             body = encode_answer(incoming.id, result, self._limits.result)
-            if self.unsent.drops(incoming.caller, len(body)):
-                body = encode_error(incoming.id, INTERNAL_ERROR, _DROPPED)
         except BaseException as raised:
             if isinstance(raised, InsufficientScope | Taken) and not outlet.begun:
                 await outlet.abandon()
                 raised.request_id = incoming.id
                 raise
-            failure = encode_failure(incoming, raised)
+            failure = encode_failure(incoming, raised, self._limits.result)
             if failure is None:
                 if await outlet.was_left():
                     return
@@ -651,6 +649,8 @@ class HttpApp:
             body = failure
             if isinstance(raised, ProtocolError):
                 status = status_of(raised.code, handled=True)
+        if self.unsent.drops(incoming.caller, len(body)):
+            body = encode_error(incoming.id, INTERNAL_ERROR, _DROPPED)
         if not outlet.answer(status, body):
             await outlet.finish(status, body)
 

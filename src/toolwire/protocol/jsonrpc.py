@@ -15,7 +15,15 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.lazy_patterns import lazy_pattern
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, ProtocolError
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    MISSING_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+    ProtocolError,
+)
 from toolwire.protocol.surrogates import encode_readable
 
 # 2026-07-28 basic, requests: an id is a string or an integer, never null. A number of more than 4,300 digits is refused
@@ -323,6 +331,23 @@ def encode_error(identifier: RequestId | None, code: int, message: str, data: An
         return _encode(answer)
     except UnicodeEncodeError:
         return encode_readable(answer)
+
+
+def bound_error(error: ProtocolError, limit: int) -> ProtocolError:
+    """Return an error, or its short form where it is over `limit` bytes."""
+    size = len(encode_error(None, error.code, error.message, error.data))
+    return error if size <= limit else shorten_error(error, size, limit)
+
+
+def shorten_error(error: ProtocolError, size: int, limit: int) -> ProtocolError:
+    """Return the first words of an error of `size` bytes, and the reason why its rest is missing."""
+    text = f"{error.message[:_MAX_WORDS]} [The error has {size} bytes, and {limit} are allowed. The rest is left out.]"
+    return ProtocolError(INTERNAL_ERROR if error.code in _CODES_WITH_DATA else error.code, text)
+
+
+_MAX_WORDS: Final = 200
+# Clients read the data of these errors, which have no meaning without it.
+_CODES_WITH_DATA: Final = (MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION, URL_ELICITATION_REQUIRED)
 
 
 def encode_batch(messages: list[bytes]) -> bytes:

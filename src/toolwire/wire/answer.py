@@ -11,20 +11,28 @@ import asyncio
 import logging
 
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
-from toolwire.protocol.jsonrpc import encode_error
+from toolwire.protocol.jsonrpc import encode_error, shorten_error
 from toolwire.protocol.lifecycle import Incoming
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
 
 
-def encode_failure(request: Incoming, raised: BaseException, *, may_be_cancelled: bool = True) -> bytes | None:
+def encode_failure(
+    request: Incoming, raised: BaseException, limit: int, *, may_be_cancelled: bool = True
+) -> bytes | None:
     """Encode the answer to a request whose handling raised; return None when the request itself was cancelled.
+
+    An error over `limit` bytes is shortened.
 
     A transport that has not cancelled the request sets `may_be_cancelled` to False. Then a handler that cancels its own
     task is answered like any other handler that fails.
     """
     if isinstance(raised, ProtocolError):
-        return encode_error(request.id, raised.code, raised.message, raised.data)
+        data = encode_error(request.id, raised.code, raised.message, raised.data)
+        if len(data) > limit:
+            short = shorten_error(raised, len(data), limit)
+            data = encode_error(request.id, short.code, short.message)
+        return data
     if isinstance(raised, asyncio.CancelledError):
         if may_be_cancelled and is_task_cancelled():
             return None

@@ -335,7 +335,9 @@ class Session:
             # A request that was cancelled is settled already, and its id may be in use again.
             data = self.peer.respond(identifier, result, self._max_result) if outlet.open else None
         except BaseException as raised:
-            failure = encode_failure(request, raised, may_be_cancelled=self._closed or not outlet.open)
+            failure = encode_failure(
+                request, raised, self._max_result, may_be_cancelled=self._closed or not outlet.open
+            )
             data = self.peer.settle(identifier, failure) if outlet.open else None
         outlet.open = False
         if outlet.follows and data is not None:

@@ -118,3 +118,52 @@ async def test_what_holds_no_secret_passes_as_it_is() -> None:
         masked = await client.call("picture")
         server.policy = None
         assert await client.call("picture") == masked
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_error_over_the_size_of_a_result_is_shortened(revision: str) -> None:
+    server = Server("s", policy=Policy(result=500, mask=[r"sk-live-\w+"]))
+
+    @server.tool
+    async def fail(size: int) -> str:
+        raise ProtocolError(-32050, "m" * 195 + SECRET, {"rows": "z" * size})
+
+    @server.tool
+    async def inside(ctx: Context) -> str:
+        try:
+            return str(await ctx.read_resource("bad://x"))
+        except (ProtocolError, ToolError) as error:
+            return str(len(str(error)))
+
+    @server.resource("bad://x")
+    async def bad() -> str:
+        raise ProtocolError(-32050, "failed" + "z" * 5000)
+
+    async with connect(server, revision) as client:
+        small = await client.error("tools/call", {"name": "fail", "arguments": {"size": 10}})
+        assert small == {"code": -32050, "message": "m" * 195 + "[redacted]", "data": {"rows": "z" * 10}}
+        large = await client.error("tools/call", {"name": "fail", "arguments": {"size": 5000}})
+        assert large["code"] == -32050
+        assert "data" not in large
+        assert large["message"].startswith("m" * 195 + "[reda ")
+        assert large["message"].endswith("and 500 are allowed. The rest is left out.]")
+        read = await client.error("resources/read", {"uri": "bad://x"})
+        assert len(read["message"]) < 400
+        assert int(text(await client.call("inside"))) < 400
+
+
+async def test_middleware_error_over_the_size_of_a_result_is_refused() -> None:
+    server = Server("s", policy=Policy(result=500))
+
+    @server.tool
+    async def hello() -> str:
+        return "hello"
+
+    @server.use
+    async def fail(ctx: Context, call_next: Any) -> Any:
+        if ctx.method == "tools/call":
+            raise ToolError("x" * 5000)
+        return await call_next(ctx)
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("hello")).endswith("and may have 500. Ask for less.")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.http.modernclient import ModernClient
 
 from toolwire import Client, Server, ToolResult, testing, types
@@ -39,10 +40,14 @@ def writer() -> Server:
 
 
 def front(remote: bool, shape: Shape, **options: Any) -> Server:
+    return front_of(writer(), remote, shape, **options)
+
+
+def front_of(back: Server, remote: bool, shape: Shape, **options: Any) -> Server:
     if not remote:
-        return Server("front", **options).mount(writer(), "b", shape=shape)
+        return Server("front", **options).mount(back, "b", shape=shape)
     gateway = Gateway("front", **options)
-    gateway.add("b", writer(), shape=shape)
+    gateway.add("b", back, shape=shape)
     return gateway
 
 
@@ -240,3 +245,43 @@ async def test_budget_holds_for_an_error_that_a_handler_raises(remote: bool) -> 
         assert len(large.text) < 1024
         (whole,) = await client.read_resource(link_in(large).uri)
         assert whole.text == "e" * 100_000 + " [redacted]"
+
+
+def failing() -> Server:
+    back = Server("back")
+
+    @back.tool
+    async def fail(count: int) -> str:
+        raise ProtocolError(-32050, "m" * 195 + " sk-secret" + "m" * count, {"rows": "z" * count})
+
+    @back.tool(task="required")
+    async def fail_later(count: int) -> str:
+        raise ProtocolError(-32050, "failed", {"rows": "z" * count})
+
+    return back
+
+
+@pytest.mark.parametrize("remote", [False, True])
+async def test_budget_holds_for_a_protocol_error(remote: bool) -> None:
+    shape = Shape(result_budget=1024, policy=Policy(mask=[r"sk-\w+"]))
+    front = front_of(failing(), remote, shape)
+    async with testing.connect(front) as (client, _):
+        with pytest.raises(ProtocolError) as small:
+            await client.call_tool("b_fail", {"count": 10})
+        assert small.value.data == {"rows": "z" * 10}
+        with pytest.raises(ProtocolError, match="and 1024 are allowed") as large:
+            await client.call_tool("b_fail", {"count": 100_000})
+        assert (large.value.code, large.value.data) == (-32050, UNSET)
+        assert len(large.value.message) < 400
+        assert "sk-" not in large.value.message
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_budget_holds_for_the_protocol_error_of_a_task(revision: str, remote: bool) -> None:
+    shape = Shape(result_budget=1024)
+    front = front_of(failing(), remote, shape)
+    async with testing.connect(front, revision=revision) as (client, wire):
+        with pytest.raises(ProtocolError, match="and 1024 are allowed"):
+            await client.call_tool("b_fail_later", {"count": 100_000})
+        assert not any("z" * 2000 in str(message) for _, message in wire.messages)

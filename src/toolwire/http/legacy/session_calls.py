@@ -232,7 +232,7 @@ class SessionCalls:
                 await self._remember(call.connection.token, change)
             data = encode_answer(incoming.id, result, self.max_result)
         except BaseException as raised:
-            data = encode_failure(incoming, raised)
+            data = encode_failure(incoming, raised, self.max_result)
         self._settle(call, data)
         call.task = None  # The context of the task has the call: a ring, which costs a collection.
 

@@ -150,7 +150,7 @@ class Stateless:
             result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
             return encode_answer(incoming.id, result, self.limits.result)
         except BaseException as raised:
-            failure = encode_failure(incoming, raised)
+            failure = encode_failure(incoming, raised, self.limits.result)
             if failure is None:
                 raise
             return failure

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.content import ToolResult
 from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ServerError, ToolError
+from toolwire.protocol.errors import ProtocolError, ServerError, ToolError
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
@@ -141,6 +141,10 @@ class ToolBase(Component):
     async def leaving(self, call: Call, result: Any) -> Any:
         """Return the result of a call, or of a task, in the form in which it leaves."""
         return result
+
+    def bound_error(self, call: Call, error: ProtocolError) -> ProtocolError:
+        """Return the error of a call, or of a task, within the result budget of the tool."""
+        return error
 
 
 class Tool(ToolBase):

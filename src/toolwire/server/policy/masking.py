@@ -93,7 +93,7 @@ def _compiled(schema: bytes) -> Validator | None:
         return None  # No client can check against it, either.
 
 
-def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> Exception:
+def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> ProtocolError | ToolError:
     """Return the error with a text and data that the client may see; the same error where nothing is hidden."""
     if isinstance(error, ProtocolError):
         data = error.data if error.data is UNSET else masked(redaction, error.data, find_error_type(error.code))

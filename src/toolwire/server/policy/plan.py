@@ -13,10 +13,11 @@ from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
+from toolwire.protocol.jsonrpc import bound_error
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
-from toolwire.server.components import Component, ToolBase
+from toolwire.server.components import Component, ToolBase, failed_result
 from toolwire.server.context import context_of
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
@@ -114,7 +115,7 @@ class Plan:
             await self._admit(call, target)
             return self.leaving(call, await call_next(call), target, target.method)
         except (ProtocolError, ToolError) as error:
-            raise masked_error(self.redaction, error) from None
+            raise self._leaving_error(error, target.name) from None
 
     async def run_late(self, call: Call, target: CallTarget, operation: Operation) -> Any:
         """Let out what belongs to a call that was let in before."""
@@ -122,7 +123,7 @@ class Plan:
         try:
             return self.leaving(call, await operation(call), target, call.method)
         except (ProtocolError, ToolError) as error:
-            raise masked_error(self.redaction, error) from None
+            raise self._leaving_error(error, target.name) from None
 
     async def run_inside(self, call: Call, target: CallTarget, use: Operation) -> Any:
         """Use a component for a running handler. Only the timeouts of policies limit that."""
@@ -133,7 +134,7 @@ class Plan:
             result = await self._within(call, target, principal_key(call.principal), using)
             return self.leaving(call, result, target, target.method)
         except (ProtocolError, ToolError) as error:
-            raise masked_error(self.redaction, error) from None
+            raise self._leaving_error(error, target.name) from None
 
     def _mask(self, call: Call) -> None:
         if self.redaction.patterns:
@@ -179,11 +180,11 @@ class Plan:
     def _released(self, call: Call, target: CallTarget, outcome: Any) -> Any:
         """Return the outcome of a task as `run` lets out that of a call."""
         if isinstance(outcome, ProtocolError):
-            return masked_error(self.redaction, outcome)
+            return self._leaving_error(outcome, target.name)
         try:
             return self.leaving(call, outcome, target, target.method)
         except CallRefused as error:
-            raise masked_error(self.redaction, error) from None
+            raise self._leaving_error(error, target.name) from None
 
     async def _goes_on(self, call: Call, target: CallTarget, judges: bool) -> bool:
         """Return whether a request brings the answers to an earlier call, which was counted when it began.
@@ -269,6 +270,19 @@ class Plan:
         if not self.redaction.patterns:
             return result
         return masked_result(self.redaction, result, method, partial(_output_schema, call.revision, target))
+
+    def _leaving_error(self, error: ProtocolError | ToolError, name: str) -> Exception:
+        """Return an error with a text and data that the client may see, of a size that a result may have."""
+        clean = masked_error(self.redaction, error)
+        if self._result is None or isinstance(clean, CallRefused):
+            return clean
+        if isinstance(clean, ProtocolError):
+            return bound_error(clean, self._result)
+        try:
+            _check_size(failed_result(clean), self._result, name)
+        except CallRefused as refusal:
+            return refusal
+        return clean
 
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode

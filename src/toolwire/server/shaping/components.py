@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from copy import copy
 from typing import Any, TypeVar, cast
 
@@ -174,13 +175,7 @@ class ShapedTool(ToolBase):
             except ToolError as error:
                 return error_result(str(error))
             _keep_known_members(call, arguments=raw)
-        try:
-            result = await self._tool.call(call, raw)
-        except ToolError as error:
-            if self._large_results is None or (short := await self._large_results.shorten(call, self, error)) is None:
-                raise
-            return short
-        return await self.leaving(call, result)
+        return await self._within_budget(call, self._tool.call(call, raw))
 
     async def call_elsewhere(self, call: Call, raw: Raw | UnsetType, way: Verdict, host: TaskHost) -> Any:
         if self._arguments is not None:
@@ -189,7 +184,26 @@ class ShapedTool(ToolBase):
             except ToolError as error:
                 return error_result(str(error))
             _keep_known_members(call, arguments=raw)
-        return await self.leaving(call, await self._tool.call_elsewhere(call, raw, way, host))
+        return await self._within_budget(call, self._tool.call_elsewhere(call, raw, way, host))
+
+    async def _within_budget(self, call: Call, calling: Awaitable[Any]) -> Any:
+        """Return the result of a call, or its short form. Raise a short form of its error."""
+        try:
+            result = await calling
+        except ToolError as error:
+            if self._large_results is None or (short := await self._large_results.shorten(call, self, error)) is None:
+                raise
+            return short
+        except ProtocolError as error:
+            bounded = self.bound_error(call, error)
+            if bounded is error:
+                raise
+            raise bounded from None
+        return await self.leaving(call, result)
+
+    def bound_error(self, call: Call, error: ProtocolError) -> ProtocolError:
+        error = self._tool.bound_error(call, error)
+        return error if self._large_results is None else self._large_results.bound_error(call, error)
 
     async def leaving(self, call: Call, result: Any) -> Any:
         result = await self._tool.leaving(call, result)

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ToolError
+from toolwire.protocol.errors import ProtocolError, ToolError
+from toolwire.protocol.jsonrpc import bound_error
 from toolwire.server.call import Call
 from toolwire.server.components import ToolBase, failed_result
 from toolwire.server.kept_results import KEPT_SECONDS, KeptResults
@@ -55,6 +56,14 @@ class LargeResults:
         if len(t.encode(result)) <= self.budget:
             return None
         return await self._shortened(call, tool, result if call.mask is None else call.mask(result))
+
+    def bound_error(self, call: Call, error: ProtocolError) -> ProtocolError:
+        """Return a protocol error, or its short form where it is over the budget."""
+        if bound_error(error, self.budget) is error:
+            return error
+        # Masked before it is cut: a policy does not find a secret in half.
+        message = error.message if call.mask is None else call.mask(error.message)
+        return bound_error(ProtocolError(error.code, message, error.data), self.budget)
 
     async def _shortened(self, call: Call, tool: ToolBase, result: t.CallToolResult) -> t.CallToolResult:
         texts = [each.text for each in result.content if isinstance(each, t.TextContent)]

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.jsonrpc import bound_error
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
@@ -61,9 +62,10 @@ class Ends:
 
     def ending(self, revision: str, outcome: Any, caller: Caller = None) -> Ending:
         """Return the change of a record when its call comes to this outcome; the result is kept for a caller."""
-        if isinstance(outcome, ProtocolError):
-            return lambda record: rules.fail(record, outcome)
         try:
+            if isinstance(outcome, ProtocolError):
+                error = bound_error(outcome, self.limits.result)
+                return lambda record: rules.fail(record, error)
             result = Raw(encode_readable(self._finished.finish(revision, outcome)))
         except (TypeError, ValueError, RecursionError):
             log.exception("the outcome of a task could not be written as JSON")

@@ -144,7 +144,10 @@ class TasksElsewhere:
 
         async def asked(call: Call) -> Any:
             tool = None if found is None else found.component
-            answer = await owner.answer(call, task, tool)
+            try:
+                answer = await owner.answer(call, task, tool)
+            except ProtocolError as error:
+                raise error if tool is None else tool.bound_error(call, error) from None
             return answer if tool is None or tool.original is None else await _leaving(call, tool, answer)
 
         return await self._within_policies(call, task.tool, asked)
@@ -252,7 +255,8 @@ class TasksElsewhere:
         def tell(name: str, params: Mapping[str, Any]) -> None:
             found = self._kernel.catalog.tool(tasks[name].tool)
             budget = None if found is None else found.component.result_budget
-            if budget is not None and "result" in params and len(t.encode(params["result"])) > budget:
+            outcomes = (params[each] for each in ("result", "error") if each in params)
+            if budget is not None and any(len(t.encode(each)) > budget for each in outcomes):
                 return  # The client gets the short form when it asks for the task.
             if enforcer is not None:
                 try:
@@ -276,8 +280,12 @@ async def _leaving(call: Call, tool: ToolBase, answer: Any) -> Any:
         return answer
     encoded = Raw(t.encode(answer)) if isinstance(answer, t.Wire) else answer
     members: dict[str, Any] = msgspec.json.decode(encoded, type=dict[str, Raw]) if isinstance(encoded, Raw) else answer
-    result = members.get("result")
-    if result is None:
-        return answer
-    short = await tool.leaving(call, result)
-    return answer if short is result else Raw(msgspec.json.encode({**members, "result": Raw(t.encode(short))}))
+    changes: dict[str, Any] = {}
+    if (result := members.get("result")) is not None and (short := await tool.leaving(call, result)) is not result:
+        changes["result"] = Raw(t.encode(short))
+    if (failed := members.get("error")) is not None:
+        told = t.decode(t.Error, failed if isinstance(failed, Raw) else t.encode(failed))
+        error = ProtocolError(told.code, told.message, told.data)
+        if (bounded := tool.bound_error(call, error)) is not error:
+            changes["error"] = {"code": bounded.code, "message": bounded.message}
+    return Raw(msgspec.json.encode({**members, **changes})) if changes else answer
