@@ -95,8 +95,8 @@ async def signed_in(url: str) -> dict[str, str]:
 
 
 async def connect(vault: Vault, principal: Principal, name: str = "github") -> None:
-    attempt = await vault.begin(name, CALLBACK)
-    await vault.finish(name, Owner.of(principal), attempt, await signed_in(attempt.url))
+    attempt = await vault.begin(name, CALLBACK, identity=vault.identity(name))
+    await vault.finish(name, Owner.of(principal), attempt, await signed_in(attempt.url), identity=vault.identity(name))
 
 
 def of_user(login: AuthorizationServer, **options: Any) -> UserOAuth:
@@ -128,7 +128,7 @@ async def test_a_secret_of_a_user_is_that_of_nobody_else(kv: KV) -> None:
     vault = replicas.vault()
     with pytest.raises(NotConnected):
         await vault.obtain("notes", asker(ALICE))
-    await vault.store("notes", Owner.of(ALICE), "of-alice")
+    await vault.store("notes", Owner.of(ALICE), "of-alice", identity=vault.identity("notes"))
     other = replicas.vault()
     assert (await other.obtain("notes", asker(ALICE))).token == "of-alice"
     with pytest.raises(NotConnected):
@@ -469,8 +469,14 @@ async def test_scopes_of_an_account_grow(login: AuthorizationServer) -> None:
         for scope in ("gist", "user"):
             with pytest.raises(NotConnected) as missing:
                 await vault.obtain("github", asker(ALICE), scopes=(scope, "openid"))
-            attempt = await vault.begin("github", CALLBACK, missing.value.scopes)
-            await vault.finish("github", Owner.of(ALICE), attempt, await signed_in(attempt.url))
+            attempt = await vault.begin("github", CALLBACK, missing.value.scopes, identity=vault.identity("github"))
+            await vault.finish(
+                "github",
+                Owner.of(ALICE),
+                attempt,
+                await signed_in(attempt.url),
+                identity=vault.identity("github"),
+            )
         for scope in ("repo", "gist", "user", "openid"):
             await vault.obtain("github", asker(ALICE), scopes=(scope,))
         # The account is over. It is connected again with everything that it was good for.
@@ -645,4 +651,5 @@ async def test_what_is_stored_is_bounded(login: AuthorizationServer) -> None:
     with pytest.raises(SignInFailed, match="too long"):
         await connect(vault, ALICE)
     with pytest.raises(ServerError):
-        await Replicas(MemoryKV(), {"x": UserSecret()}).vault().store("x", Owner.of(ALICE), "a" * 10_000)
+        vault = Replicas(MemoryKV(), {"x": UserSecret()}).vault()
+        await vault.store("x", Owner.of(ALICE), "a" * 10_000, identity=vault.identity("x"))

@@ -253,9 +253,8 @@ def test_accounts_are_listed_and_revoked(toolwire: Command, tmp_path: Path) -> N
     async def connect() -> None:
         gateway = gateway_of(file)
         for name, subject in (("a", "ann"), ("a", "bob"), ("b", "ann")):
-            await gateway.vault.store(
-                name, Owner.of(Principal(subject, "https://login.example")), f"s3cret of {subject}"
-            )
+            owner = Owner.of(Principal(subject, "https://login.example"))
+            await gateway.vault.store(name, owner, f"s3cret of {subject}", identity=gateway.vault.identity(name))
         gateway.stores.close()
 
     asyncio.run(connect())

@@ -515,7 +515,9 @@ async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: 
         credential_variable="ACCOUNT",
     )
     for user in ("alice", "bob"):
-        await gateway.vault.store("b", Owner.of(Principal(user, scene.entrance.url)), f"{user}-secret")
+        await gateway.vault.store(
+            "b", Owner.of(Principal(user, scene.entrance.url)), f"{user}-secret", identity=gateway.vault.identity("b")
+        )
     scene.app = gateway.http_app(public_url=PUBLIC)
     seen: dict[str, set[str]] = {}
     async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
@@ -526,7 +528,9 @@ async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: 
             seen.setdefault(secret, set()).add(process)
         assert not seen["alice-secret"] & seen["bob-secret"], "no process has seen two accounts"
         # Another secret is another process.
-        await gateway.vault.store("b", Owner.of(Principal("alice", scene.entrance.url)), "new-secret")
+        await gateway.vault.store(
+            "b", Owner.of(Principal("alice", scene.entrance.url)), "new-secret", identity=gateway.vault.identity("b")
+        )
         secret, process = text(await alice.call_tool("whoami")).split(" ")
         assert secret == "new-secret" and process not in seen["alice-secret"]
     await scene.app.stop()
@@ -543,7 +547,7 @@ async def test_a_secret_for_one_server_is_not_sent_to_another_that_has_its_name(
         gateway.add("b", url, credentials=UserSecret())
 
     use("https://back.example/mcp")
-    await gateway.vault.store("b", owner, "a-secret")
+    await gateway.vault.store("b", owner, "a-secret", identity=gateway.vault.identity("b"))
     use("https://back.example/another-path")
     assert (await gateway.vault.obtain("b", Asker(owner))).token == "a-secret"
     use("https://elsewhere.example/mcp")

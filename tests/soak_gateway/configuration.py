@@ -70,7 +70,7 @@ class Configuration:
         gateway = gateway_of(self._file)
         for user, secret in SECRETS.items():
             owner = Owner.of(Principal(user, provider=PROVIDER))
-            await gateway.vault.store("account", owner, secret)
+            await gateway.vault.store("account", owner, secret, identity=gateway.vault.identity("account"))
         gateway.stores.close()
 
     def write(self, text: str | None = None) -> None:

@@ -68,6 +68,17 @@ class SignInBegun(NamedTuple):
         return "SignInBegun(...)"
 
 
+class SignedIn(NamedTuple):
+    """A user who has signed in, and the token that proves it."""
+
+    principal: Principal
+    proof: str
+    """The token by which `judge` finds the user again. It is secret."""
+
+    def __repr__(self) -> str:
+        return f"SignedIn({self.principal!r})"
+
+
 @runtime_checkable
 class BrowserSignIn(Protocol):
     """Finds out who sits at a browser, by the authorization that the callers of the server use."""
@@ -81,8 +92,11 @@ class BrowserSignIn(Protocol):
         `provider` is that of the principal who is expected; empty where anybody may come.
         """
 
-    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
+    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> SignedIn:
         """Return the user. Raise `SignInFailed`, `InvalidToken` or `Unavailable`."""
+
+    async def judge(self, proof: str) -> Principal:
+        """Return the user of a proof, as callers are judged now. Raise `InvalidToken` or `Unavailable`."""
 
 
 class BrowserCookie:

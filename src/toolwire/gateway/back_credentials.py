@@ -11,7 +11,6 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from toolwire.auth.errors import NotConnected
 from toolwire.auth.flow.urls import same_origin
-from toolwire.auth.vault.kinds import WITH_SUBJECT_TOKEN, Kind, NoCredential, Provider, UserSecret
+from toolwire.auth.vault.kinds import WITH_SUBJECT_TOKEN, Kind, NoCredential, Provider, bind_to_origin
 from toolwire.auth.vault.vault import Asker, Credential, Vault
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.http_target import HttpTarget
@@ -50,9 +49,10 @@ class _Sent(Struct):
 class OwnerAuth:
     """Signs the requests of one owner to one server: an `Auth` of the HTTP client."""
 
-    def __init__(self, vault: Vault, name: str, urls: Sequence[str], asker: Asker) -> None:
+    def __init__(self, vault: Vault, name: str, kind: Kind, urls: Sequence[str], asker: Asker) -> None:
         self._vault = vault
         self._name = name
+        self._kind = kind
         self._urls = urls
         self._asker = asker
         self._obtained: tuple[float, Credential] | None = None
@@ -81,7 +81,7 @@ class OwnerAuth:
 
     async def _obtain(self, refused: str | None) -> Credential:
         try:
-            found = await self._vault.obtain(self._name, self._asker, refused=refused)
+            found = await self._vault.obtain(self._name, self._asker, refused=refused, kind=self._kind)
         except Unavailable as error:
             raise CallerUnready(str(error)) from None
         self.use(self._asker, found)
@@ -111,6 +111,8 @@ class BackCredentials(ABC):
     def __init__(self, vault: Vault, name: str) -> None:
         self._vault = vault
         self._name = name
+        # Those of this server: another one may have its name by now.
+        self._kind = vault.kind(name)
 
     async def place_for(self, call: Call) -> tuple[str, Target]:
         """Return a text for the account of a call, and the place of the server for it.
@@ -118,7 +120,8 @@ class BackCredentials(ABC):
         Calls with the same text share connections. Raise `UrlRequired` or `ToolError` where the caller has to connect
         an account first.
         """
-        return self._place(await credential_for(call, self._vault, self._name), asker_of(call, self._vault))
+        credential = await credential_for(call, self._vault, self._name, kind=self._kind)
+        return self._place(credential, asker_of(call, self._vault))
 
     def asker(self, call: Call) -> Asker:
         """Return the caller as the vault sees it."""
@@ -127,7 +130,7 @@ class BackCredentials(ABC):
     async def place_of(self, asker: Asker) -> tuple[str, Target] | None:
         """Return the same as `place_for`; None where the caller has no account."""
         try:
-            return self._place(await self._vault.obtain(self._name, asker), asker)
+            return self._place(await self._vault.obtain(self._name, asker, kind=self._kind), asker)
         except (NotConnected, Unauthorized):
             return None
 
@@ -164,7 +167,7 @@ class SignedRequests(BackCredentials):
         place = self._places.get(text)
         if place is None:
             server = self._place_of_server
-            auth = OwnerAuth(self._vault, self._name, server.urls, asker)
+            auth = OwnerAuth(self._vault, self._name, self._kind, server.urls, asker)
             place = self._places[text] = server.signed_by(auth)
             self._signers[place] = auth
         self._signers[place].use(asker, credential)
@@ -223,13 +226,13 @@ def signed_place(
 
 def _own(vault: Vault, name: str, place: HttpTarget | CommandTarget, variable: str | None) -> Target:
     """Return the place of a server with a credential of the gateway itself."""
-    nobody = Asker(None)
+    nobody, kind = Asker(None), vault.kind(name)
     if isinstance(place, HttpTarget):
-        return place.signed_by(OwnerAuth(vault, name, place.urls, nobody))
+        return place.signed_by(OwnerAuth(vault, name, kind, place.urls, nobody))
 
     async def secrets() -> Mapping[str, str]:
         try:
-            return _variables(variable or "", await vault.obtain(name, nobody))
+            return _variables(variable or "", await vault.obtain(name, nobody, kind=kind))
         except Unavailable as error:
             raise CallerUnready(str(error)) from None
 
@@ -243,15 +246,13 @@ def _variables(variable: str, credential: Credential) -> dict[str, str]:
 
 
 def _for(kind: Kind, place: Target) -> Kind:
-    """Return a kind for the server at a URL. Tokens are for this server (RFC 8707), unless the kind names another."""
+    """Return a kind for the server at a URL.
+
+    Accounts are used for its origin only. Tokens are for this server (RFC 8707), unless the kind names another.
+    """
     if not isinstance(place, HttpTarget):
         return kind
-    if isinstance(kind, UserSecret):
-        secret = copy(kind)
-        secret.service = origin(place.url)
-        return secret
-    if not isinstance(kind, Provider) or kind.resource is not None or kind.token_endpoint is not None:
-        return kind
-    named = copy(kind)
-    named.resource = place.url
-    return named
+    bound = bind_to_origin(kind, origin(place.url))
+    if isinstance(bound, Provider) and bound.resource is None and bound.token_endpoint is None:
+        bound.resource = place.url
+    return bound

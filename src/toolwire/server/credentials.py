@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,7 @@ from msgspec import UNSET
 
 from toolwire.auth.errors import NotConnected, SignInFailed
 from toolwire.auth.principal import token_of
-from toolwire.auth.vault.kinds import ServerOAuth, UserOAuth, UserSecret
+from toolwire.auth.vault.kinds import Kind, ServerOAuth, UserOAuth, UserSecret
 from toolwire.auth.vault.links import elicitation_id
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker, Credential, Vault
@@ -43,15 +44,22 @@ def asker_of(call: Call, vault: Vault) -> Asker:
 
 
 async def credential_for(
-    call: Call, vault: Vault, name: str, *, scopes: tuple[str, ...] = (), refused: str | None = None
+    call: Call,
+    vault: Vault,
+    name: str,
+    *,
+    scopes: tuple[str, ...] = (),
+    refused: str | None = None,
+    kind: Kind | None = None,
 ) -> Credential:
     """Return a credential for the caller. Raise `UrlRequired`, or `ToolError` with what the user has to do.
 
-    `refused` is a token that the service has just refused. No error says what the provider said, which the log has.
+    `refused` is a token that the service has just refused. `kind` is that of `Vault.obtain`. No error says what the
+    provider said, which the log has.
     """
     asker = asker_of(call, vault)
     try:
-        return await _obtained(call, vault, name, asker, scopes, refused)
+        return await _obtained(call, lambda: vault.obtain(name, asker, scopes=scopes, refused=refused, kind=kind))
     except NotConnected as missing:
         raise await connect_error(call, vault, missing) from None
     except Unavailable as error:
@@ -64,15 +72,13 @@ async def credential_for(
         raise ToolError(error.message) from None
 
 
-async def _obtained(
-    call: Call, vault: Vault, name: str, asker: Asker, scopes: tuple[str, ...], refused: str | None
-) -> Credential:
+async def _obtained(call: Call, obtain: Callable[[], Awaitable[Credential]]) -> Credential:
     """Obtain a credential. A user who has agreed to open the page gets some time to finish there."""
     loop = asyncio.get_running_loop()
     last, pauses = loop.time() + (FINISH_SECONDS if _agreed(call) else 0.0), Backoff(longest=1.0)
     while True:
         try:
-            return await vault.obtain(name, asker, scopes=scopes, refused=refused)
+            return await obtain()
         except NotConnected:
             if loop.time() >= last:
                 raise

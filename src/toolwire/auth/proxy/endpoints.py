@@ -21,11 +21,13 @@ from toolwire.auth.browser import (
     BadPage,
     BrowserCookie,
     PageResponse,
+    SignedIn,
     SignInBegun,
     digest,
     error_page,
     form_of,
 )
+from toolwire.auth.errors import SignInFailed
 from toolwire.auth.principal import Principal
 from toolwire.auth.proxy.clients import BadClient, Clients, read_metadata, redirects_to
 from toolwire.auth.proxy.pages import consent_page
@@ -262,11 +264,18 @@ class Endpoints:
         url = self._upstream.sign_in_url(
             redirect_uri=f"{self._issuer}{CALLBACK}", state=state, challenge=digest(verifier), scopes=self._scopes
         )
-        return SignInBegun(url, state, verifier)
+        return SignInBegun(url, state, f"{self._upstream.identity}:{verifier}")
 
-    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
+    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> SignedIn:
         """Return the user whom the provider vouches for."""
-        return await self._desk.user_of(parameters.get("code", ""), memory, f"{self._issuer}{CALLBACK}")
+        identity, _, verifier = memory.partition(":")
+        if identity != self._upstream.identity:
+            raise SignInFailed("The provider changed after this sign-in began", "begin again")
+        return await self._desk.user_of(parameters.get("code", ""), verifier, f"{self._issuer}{CALLBACK}")
+
+    async def judge(self, proof: str) -> Principal:
+        """Return the user of a token of the provider, as its verifier judges it now."""
+        return await self._desk.judge(proof)
 
     # --- tokens ---
 

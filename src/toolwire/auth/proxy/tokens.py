@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolwire.auth.browser import digest
+from toolwire.auth.browser import SignedIn, digest
 from toolwire.auth.principal import Principal
 from toolwire.auth.proxy.sealed import (
     ACCESS,
@@ -69,9 +69,14 @@ class TokenDesk:
             raise OAuthError("temporarily_unavailable", "The provider cannot be asked now", 503) from None
         raise OAuthError("unsupported_grant_type", "There are authorization_code and refresh_token")
 
-    async def user_of(self, code: str, verifier: str, callback: str) -> Principal:
+    async def user_of(self, code: str, verifier: str, callback: str) -> SignedIn:
         """Return the user for whom the provider gave a code. Raise `InvalidToken` or `Unavailable`."""
-        principal = await self._verifier.verify((await self._upstream.redeem(code, verifier, callback)).access)
+        token = (await self._upstream.redeem(code, verifier, callback)).access
+        return SignedIn(await self.judge(token), token)
+
+    async def judge(self, token: str) -> Principal:
+        """Return the user of a token of the provider. Raise `InvalidToken` or `Unavailable`."""
+        principal = await self._verifier.verify(token)
         if principal is None:
             raise InvalidToken("The provider's token is not valid here")
         return principal
@@ -113,9 +118,7 @@ class TokenDesk:
             raise
 
     async def _issue(self, tokens: Tokens, client: str, scopes: list[str], before: Refresh | None) -> dict[str, Any]:
-        principal = await self._verifier.verify(tokens.access)
-        if principal is None:
-            raise InvalidToken("The provider's token is not valid here")
+        principal = await self.judge(tokens.access)
         user = user_digest(principal.provider, principal.subject)
         if before is not None and before.user and not _same(before.user, user):
             # OpenID Connect Core section 12.2: the subject of a refreshed token is that of the first one.

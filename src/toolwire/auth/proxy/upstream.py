@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+from toolwire.protocol.rounds import digest
 from toolwire.redaction import repr_without
 
 #: An access token that lives longer than a year is one that does not end.
@@ -42,6 +43,11 @@ class Upstream(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         checked_url(self.authorize_url, "authorization endpoint")
         checked_url(self.token_url, "token endpoint")
+
+    @property
+    def identity(self) -> str:
+        """A text that changes when codes come from another provider, or are for another client."""
+        return digest(self.authorize_url, self.token_url, self.client_id)
 
     def sign_in_url(self, *, redirect_uri: str, state: str, challenge: str, scopes: Iterable[str]) -> str:
         """Return the provider's URL that the user is sent to after the consent."""

@@ -8,6 +8,9 @@ The steps, each bound to the browser that began it:
    elicitation, identity verification).
 3. The user signs in at the service, or enters a secret. The link is used up.
 
+A link, a form and a sign-in are good for the settings with which they were opened: after the service behind a name was
+changed, nothing is connected by them. Each step judges the user again, by the authorization that is in force.
+
 At `/connect/` itself, users who sign in see their accounts, connect them before they are asked, and forget them.
 """
 
@@ -30,6 +33,7 @@ from toolwire.auth.browser import (
     BrowserCookie,
     BrowserSignIn,
     PageResponse,
+    SignedIn,
     SignInBegun,
     digest,
     error_page,
@@ -45,7 +49,7 @@ from toolwire.auth.vault.kinds import UserSecret, checked_secret
 from toolwire.auth.vault.links import LINK_SECONDS, AccountForm, Link, PageForm, Pending
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import Owner
-from toolwire.auth.vault.vault import FewerScopes, Vault
+from toolwire.auth.vault.vault import FewerScopes, SettingsChanged, Vault
 from toolwire.auth.verify.provider_limits import Throttled
 from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable
 from toolwire.http.body import read_body
@@ -61,6 +65,7 @@ MAX_BODY: Final = 32 * 1024
 BODY_SECONDS: Final = 10.0
 #: The name of the server's own client at its authorization server. No credential has such a name.
 _FRONT: Final = "\0front"
+_NOT_ALLOWED: Final = "You are not allowed here, so nothing was connected"
 
 
 class Identifies(Protocol):
@@ -104,7 +109,7 @@ class ConnectPages:
                 answer = await self._show(path.removeprefix(ROOT), headers)
             else:
                 sent = form_of(await read_body(headers, receive, MAX_BODY, BODY_SECONDS))
-                answer = await self._pressed(headers, sent) if path == ROOT else None
+                answer = await self._pressed(scope, headers, sent) if path == ROOT else None
                 answer = answer or await self._sent(path.removeprefix(ROOT), scope, headers, sent)
         except BadPage as error:
             answer = 400, error_page(str(error)), PAGE_HEADERS
@@ -150,6 +155,8 @@ class ConnectPages:
         link = await self._links.get(identifier)
         if link is None or link.name not in self._vault:
             raise BadPage("This link was used already, or is too old")
+        if not _same(link.identity, self._vault.identity(link.name)):
+            raise SettingsChanged(link.name)
         return link
 
     # --- step 2: who is it? ---
@@ -164,6 +171,7 @@ class ConnectPages:
         link = await self._link(identifier) if identifier else None
         if link is not None:
             if form.is_proven:
+                await self._judge(link.owner, link.name, form.proof, scope)
                 return await self._take_secret(link, sent.get("secret", ""))
             if not await self._links.may_try(link):
                 raise BadPage("This link was tried too often")
@@ -171,24 +179,40 @@ class ConnectPages:
             if link is None:
                 _count(scope)
             begun = await self._sign_in.begin_sign_in("" if link is None else link.owner.provider)
-            return await self._go(identifier, form.browser, begun, form.expires, is_proven=False)
+            return await self._go(begun, Pending(identifier, form.browser, False, begun.memory, form.expires))
+        key = sent.get("key", "")
+        return await self._proven(link, form.browser, SignedIn(await self._identify(key, scope), key))
+
+    async def _identify(self, key: str, scope: Scope) -> Principal:
+        """Return the user of a key that was entered."""
         try:
-            principal = await self._gate.identify(sent.get("key", ""), scope)
+            return await self._gate.identify(key, scope)
         except HttpRefusal as refusal:
             if refusal.status == 429:
                 wait = dict(refusal.headers).get(b"retry-after", b"1")
                 raise Throttled("Too many keys were wrong", retry_after=float(wait)) from None
             wrong = refusal.status in (400, 401, 403)
             raise BadPage("The key is not valid here" if wrong else "The key cannot be checked now") from None
-        if link is None:
-            return await self._accounts(_account_owner(principal), form.browser)
-        return await self._proven(link, form.browser, principal)
 
-    async def _go(
-        self, link: str, browser: str, begun: SignInBegun, expires: float, *, is_proven: bool
-    ) -> PageResponse:
+    async def _judge(self, owner: Owner, name: str, proof: str, scope: Scope) -> None:
+        """Raise `BadPage` for a user who is not let in any more, or may not connect an account any more."""
+        if not proof:
+            raise BadPage("This page is no longer valid")
+        if self._sign_in is None:
+            principal = await self._identify(proof, scope)
+        else:
+            principal = await self._sign_in.judge(proof)
+        if not self._gate.allows(principal) or not _same(Owner.of(principal).id, owner.id):
+            raise BadPage(_NOT_ALLOWED)
+        self._check_operator(owner, name)
+
+    def _check_operator(self, owner: Owner, name: str) -> None:
+        if not self._vault.may_connect(name, owner):
+            raise BadPage(_NOT_ALLOWED)
+
+    async def _go(self, begun: SignInBegun, pending: Pending) -> PageResponse:
         """Send the browser away to sign in, and remember why."""
-        await self._links.keep(begun.state, Pending(link, browser, is_proven, begun.memory, expires))
+        await self._links.keep(begun.state, pending)
         return 303, b"", (*NO_STORE, (b"location", begun.url.encode()))
 
     async def _came_back(self, path: str, scope: Scope, headers: Mapping[str, str]) -> PageResponse | None:
@@ -206,16 +230,15 @@ class ConnectPages:
         if path != self._callback(link.name if link is not None and pending.is_proven else None):
             raise BadPage("This answer is for another service")
         if link is not None and pending.is_proven:
+            await self._judge(link.owner, link.name, pending.proof, scope)
             return await self._connected(link, pending.memory, came)
         assert self._sign_in is not None
         if "code" not in came:
             raise BadPage("You did not sign in, so nothing was connected")
-        principal = await self._sign_in.end_sign_in(pending.memory, came)
-        if not self._gate.allows(principal):
-            raise BadPage("You are not allowed here, so nothing was connected")
-        if link is None:
-            return await self._accounts(_account_owner(principal), pending.browser)
-        return await self._proven(link, pending.browser, principal)
+        user = await self._sign_in.end_sign_in(pending.memory, came)
+        if not self._gate.allows(user.principal):
+            raise BadPage(_NOT_ALLOWED)
+        return await self._proven(link, pending.browser, user)
 
     def _callback(self, name: str | None) -> str:
         """Return the path that a browser comes back to from a service; None for the sign-in to this server.
@@ -227,21 +250,24 @@ class ConnectPages:
             return f"{CALLBACK}/{name}"
         return CALLBACK if self._sign_in is None else self._sign_in.callback
 
-    async def _proven(self, link: Link, browser: str, principal: Principal) -> PageResponse:
-        """Go on with the user whom a link is for; send everybody else away."""
-        if not _same(Owner.of(principal).id, link.owner.id):
+    async def _proven(self, link: Link | None, browser: str, user: SignedIn) -> PageResponse:
+        """Continue with the user whom a link is for and refuse any other; without a link, show the accounts."""
+        if link is None:
+            return await self._accounts(_account_owner(user.principal), browser, user.proof)
+        if not _same(Owner.of(user.principal).id, link.owner.id):
             log.warning("a link for %r was opened by somebody else; nothing was connected", link.name)
             raise BadPage("You are not the user who asked for this page, so nothing was connected")
-        return await self._proceed(link, browser)
+        self._check_operator(link.owner, link.name)
+        return await self._proceed(link, browser, user.proof)
 
-    async def _proceed(self, link: Link, browser: str) -> PageResponse:
-        """Go on with a user who is the owner of a link."""
+    async def _proceed(self, link: Link, browser: str, proof: str) -> PageResponse:
+        """Continue with a user who is the owner of a link."""
         if isinstance(self._vault.kind(link.name), UserSecret):
-            return self._ask_secret(link, browser)
+            return self._ask_secret(link, browser, proof)
         redirect_uri = f"{self._public_url}{quote(self._callback(link.name))}"
-        attempt = await self._vault.begin(link.name, redirect_uri, link.scopes)
+        attempt = await self._vault.begin(link.name, redirect_uri, link.scopes, identity=link.identity)
         begun = SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
-        return await self._go(link.id, browser, begun, link.expires, is_proven=True)
+        return await self._go(begun, Pending(link.id, browser, True, begun.memory, link.expires, proof))
 
     # --- step 3: the account ---
 
@@ -251,13 +277,14 @@ class ConnectPages:
         if not await self._links.use(link):
             raise BadPage("This link was used already")
         attempt = msgspec.json.decode(memory, type=Attempt)
-        await self._vault.finish(link.name, self._vault.holder(link.name, link.owner), attempt, came)
+        holder = self._vault.holder(link.name, link.owner)
+        await self._vault.finish(link.name, holder, attempt, came, identity=link.identity)
         return self._done(link)
 
-    def _ask_secret(self, link: Link, browser: str) -> PageResponse:
+    def _ask_secret(self, link: Link, browser: str, proof: str) -> PageResponse:
         kind = self._vault.kind(link.name)
         hint = kind.hint if isinstance(kind, UserSecret) else ""
-        form = self._links.write_form(PageForm(link.id, browser, True, link.expires))
+        form = self._links.write_form(PageForm(link.id, browser, True, link.expires, proof))
         body = f"""<p>Enter your key for <strong>{escape(link.name)}</strong>. {escape(hint)}</p>
 <form method="post" action="{escape(f"{self._public_url}{ROOT}{link.id}")}">
 <input type="hidden" name="page" value="{escape(form)}">
@@ -274,7 +301,7 @@ class ConnectPages:
             raise BadPage("A key consists of visible characters, without spaces around it") from None
         if not await self._links.use(link):
             raise BadPage("This link was used already")
-        await self._vault.store(link.name, owner, secret)
+        await self._vault.store(link.name, owner, secret, identity=link.identity)
         return self._done(link)
 
     def _done(self, link: Link) -> PageResponse:
@@ -285,31 +312,34 @@ class ConnectPages:
 
     # --- the accounts of a user ---
 
-    async def _accounts(self, owner: Owner, browser: str) -> PageResponse:
+    async def _accounts(self, owner: Owner, browser: str, proof: str) -> PageResponse:
         """Show a user which accounts there are, and which could be."""
         rows = [
-            self._row(name, owner, browser, is_connected=is_connected)
+            self._row(name, owner, browser, proof, is_connected=is_connected)
             for name, is_connected in await self._vault.accounts(owner)
         ]
         body = "".join(rows) or "<p>There is no account that you could connect.</p>"
         return 200, page("Your accounts", body), PAGE_HEADERS
 
-    def _row(self, name: str, owner: Owner, browser: str, *, is_connected: bool) -> str:
-        expires = self._vault.clock() + LINK_SECONDS
+    def _row(self, name: str, owner: Owner, browser: str, proof: str, *, is_connected: bool) -> str:
+        expires, identity = self._vault.clock() + LINK_SECONDS, self._vault.identity(name)
         buttons = [(True, "Connect again" if is_connected else "Connect")]
         if is_connected:
             buttons.append((False, "Disconnect"))
         forms = "".join(
             f"""<form method="post" action="{escape(f"{self._public_url}{ROOT}")}">
 <input type="hidden" name="account"
- value="{escape(self._links.write_form(AccountForm(owner, name, connects, browser, expires)))}">
+ value="{escape(self._links.write_form(form))}">
 <button>{text}</button></form>"""
-            for connects, text in buttons
+            for form, text in (
+                (AccountForm(owner, name, connects, browser, expires, proof, identity), text)
+                for connects, text in buttons
+            )
         )
         state = "connected" if is_connected else "not connected"
         return f"<dl><dt>{escape(name)}</dt><dd>{state}</dd></dl>{forms}"
 
-    async def _pressed(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> PageResponse | None:
+    async def _pressed(self, scope: Scope, headers: Mapping[str, str], sent: Mapping[str, str]) -> PageResponse | None:
         """Do what a button on the page of accounts says; return None where no button was pressed."""
         if "account" not in sent:
             return None
@@ -317,13 +347,21 @@ class ConnectPages:
         browser = self._cookie.of(headers)
         if form is None or browser is None or not _same(digest(browser), form.browser) or form.name not in self._vault:
             raise BadPage("This page is no longer valid, or was opened in another browser")
+        await self._judge(form.owner, form.name, form.proof, scope)
         if not form.connects:
             await self._vault.revoke(form.name, self._vault.holder(form.name, form.owner))
-            return await self._accounts(form.owner, form.browser)
-        link = await self._link(await self._links.open(form.owner, form.name, ()))
+            return await self._accounts(form.owner, form.browser, form.proof)
+        link = await self._link(await self._links.open(form.owner, form.name, form.identity, ()))
         if not await self._links.may_try(link):
             raise BadPage("This link was tried too often")
-        return await self._proceed(link, form.browser)
+        return await self._proceed(link, form.browser, form.proof)
+
+
+class _FrontAttempt(msgspec.Struct, frozen=True):
+    """A sign-in to this server that has begun, and the identity of the settings with which it began."""
+
+    identity: str
+    attempt: Attempt
 
 
 class ServerSignIn:
@@ -342,14 +380,23 @@ class ServerSignIn:
         issuer = provider if provider in self._clients else next(iter(self._clients))
         at = self._clients[issuer]
         attempt = await at.begin(await self._registered(at), self._redirect_uri, ())
-        return SignInBegun(attempt.url, attempt.state, msgspec.json.encode(attempt).decode())
+        memory = _FrontAttempt(at.provider.identity, attempt)
+        return SignInBegun(attempt.url, attempt.state, msgspec.json.encode(memory).decode())
 
-    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> Principal:
-        attempt = msgspec.json.decode(memory, type=Attempt)
-        at = self._clients.get(attempt.found.issuer) or next(iter(self._clients.values()))
-        response = await at.redeem(attempt, await self._registered(at), parameters, None)
+    async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> SignedIn:
         try:
-            return await self._gate.identify(response.access_token, {"type": "http", "method": "GET", "path": CALLBACK})
+            begun = msgspec.json.decode(memory, type=_FrontAttempt)
+        except msgspec.ValidationError:  # An earlier version began it.
+            raise SettingsChanged(self._vault.server_name) from None
+        at = next((each for each in self._clients.values() if each.provider.identity == begun.identity), None)
+        if at is None:
+            raise SettingsChanged(self._vault.server_name)
+        response = await at.redeem(begun.attempt, await self._registered(at), parameters, None)
+        return SignedIn(await self.judge(response.access_token), response.access_token)
+
+    async def judge(self, proof: str) -> Principal:
+        try:
+            return await self._gate.identify(proof, {"type": "http", "method": "GET", "path": CALLBACK})
         except HttpRefusal as refusal:
             raise InvalidToken(f"The token of the user was refused with status {refusal.status}") from None
 
@@ -378,6 +425,8 @@ def _count(scope: Scope) -> None:
 
 def _told(error: Exception) -> str:
     """Return what the user is told. What the provider said is for the log."""
+    if isinstance(error, SettingsChanged):
+        return "The settings changed after this page was opened, so nothing was connected. Open the link again"
     if isinstance(error, Refused):
         return "The service refused, so nothing was connected"
     if isinstance(error, InvalidToken):

@@ -16,6 +16,7 @@ from toolwire.auth.client.signing import KeyCredentials, PrivateKey
 from toolwire.auth.flow.clients import Credentials, Registration
 from toolwire.auth.flow.flows import ACCESS_TOKEN, ID_TOKEN
 from toolwire.auth.flow.scopes import Scopes, clean_scopes
+from toolwire.auth.flow.urls import same_origin
 from toolwire.auth.verify.fetch import checked_url
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.rounds import digest
@@ -87,10 +88,7 @@ class UserSecret(_InHeader):
         super().__init__(header, scheme)
         self.hint = hint
         self.service: str = ""
-        """The service that the secret is for. A gateway fills in the origin of the server behind it.
-
-        What a user entered for one service is not sent to another one that has its name.
-        """
+        """The origin that the secret is for; empty for any (see `bind_to_origin`)."""
 
     @property
     def identity(self) -> str:
@@ -163,6 +161,8 @@ class Provider:
         self.dpop = dpop
         self.parameters: Mapping[str, str] = dict(parameters or {})
         self.trusted_hosts: tuple[str, ...] = tuple(trusted_hosts)
+        self.service: str = ""
+        """The origin that tokens are sent to; empty for any (see `bind_to_origin`)."""
         self.is_named: bool = True
         """Whether the operator vouches for the addresses. Others lead to public addresses only."""
 
@@ -201,9 +201,12 @@ class Provider:
 
     @property
     def identity(self) -> str:
-        """A text that changes when tokens would come from, or be for, somebody else."""
+        """A text that changes when tokens come from another issuer, or are for another service."""
         client = None if self.client is None else self.client.client_id
-        return digest(type(self).__name__, self.issuer, self.token_endpoint, self.resource, client, self.dpop)
+        # A resource at the origin of the service names the origin already.
+        is_named = not self.service or (self.resource is not None and same_origin(self.resource, self.service))
+        service = [] if is_named else [self.service]
+        return digest(type(self).__name__, self.issuer, self.token_endpoint, self.resource, client, self.dpop, *service)
 
     def credentials(self, client: Registration) -> Credentials:
         """Return what proves a client at the token endpoint."""
@@ -404,6 +407,18 @@ KINDS: Final = (
 )
 #: The kinds that need the token with which the caller came.
 WITH_SUBJECT_TOKEN: Final = (TokenExchange, IdentityAssertion, Passthrough)
+
+
+def bind_to_origin(kind: Kind, service: str) -> Kind:
+    """Return a kind whose accounts are used for one origin only.
+
+    What a user connected for the service at one origin is not sent to another origin that gets its name.
+    """
+    if not isinstance(kind, UserSecret | Provider):
+        return kind
+    bound = copy(kind)
+    bound.service = service
+    return bound
 
 
 def _listed(names: Collection[str]) -> Collection[str]:

@@ -31,12 +31,15 @@ class LeasedWork:
         # In one process, callers wait for one task. It goes on when a caller gives up.
         self._open = ProviderRequests(at_once=256)
 
-    async def run(self, key: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]) -> T:
+    async def run(
+        self, key: str, identity: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]
+    ) -> T:
         """Return what `look` finds, or do the work. Raise `Refused` or `Unavailable`, also for others who failed.
 
-        `look` returns the result of somebody else's work; None while there is none.
+        `look` returns the result of another process; None while there is none. `identity` is that of the settings: a
+        result for others is not shared.
         """
-        return await self._open.ask(key, None, lambda: self._once(key, look, work))
+        return await self._open.ask((key, identity), None, lambda: self._once(key, look, work))
 
     async def _once(self, key: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]) -> T:
         lease = KeyLease(self.kv, f"toolwire:vault:lease:{key}")

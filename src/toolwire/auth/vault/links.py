@@ -39,6 +39,8 @@ class Link(Struct, frozen=True):
     expires: float
     session: str = ""
     """The legacy session whose client is told when the account is connected; empty for none."""
+    identity: str = ""
+    """The identity of the settings with which the link was opened. It connects nothing for others."""
 
     def __repr__(self) -> str:
         return repr_without(self, "id", "session")
@@ -55,9 +57,11 @@ class Pending(Struct, frozen=True):
     """False while the user proves who they are; True while they connect the account."""
     memory: str
     expires: float
+    proof: str = ""
+    """The token by which the user proved who they are; empty while that is not done."""
 
     def __repr__(self) -> str:
-        return repr_without(self, "link", "memory")
+        return repr_without(self, "link", "memory", "proof")
 
 
 class PageForm(Struct, frozen=True):
@@ -68,9 +72,11 @@ class PageForm(Struct, frozen=True):
     browser: str
     is_proven: bool
     expires: float
+    proof: str = ""
+    """The token by which the user proved who they are; empty while that is not done."""
 
     def __repr__(self) -> str:
-        return repr_without(self, "link")
+        return repr_without(self, "link", "proof")
 
 
 class AccountForm(Struct, frozen=True):
@@ -82,6 +88,13 @@ class AccountForm(Struct, frozen=True):
     """True to connect an account, False to forget it."""
     browser: str
     expires: float
+    proof: str = ""
+    """The token by which the user proved who they are."""
+    identity: str = ""
+    """The identity of the settings with which the page was shown."""
+
+    def __repr__(self) -> str:
+        return repr_without(self, "proof")
 
 
 T = TypeVar("T", Link, Pending, PageForm, AccountForm)
@@ -98,15 +111,17 @@ class Links:
         # The id of the link that is open for a purpose.
         self._ids = Sealed(sealer, str, encode=str.encode, decode=bytes.decode)
 
-    async def open(self, owner: Owner, name: str, scopes: Scopes, session: str = "") -> str:
+    async def open(self, owner: Owner, name: str, identity: str, scopes: Scopes, session: str = "") -> str:
         """Return the id of a link. While one is open for the same purpose, it is that one."""
-        opened = f"toolwire:vault:open:{owner.id}:{digest(msgspec.json.encode([name, *sorted(scopes)]).decode())}"
+        purpose = msgspec.json.encode([name, identity, *sorted(scopes)]).decode()
+        opened = f"toolwire:vault:open:{owner.id}:{digest(purpose)}"
         known = self._ids.open(await self.kv.get(opened), opened.encode())
         if known is not None:
             link = await self.get(known)
             if link is not None and link.expires > self._clock() + REUSED_SECONDS:
                 return link.id
-        link = Link(secrets.token_urlsafe(32), owner, name, scopes, self._clock() + LINK_SECONDS, session)
+        expires = self._clock() + LINK_SECONDS
+        link = Link(secrets.token_urlsafe(32), owner, name, scopes, expires, session, identity)
         await self.kv.put(_link(link.id), self._sealed(link, link.id), ttl=LINK_SECONDS)
         await self.kv.put(opened, self._ids.seal(link.id, opened.encode()).encode(), ttl=LINK_SECONDS)
         return link.id

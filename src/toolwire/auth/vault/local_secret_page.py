@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from html import escape
@@ -18,13 +19,16 @@ from toolwire.auth.errors import SignInFailed
 from toolwire.auth.loopback_server import MAX_BYTES, LoopbackServer, Reply
 from toolwire.protocol.errors import ServerError
 
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
 _HOST: Final = "127.0.0.1"
 
 
 class SecretPage:
     """Serves one page until a secret was entered there.
 
-    `keep` checks and keeps the secret. It raises `ServerError` for one that cannot be used.
+    `keep` checks and keeps the secret. It raises `ServerError` for one that cannot be used, and `SignInFailed` where
+    none can be kept any more.
     """
 
     def __init__(self, name: str, hint: str, keep: Callable[[str], Awaitable[None]]) -> None:
@@ -76,6 +80,9 @@ class SecretPage:
         entered = form_of(await reader.readexactly(int(length))).get("secret", "")
         try:
             await self._keep(entered)
+        except SignInFailed as error:
+            log.warning("a secret for %r was not kept: %s", self._name, error)
+            return Reply("400 Bad Request", PAGE_HEADERS, error_page("This page cannot be used any more"))
         except ServerError:
             wrong = error_page("A key consists of visible characters, without spaces around it")
             return Reply("400 Bad Request", PAGE_HEADERS, wrong)

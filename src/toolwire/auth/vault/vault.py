@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct, structs
 
@@ -72,6 +73,13 @@ class FewerScopes(SignInFailed):
 
     def __init__(self, lacking: Scopes) -> None:
         super().__init__(f"The provider granted fewer rights than are needed: {' '.join(lacking)} is missing")
+
+
+class SettingsChanged(SignInFailed):
+    """A sign-in or a page began with other settings: nothing is kept for those that are in force now."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The settings of {name!r} changed after this began", "begin again")
 
 
 class Credential:
@@ -176,7 +184,8 @@ class Vault:
         self._tls = tls
         self._flight = LeasedWork(kv)
         self._kinds: dict[str, Kind] = {}
-        self._clients: dict[str, ProviderClient] = {}
+        # Calls to a server that was replaced keep its settings until they end.
+        self._clients: WeakKeyDictionary[Provider, ProviderClient] = WeakKeyDictionary()
         # DPoP: the keys with the nonces that services gave. They are sealed in the records.
         self._proof_keys: Expiring[str, tuple[str, ProofKey]] = Expiring(1024)
         for name, kind in (credentials or {}).items():
@@ -198,7 +207,8 @@ class Vault:
             raise ServerError(f"There is a credential {name!r} already")
         if isinstance(kind, Provider):
             kind.check(name)
-            self._clients[name] = ProviderClient(kind, naming=Naming(self.server_name), tls=self._tls, clock=self.clock)
+            naming = Naming(self.server_name)
+            self._clients[kind] = ProviderClient(kind, naming=naming, tls=self._tls, clock=self.clock)
         if isinstance(kind, Passthrough):
             log.warning("the tokens of callers are handed on to %r, for the audience %s", name, kind.audience)
         self._kinds[name] = kind
@@ -206,7 +216,6 @@ class Vault:
     def remove(self, name: str) -> None:
         """Forget a credential's settings. What users connected stays in the store."""
         self._kinds.pop(name, None)
-        self._clients.pop(name, None)
 
     def __contains__(self, name: object) -> bool:
         return name in self._kinds
@@ -215,6 +224,17 @@ class Vault:
         kind = self._kinds.get(name)
         if kind is None:
             raise ServerError(f"There is no credential {name!r}: give it in credentials= of the server")
+        return kind
+
+    def identity(self, name: str) -> str:
+        """Return the identity of the settings of a credential. What users connect is for these settings only."""
+        return self.kind(name).identity
+
+    def _same_kind(self, name: str, identity: str) -> Kind:
+        """Return the settings of a credential; raise `SettingsChanged` where they are not those of an identity."""
+        kind = self._kinds.get(name)
+        if kind is None or kind.identity != identity:
+            raise SettingsChanged(name)
         return kind
 
     @property
@@ -229,14 +249,23 @@ class Vault:
 
     # --- obtaining ---
 
-    async def obtain(self, name: str, asker: Asker, *, scopes: Scopes = (), refused: str | None = None) -> Credential:
+    async def obtain(
+        self,
+        name: str,
+        asker: Asker,
+        *,
+        scopes: Scopes = (),
+        refused: str | None = None,
+        kind: Kind | None = None,
+    ) -> Credential:
         """Return a credential for a caller.
 
         `scopes` are needed beside those of the settings. `refused` is a token that the service has just refused, so
-        that another one is needed. Raise `NotConnected` where a person has to connect an account, and `Unauthorized` or
-        `Unavailable` where that would not help.
+        that another one is needed. `kind` are the settings with which this name was added, where others may be in force
+        by now. Raise `NotConnected` where a person has to connect an account, and `Unauthorized` or `Unavailable` where
+        that would not help.
         """
-        kind = self.kind(name)
+        kind = self.kind(name) if kind is None else kind
         if isinstance(kind, NoCredential):
             return Credential(name, "", "")
         if isinstance(kind, StaticSecret):
@@ -325,24 +354,23 @@ class Vault:
         async def work() -> VaultRecord:
             begun = self.clock()
             prover = ProofKey() if kind.dpop else None
-            response = await self._asked(name, kind, subject, scopes, prover)
+            response = await self._asked(kind, subject, scopes, prover)
             exported = None if prover is None else prover.export()
             record = record_of(response, begun, owner, scopes, key=exported)
             left = (UNKNOWN_SECONDS if record.expires_at is None else record.expires_at - begun) or UNKNOWN_SECONDS
             await self._put(key, record, ttl=left)
             return record
 
-        return self._credential(key, await self._flight.run(key.text, look, work))
+        return self._credential(key, await self._flight.run(key.text, key.identity, look, work))
 
     async def _asked(
         self,
-        name: str,
         kind: ServerOAuth | TokenExchange | IdentityAssertion,
         subject: str | None,
         scopes: Scopes,
         prover: ProofKey | None,
     ) -> TokenResponse:
-        client = self._clients[name]
+        client = self._clients[kind]
         if isinstance(kind, ServerOAuth):
             response = await client.granted(kind, scopes, prover)
         elif isinstance(kind, TokenExchange):
@@ -408,7 +436,7 @@ class Vault:
                 return record
             raise NotConnected(name)
         try:
-            return await self._flight.run(key.text, look, lambda: self._refresh(name, kind, key, owner))
+            return await self._flight.run(key.text, key.identity, look, lambda: self._refresh(name, kind, key, owner))
         except (Refused, SignInFailed, Unavailable) as error:
             log.info("the account for %r was not renewed: %s", name, error)
             if usable:
@@ -429,7 +457,7 @@ class Vault:
             raise NotConnected(name)
         prover = self._proof_key(key, record)
         try:
-            response = await self._clients[name].refresh(client, record.issuer, record.refresh_token, prover)
+            response = await self._clients[kind].refresh(client, record.issuer, record.refresh_token, prover)
         except Refused as refusal:
             if refusal.error == _REVOKED:
                 # The token itself may be good until its end.
@@ -464,13 +492,18 @@ class Vault:
 
     # --- connecting ---
 
-    async def begin(self, name: str, redirect_uri: str, scopes: Scopes = ()) -> Attempt:
-        """Begin to connect an account; the browser of the owner opens the URL of the attempt."""
-        kind = self.kind(name)
+    async def begin(self, name: str, redirect_uri: str, scopes: Scopes = (), *, identity: str) -> Attempt:
+        """Begin to connect an account; the browser of the owner opens the URL of the attempt.
+
+        `identity` is that of the settings for which it is connected, here and in `finish` and `store`. Where others are
+        in force, `SettingsChanged` is raised.
+        """
+        kind = self._same_kind(name, identity)
         if not isinstance(kind, UserOAuth | ServerOAuth):
             raise ServerError(f"{name!r} is not connected in a browser")
-        client = await self.registered(name, self._clients[name], redirect_uri)
-        return await self._clients[name].begin(client, redirect_uri, scopes)
+        provider_client = self._clients[kind]
+        client = await self.registered(name, provider_client, redirect_uri)
+        return await provider_client.begin(client, redirect_uri, scopes)
 
     async def registered(self, name: str, provider_client: ProviderClient, redirect_uri: str) -> Registration:
         """Return the client of this server at a provider: the given one, or the one that registered itself.
@@ -494,7 +527,7 @@ class Vault:
             await self._put(key, record)
             return record
 
-        record = await look() or await self._flight.run(key.text, look, work)
+        record = await look() or await self._flight.run(key.text, key.identity, look, work)
         assert record is not None and record.client is not None
         return record.client
 
@@ -505,7 +538,7 @@ class Vault:
         """
         if self.connect_url is None:
             return None
-        return f"{self.connect_url}{await self.links.open(owner, name, scopes, session)}"
+        return f"{self.connect_url}{await self.links.open(owner, name, self.identity(name), scopes, session)}"
 
     def tell_connected(self, link: Link) -> None:
         """Tell the client that was asked to open a link that its user has connected the account."""
@@ -522,16 +555,19 @@ class Vault:
         """Return whose account it is that a user connects: the user's own, or that of the server."""
         return THE_SERVER if isinstance(self.kind(name), ServerOAuth) else owner
 
-    async def finish(self, name: str, owner: Owner, attempt: Attempt, parameters: Mapping[str, str]) -> None:
+    async def finish(
+        self, name: str, owner: Owner, attempt: Attempt, parameters: Mapping[str, str], *, identity: str
+    ) -> None:
         """Keep the account that the answer to an attempt is for. Raise `SignInFailed`."""
-        kind = self.kind(name)
+        kind = self._same_kind(name, identity)
         assert isinstance(kind, UserOAuth | ServerOAuth)
         begun = self.clock()
-        client = await self.registered(name, self._clients[name], attempt.redirect_uri)
+        provider_client = self._clients[kind]
+        client = await self.registered(name, provider_client, attempt.redirect_uri)
         if client.client_id != attempt.client.client_id:
-            raise SignInFailed("The settings changed while the account was connected; start again")
+            raise SettingsChanged(name)
         prover = ProofKey() if kind.dpop else None
-        response = await self._clients[name].redeem(attempt, client, parameters, prover)
+        response = await provider_client.redeem(attempt, client, parameters, prover)
         record = record_of(
             response,
             begun,
@@ -544,13 +580,15 @@ class Vault:
         lacking = kind.lacks(record.scopes)
         if lacking:
             raise FewerScopes(lacking)
+        # A record for settings that are not in force any more would take the place of one that is.
+        self._same_kind(name, identity)
         key = self._key(name, kind, owner)
         await self._put(key, record)
         await self._flight.forget(key.text)
 
-    async def store(self, name: str, owner: Owner, secret: str) -> None:
+    async def store(self, name: str, owner: Owner, secret: str, *, identity: str) -> None:
         """Keep the secret of a user."""
-        kind = self.kind(name)
+        kind = self._same_kind(name, identity)
         if not isinstance(kind, UserSecret):
             raise ServerError(f"{name!r} is no secret of a user")
         record = VaultRecord(checked_secret(secret), self.clock(), owner.subject, owner.provider)
@@ -562,12 +600,17 @@ class Vault:
         """Return the names of the accounts that a user may connect, and whether each is connected."""
         found: list[tuple[str, bool]] = []
         for name, kind in self._kinds.items():
-            own = isinstance(kind, UserOAuth | UserSecret)
-            operated = isinstance(kind, ServerOAuth) and owner.subject in kind.operators
-            if own or operated:
+            if self.may_connect(name, owner):
                 record = await self.records.get(self._key(name, kind, self.holder(name, owner)))
                 found.append((name, record is not None))
         return found
+
+    def may_connect(self, name: str, owner: Owner) -> bool:
+        """Return whether a user may connect and forget an account: their own, or as an operator that of the server."""
+        kind = self.kind(name)
+        if isinstance(kind, ServerOAuth):
+            return owner.subject in kind.operators
+        return isinstance(kind, UserOAuth | UserSecret)
 
     async def revoke(self, name: str, owner: Owner) -> bool:
         """Forget the account of an owner, in all processes, and tell its provider; return whether there was one."""
@@ -588,7 +631,7 @@ class Vault:
             return
         token, hint = record.refresh_token or record.secret, "refresh_token" if record.refresh_token else "access_token"
         try:
-            await self._clients[name].revoke(client, token, hint)
+            await self._clients[kind].revoke(client, token, hint)
         except (SignInFailed, Unavailable) as error:
             # The account is forgotten here, whatever the provider says.
             log.warning("the provider of %r was not told of a revocation: %s", name, error)
