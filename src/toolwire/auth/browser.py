@@ -73,7 +73,7 @@ class SignedIn(NamedTuple):
 
     principal: Principal
     proof: str
-    """The token by which `judge` finds the user again. It is secret."""
+    """The token by which `identify_again` finds the user again. It is secret."""
 
     def __repr__(self) -> str:
         return f"SignedIn({self.principal!r})"
@@ -95,7 +95,7 @@ class BrowserSignIn(Protocol):
     async def end_sign_in(self, memory: str, parameters: Mapping[str, str]) -> SignedIn:
         """Return the user. Raise `SignInFailed`, `InvalidToken` or `Unavailable`."""
 
-    async def judge(self, proof: str) -> Principal:
+    async def identify_again(self, proof: str) -> Principal:
         """Return the user of a proof, as callers are judged now. Raise `InvalidToken` or `Unavailable`."""
 
 

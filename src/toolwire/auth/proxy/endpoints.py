@@ -273,9 +273,9 @@ class Endpoints:
             raise SignInFailed("The provider changed after this sign-in began", "begin again")
         return await self._desk.user_of(parameters.get("code", ""), verifier, f"{self._issuer}{CALLBACK}")
 
-    async def judge(self, proof: str) -> Principal:
+    async def identify_again(self, proof: str) -> Principal:
         """Return the user of a token of the provider, as its verifier judges it now."""
-        return await self._desk.judge(proof)
+        return await self._desk.identify_again(proof)
 
     # --- tokens ---
 

@@ -72,9 +72,9 @@ class TokenDesk:
     async def user_of(self, code: str, verifier: str, callback: str) -> SignedIn:
         """Return the user for whom the provider gave a code. Raise `InvalidToken` or `Unavailable`."""
         token = (await self._upstream.redeem(code, verifier, callback)).access
-        return SignedIn(await self.judge(token), token)
+        return SignedIn(await self.identify_again(token), token)
 
-    async def judge(self, token: str) -> Principal:
+    async def identify_again(self, token: str) -> Principal:
         """Return the user of a token of the provider. Raise `InvalidToken` or `Unavailable`."""
         principal = await self._verifier.verify(token)
         if principal is None:
@@ -118,7 +118,7 @@ class TokenDesk:
             raise
 
     async def _issue(self, tokens: Tokens, client: str, scopes: list[str], before: Refresh | None) -> dict[str, Any]:
-        principal = await self.judge(tokens.access)
+        principal = await self.identify_again(tokens.access)
         user = user_digest(principal.provider, principal.subject)
         if before is not None and before.user and not _same(before.user, user):
             # OpenID Connect Core section 12.2: the subject of a refreshed token is that of the first one.

@@ -201,7 +201,7 @@ class ConnectPages:
         if self._sign_in is None:
             principal = await self._identify(proof, scope)
         else:
-            principal = await self._sign_in.judge(proof)
+            principal = await self._sign_in.identify_again(proof)
         if not self._gate.allows(principal) or not _same(Owner.of(principal).id, owner.id):
             raise BadPage(_NOT_ALLOWED)
         self._check_operator(owner, name)
@@ -392,9 +392,9 @@ class ServerSignIn:
         if at is None:
             raise SettingsChanged(self._vault.server_name)
         response = await at.redeem(begun.attempt, await self._registered(at), parameters, None)
-        return SignedIn(await self.judge(response.access_token), response.access_token)
+        return SignedIn(await self.identify_again(response.access_token), response.access_token)
 
-    async def judge(self, proof: str) -> Principal:
+    async def identify_again(self, proof: str) -> Principal:
         try:
             return await self._gate.identify(proof, {"type": "http", "method": "GET", "path": CALLBACK})
         except HttpRefusal as refusal:

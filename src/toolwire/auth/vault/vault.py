@@ -586,9 +586,9 @@ class Vault:
         await self._put(key, record)
         await self._flight.forget(key.text)
 
-    async def store(self, name: str, owner: Owner, secret: str, *, identity: str) -> None:
-        """Keep the secret of a user."""
-        kind = self._same_kind(name, identity)
+    async def store(self, name: str, owner: Owner, secret: str, *, identity: str | None = None) -> None:
+        """Keep the secret of a user; without an identity, for the settings that are in force."""
+        kind = self.kind(name) if identity is None else self._same_kind(name, identity)
         if not isinstance(kind, UserSecret):
             raise ServerError(f"{name!r} is no secret of a user")
         record = VaultRecord(checked_secret(secret), self.clock(), owner.subject, owner.provider)
