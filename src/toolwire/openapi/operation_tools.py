@@ -97,6 +97,7 @@ def _caller(
         connection.origins,
         signer=signer,
         idempotency_header=key_header(definition),
+        repeats_writes=bool(settings.idempotency_header),
         rate=connection.rate,
     )
     return Caller(
@@ -113,7 +114,10 @@ def _caller(
 
 
 def key_header(definition: ToolDefinition) -> str | None:
-    """Return the header of the key under which the API runs a write once: that of the settings, or a declared one."""
+    """Return the header of the key under which the API runs a write once: that of the settings, or a declared one.
+
+    A declared one is sent, because an API may require it. Only the settings of the operator permit a second attempt.
+    """
     chosen = definition.settings.idempotency_header
     if chosen is not None:
         return chosen or None

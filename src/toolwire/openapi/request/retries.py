@@ -1,7 +1,7 @@
 """Sending: credentials, repeated requests, redirects, and what a lost connection means.
 
-A read may be sent again. A write is sent once, unless the API takes a key under which it runs a request once: then one
-key is made for each call, and every attempt carries it.
+A read may be sent again. A write is sent once, unless the operator names the header of a key under which the API runs a
+request once: then one key is made for each call, and every attempt carries it. A description cannot permit that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Sender:
     * `pool`: returns the pool that carries requests now; a server that stops and starts again has another one.
     * `home`: the origin of its server. Credentials are sent there and nowhere else.
     * `origins`: where else its reads may lead, in the form of `http1.url.origin`.
-    * `idempotency_header`: the header of the key under which the API runs a write once.
+    * `idempotency_header`: the header of the key under which the API runs a write once. `repeats_writes`: the operator
+      named it, so that a write with the key may be sent again.
     * `rate`: how many requests the API gets.
     """
 
@@ -63,6 +64,7 @@ class Sender:
         *,
         signer: Signer | None = None,
         idempotency_header: str | None = None,
+        repeats_writes: bool = False,
         rate: ApiRate | None = None,
     ) -> None:
         self._operation = operation
@@ -71,6 +73,7 @@ class Sender:
         self._origins = origins | {home}
         self._signer = signer
         self._rate = rate
+        self._repeats_writes = repeats_writes
         self._key_header = None if idempotency_header is None or operation.is_read else idempotency_header.lower()
 
     async def sign(self, exchange: Exchange) -> None:
@@ -86,7 +89,7 @@ class Sender:
             exchange.signed = self._sent_home(exchange.credentials.request)
 
     async def send(self, exchange: Exchange, *, is_read: bool) -> None:
-        may_repeat = is_read or (self._key_header is not None and self._key_header in exchange.request.headers)
+        may_repeat = is_read or (self._repeats_writes and self._key_header in exchange.request.headers)
         losses = Backoff(MAX_LOST)
         waits = redirects = 0
         has_left = False
