@@ -437,6 +437,24 @@ async def test_an_httpx_client_carries_the_requests(stub: StubApi) -> None:
 
 
 @pytest.mark.covers("OA-6.8")
+async def test_cookies_of_an_answer_do_not_reach_the_next_caller(stub: StubApi) -> None:
+    httpx = import_module("httpx")
+    async with httpx.AsyncClient(cookies={"team": "blue"}) as http:
+        server = Server("shop").include(pets(stub, keep=["listPets"], client=http))
+        async with Client(server) as first, Client(server) as second:
+            session = json_reply([CAT], **{"set-cookie": "session=of-the-first; Path=/", "cache-control": "no-store"})
+            stub.answers(session, session)
+            await first.call_tool("listPets", {})
+            await second.call_tool("listPets", {})
+        assert [each.headers["cookie"] for each in stub.arrived] == ["team=blue", "team=blue"]
+        assert dict(http.cookies) == {"team": "blue"}
+        http.cookies.set("team", "red")
+        async with Client(server) as third:
+            await third.call_tool("listPets", {})
+        assert stub.last.headers["cookie"] == "team=red"
+
+
+@pytest.mark.covers("OA-6.8")
 async def test_an_httpx_client_goes_only_where_the_operator_says() -> None:
     httpx = import_module("httpx")
     where: dict[str, Any] = {"keep": "listPets", "base_uri": "https://docs.example/openapi.json"}

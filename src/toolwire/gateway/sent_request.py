@@ -22,7 +22,7 @@ from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.server.call import Call
-from toolwire.server.forwarded_headers import SECRET_HEADERS, forwardable
+from toolwire.server.forwarded_headers import find_secret_headers, forwardable
 from toolwire.server.subscriptions import LegacyClient
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -240,7 +240,7 @@ def forwarded_headers(call: Call, names: Iterable[str]) -> dict[str, str] | None
 def allowed_headers(back: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of headers that an operator allows to go on to a server; raise `ServerError` for others."""
     found = forwardable(names, f"forward_headers= of {back!r}")
-    for name in SECRET_HEADERS.intersection(found):
+    for name in find_secret_headers(found):
         raise ServerError(f"forward_headers= of {back!r} cannot have {name!r}: it is for this server alone")
     return found
 

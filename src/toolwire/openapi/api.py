@@ -126,7 +126,8 @@ def openapi(
     * `depth`: write schemas without `$ref`, down to so many levels. `max_description`: characters of a description.
     * `cache`: whether answers of reads are used again as their headers permit, each for its caller alone. Clients are
       told how long they may keep the answer of a resource.
-    * `client`: an `httpx.AsyncClient` that carries the requests. `tls`, `proxy`: for the connections otherwise.
+    * `client`: an `httpx.AsyncClient` that carries the requests. Its cookies are sent; cookies that the API sets are
+      dropped, because callers share the client. `tls`, `proxy`: for the connections otherwise.
     * `description_path`, `lifespan`: for an application: where it serves its description, and whether its lifespan is
       run here. Write `lifespan=False` for an application that a server of its own runs.
     * `watch`: every how many seconds the description is compared with the lock file. A difference is logged once and

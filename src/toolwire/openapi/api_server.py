@@ -36,6 +36,7 @@ from toolwire.openapi.operation_tools import ApiConnection, operation_base, oper
 from toolwire.openapi.request.api_rate import ApiRate
 from toolwire.server.components import Resource, ResourceTemplate
 from toolwire.server.components.options import Options
+from toolwire.server.forwarded_headers import spell_header
 from toolwire.server.kept_results import KeptResult, KeptResults
 from toolwire.server.server import Server
 
@@ -76,7 +77,7 @@ class ApiTools:
             is_named=is_typed,
             forward_headers=(forwarded := allowed(options.forward_headers, passthrough=options.passthrough)),
         )
-        self._forwarded = frozenset(forwarded)
+        self._forwarded = frozenset(map(spell_header, forwarded))
         if options.tls is not None and self.security.tls is not None:
             raise ServerError("An API has one TLS context: give tls=, or the one of a mutualTLS scheme")
         self._client = None if options.client is None else check_client(options.client)
@@ -290,7 +291,7 @@ async def _running(watch: Watch | None) -> AsyncIterator[None]:
 def without_headers(definition: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
     """Return a definition without arguments for headers that come from the caller's own request.
 
-    Otherwise a model could send another value than the caller did. The settings of an operation may `ask` for one.
+    `names` are spelled by `spell_header`. A model could send another value than the caller did. The settings of an operation may `ask` for one.
     """
     asked = definition.settings.ask or ()
     hidden = {
@@ -298,7 +299,7 @@ def without_headers(definition: ToolDefinition, names: frozenset[str]) -> ToolDe
         for each in definition.arguments
         if each.parameter is not None
         and each.parameter.location == "header"
-        and each.parameter.name.lower() in names
+        and spell_header(each.parameter.name) in names
         and each.parameter.name not in asked
     }
     if not hidden:

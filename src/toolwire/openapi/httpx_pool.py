@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
@@ -34,7 +35,10 @@ def check_client(client: Any) -> AsyncHttpClient:
 
 
 class HttpxPool(Pool):
-    """Requests through an `httpx.AsyncClient`. Whoever made the client closes it."""
+    """Requests through an `httpx.AsyncClient`, which its maker closes.
+
+    Callers share the client. Each request has a copy of its cookies, and cookies of an answer are dropped.
+    """
 
     def __init__(self, client: AsyncHttpClient) -> None:
         self._client = client
@@ -43,9 +47,10 @@ class HttpxPool(Pool):
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         try:
             sent = {"accept-encoding": ENCODINGS, **headers}
-            request = self._client.build_request(method, url, headers=sent, content=body)
+            client = _with_own_cookies(self._client)
+            request = client.build_request(method, url, headers=sent, content=body)
             # Redirects are followed by the caller, within the origins that are permitted.
-            response = await self._client.send(request, stream=True, follow_redirects=False)
+            response = await client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
             raise _failure(error, url) from error
         return _Response(response, url, self._closing)
@@ -54,6 +59,18 @@ class HttpxPool(Pool):
         """Wait for answers that are being closed. The client belongs to the operator."""
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _with_own_cookies(client: Any) -> AsyncHttpClient:
+    """Return the client with a copy of its cookie jar, so that an answer changes no other request.
+
+    The connections, the authentication and the hooks are those of the client.
+    """
+    if not hasattr(client, "cookies"):
+        return client  # type: ignore[no-any-return]
+    own = copy.copy(client)
+    own.cookies = client.cookies  # The setter of httpx copies the jar.
+    return own  # type: ignore[no-any-return]
 
 
 def _failure(error: Exception, url: str) -> Exception:

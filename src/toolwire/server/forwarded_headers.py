@@ -37,15 +37,28 @@ SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "x-api-key"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 
 
+def spell_header(name: str) -> str:
+    """Return the name of a header in the one spelling that is compared.
+
+    CGI and WSGI read `-` and `_` alike, so that both are one header for every decision.
+    """
+    return name.lower().replace("_", "-")
+
+
+def find_secret_headers(names: Iterable[str]) -> list[str]:
+    """Return the names of headers that carry what callers prove themselves with."""
+    return [name for name in names if spell_header(name) in SECRET_HEADERS]
+
+
 def forwardable(names: Iterable[str], option: str) -> tuple[str, ...]:
     """Return the names of headers in lower case. Raise `ServerError` for one that never goes on.
 
-    `option` names the setting in error texts. The caller of this function decides about `SECRET_HEADERS`.
+    `option` names the setting in error texts. The caller of this function decides about secret headers.
     """
     found = [names] if isinstance(names, str) else list(names)
     for name in found:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ServerError(f"{option} has names of headers, not {name!r}")
-        if name.lower() in _NEVER or name.lower().startswith(_NEVER_BEGINNINGS):
+        if spell_header(name) in _NEVER or spell_header(name).startswith(_NEVER_BEGINNINGS):
             raise ServerError(f"{option} cannot have {name!r}: it is for this server alone")
     return tuple(dict.fromkeys(name.lower() for name in found))

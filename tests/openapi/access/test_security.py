@@ -437,14 +437,25 @@ async def test_headers_of_callers_go_on_if_they_are_named(caplog: pytest.LogCapt
 
 
 @pytest.mark.covers("OA-6.5")
+async def test_one_header_in_two_spellings_is_sent_once() -> None:
+    by = call(headers={"x-tenant": "of the caller", "x-key": "of the caller"})
+    names = allowed(["x-tenant", "x-key"])
+    security = ApiSecurity(SCHEMES, {"key": "s"}, forward_headers=names)
+    signer = security.signer(operation(("key",)))
+    assert signer is not None
+    plain = OutgoingRequest(method="GET", url="https://api.example/pets", headers={"x_tenant": "fixed", "x_key": "of the model"})
+    assert (await signer.sign(by, plain)).request.headers == {"x_tenant": "fixed", "x-key": "s"}
+
+
+@pytest.mark.covers("OA-6.5")
 def test_what_callers_prove_themselves_with_needs_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    for name in ("Authorization", "cookie", "X-API-Key"):
+    for name in ("Authorization", "cookie", "X-API-Key", "x_api_key"):
         with pytest.raises(ServerError, match="passthrough=True"):
             allowed([name])
         assert allowed([name], passthrough=True) == (name.lower(),)
         assert "which MCP forbids" in caplog.text and name.lower() in caplog.text
         caplog.clear()
-    for name in ("Host", "mcp-session-id", "Content-Length", "a b", "x\r\ny", ""):
+    for name in ("Host", "mcp-session-id", "Content-Length", "content_length", "MCP_Session_Id", "a b", "x\r\ny", ""):
         with pytest.raises(ServerError):
             allowed([name], passthrough=True)
 

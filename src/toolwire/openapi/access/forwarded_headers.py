@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from toolwire.base_errors import ServerError
 from toolwire.server.call import Call
-from toolwire.server.forwarded_headers import SECRET_HEADERS, forwardable
+from toolwire.server.forwarded_headers import find_secret_headers, forwardable, spell_header
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
@@ -19,7 +19,7 @@ log: logging.Logger = logging.getLogger("toolwire.openapi")
 def allowed(names: Iterable[str], *, passthrough: bool = False) -> tuple[str, ...]:
     """Return the names of headers that go on, in lower case. Raise `ServerError` for one that may not."""
     found = forwardable(names, "forward_headers=")
-    for name in SECRET_HEADERS.intersection(found):
+    for name in find_secret_headers(found):
         if not passthrough:
             raise ServerError(
                 f"forward_headers= cannot have {name!r}: what callers prove themselves with here is not for the API. "
@@ -29,7 +29,13 @@ def allowed(names: Iterable[str], *, passthrough: bool = False) -> tuple[str, ..
     return found
 
 
-def forwarded(call: Call, names: Iterable[str]) -> dict[str, str]:
-    """Return the headers of the caller's request that have one of these names; none over standard input."""
+def add_forwarded(call: Call, names: Iterable[str], headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers of a request with those of the caller's request that have one of these names.
+
+    What the operation sends wins. Over standard input, a caller has no headers.
+    """
     sent: Mapping[str, str] | None = call.request.headers
-    return {name: sent[name] for name in names if name in sent} if sent else {}
+    if not sent:
+        return dict(headers)
+    own = {spell_header(name) for name in headers}
+    return {**{name: sent[name] for name in names if name in sent and spell_header(name) not in own}, **headers}

@@ -31,7 +31,7 @@ from toolwire.openapi.access.credentials import (
     missing_scopes,
     source_of,
 )
-from toolwire.openapi.access.forwarded_headers import forwarded
+from toolwire.openapi.access.forwarded_headers import add_forwarded
 from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest, Signer
 from toolwire.openapi.model import (
     ApiDescription,
@@ -45,6 +45,7 @@ from toolwire.openapi.model import (
 from toolwire.printable import printable
 from toolwire.protocol.errors import ToolError
 from toolwire.server.call import Call
+from toolwire.server.forwarded_headers import spell_header
 
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 # RFC 9110: headers that say how a message is framed, or where it goes. A credential never stands in them.
@@ -112,7 +113,7 @@ def read_security_scheme(name: str, node: Node) -> SecuritySchemeObject:
         raise DescriptionError(f"{where}: the API key {name!r} needs a name, and `in` query, header or cookie")
     is_named = scheme.location in ("header", "cookie") or kind == "http"
     sent = scheme.parameter_name if kind == "apiKey" else scheme.scheme
-    if is_named and (_HEADER.fullmatch(sent or "") is None or (sent or "").lower() in _NOT_FOR_SECRETS):
+    if is_named and (_HEADER.fullmatch(sent or "") is None or spell_header(sent or "") in _NOT_FOR_SECRETS):
         raise DescriptionError(
             f"{where}: {sent!r:.100} is no place for the credential of {name!r}. Change it by an overlay"
         )
@@ -152,7 +153,7 @@ def _place(scheme: SecuritySchemeObject, source: CredentialSource) -> tuple[str,
             return f"query {name}", lambda request, found: _in_query(request, name, found)
         if scheme.location == "cookie":
             return f"cookie {name}", lambda request, found: _in_cookie(request, name, found)
-        return f"header {name.lower()}", lambda request, found: _in_header(request, name.lower(), found.token, found)
+        return f"header {spell_header(name)}", lambda request, found: _in_header(request, name.lower(), found.token, found)
     if scheme.scheme == "basic":
         return "header authorization", _basic
     if scheme.scheme in _WITH_CHALLENGES:
@@ -172,6 +173,9 @@ def _in_header(request: OutgoingRequest, name: str, value: str, found: Credentia
     # A line break would begin another header.
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise _unsendable(found, "a header")
+    spelled = spell_header(name)
+    for other in [each for each in request.headers if each != name and spell_header(each) == spelled]:
+        del request.headers[other]  # A server could read it in place of the credential.
     request.headers[name] = value
 
 
@@ -193,7 +197,7 @@ def _basic(request: OutgoingRequest, found: Credential) -> None:
     # RFC 7617 section 2: user-id, a colon, the password, in UTF-8.
     if ":" not in found.token:
         raise ToolError(f"The credential for {found.name!r} is no user name and password")
-    request.headers["authorization"] = f"Basic {base64.b64encode(found.token.encode()).decode()}"
+    _in_header(request, "authorization", f"Basic {base64.b64encode(found.token.encode()).decode()}", found)
 
 
 def _bearer(request: OutgoingRequest, found: Credential) -> None:
@@ -258,7 +262,7 @@ class RequirementSigner:
     def filled(self, call: Call, plain: OutgoingRequest, found: list[Credential | None]) -> OutgoingRequest:
         """Return a copy of a request with credentials."""
         # What the operation sends wins over headers of the caller, and credentials win over both.
-        headers = {**forwarded(call, self._headers), **plain.headers} if self._headers else plain.headers.copy()
+        headers = add_forwarded(call, self._headers, plain.headers) if self._headers else plain.headers.copy()
         request = structs.replace(plain, headers=headers)
         for part, credential in zip(self._parts, found, strict=True):
             if credential is not None:

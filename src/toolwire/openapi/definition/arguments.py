@@ -28,6 +28,7 @@ from toolwire.openapi.request.media_types import body_kind
 from toolwire.openapi.request.wire_names import names_in_query, spell
 from toolwire.redaction import repr_without
 from toolwire.schemas.walking import Schema, listed
+from toolwire.server.forwarded_headers import spell_header
 
 #: Bytes that the model hands over: a resource of the server, or the bytes themselves.
 UPLOAD_SCHEMA: Final[Schema] = {
@@ -141,7 +142,7 @@ class ArgumentMaker:
                 )
             elif self._is_asked(parameter, settings.ask or ()):
                 candidates.append(self._of_parameter(parameter, warnings))
-            elif parameter.required and _OF_THE_NETWORK.fullmatch(_header_name(parameter.name)):
+            elif parameter.required and _OF_THE_NETWORK.fullmatch(spell_header(parameter.name)):
                 warnings.append(
                     f"{operation.place}: the header {parameter.name!r} is required, and nothing sends it: give its "
                     "value in fixed, or let the model give it by ask, in the settings of the operation"
@@ -472,13 +473,13 @@ def _schema_of(candidates: list[_Candidate], names: dict[str, str]) -> Schema:
 
 def _is_set_elsewhere(header: str) -> bool:
     """Return whether no model gives the value of a header."""
-    name = _header_name(header)
+    name = spell_header(header)
     return _OF_THE_LIBRARY.fullmatch(name) is not None or _OF_THE_NETWORK.fullmatch(name) is not None
 
 
 def _is_not_for_models(name: str) -> bool:
     """Return whether an optional header or cookie is a credential or part of the exchange."""
-    name = _header_name(name)
+    name = spell_header(name)
     return _OF_THE_EXCHANGE.fullmatch(name) is not None or _CREDENTIAL.search(name) is not None
 
 
@@ -516,10 +517,5 @@ def _spelling(parameter: ParameterObject) -> tuple[str, str]:
 
 def _spelled(location: str, name: str) -> str:
     if location == "header":
-        return _header_name(name)
+        return spell_header(name)
     return name if location == "path" else spell(name)
-
-
-def _header_name(name: str) -> str:
-    """Return the name of a header as servers read it: CGI and WSGI have no difference between `-` and `_`."""
-    return name.lower().replace("_", "-")

@@ -24,6 +24,7 @@ from toolwire.openapi.request.request_bodies import BodyWriter, body_owner, body
 from toolwire.openapi.request.request_urls import UrlBuilder
 from toolwire.openapi.request.wire_names import OpenValue, Owner, WireNames, is_open, names_in_query, names_of
 from toolwire.protocol.errors import ToolError
+from toolwire.server.forwarded_headers import spell_header
 
 _ANYTHING: Final = "*/*;q=0.1"
 _MEDIA_TYPE: Final = re.compile(r"[\x20-\x2b\x2d-\x7e]{1,200}")
@@ -54,7 +55,7 @@ class RequestBuilder:
                     self._query.append((argument, _query_string(parameter, definition.reserved)))
                 case "header":
                     name = header_value(parameter.name, parameter.name).lower()
-                    if name not in IGNORED_HEADERS:
+                    if spell_header(name) not in IGNORED_HEADERS:
                         self._headers.append((argument, name, header_serializer(parameter)))
                 case "cookie":
                     write = cookie_serializer(parameter)

@@ -22,6 +22,7 @@ from toolwire.openapi.calling import CalledOperation, Exchange
 from toolwire.openapi.request.api_rate import ApiRate, seconds_left
 from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ToolError, TransportError, Unreachable
 from toolwire.server.call import Call
+from toolwire.server.forwarded_headers import spell_header
 from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
@@ -83,7 +84,8 @@ class Sender:
         if origin(request.url) != self._home:
             return  # Credentials are for the server of the operation alone.
         if self._key_header is not None and request.method == self._operation.method:
-            request.headers.setdefault(self._key_header, _key(exchange.call))
+            if spell_header(self._key_header) not in map(spell_header, request.headers):
+                request.headers[self._key_header] = _key(exchange.call)
         if self._signer is not None:
             exchange.credentials = await self._signer.sign(exchange.call, request)
             exchange.signed = self._sent_home(exchange.credentials.request)
