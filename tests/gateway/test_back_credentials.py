@@ -475,7 +475,16 @@ async def test_headers_of_callers_stay_here_unless_they_are_allowed(scene: Scene
 @pytest.mark.covers("GW-5.16")
 def test_some_headers_are_never_forwarded() -> None:
     gateway = Gateway("front", secret=SECRET)
-    for name in ("Authorization", "cookie", "Proxy-Authorization", "DPoP", "Mcp-Session-Id", "host", "x-api-key", "x_api_key"):
+    for name in (
+        "Authorization",
+        "cookie",
+        "Proxy-Authorization",
+        "DPoP",
+        "Mcp-Session-Id",
+        "host",
+        "x-api-key",
+        "x_api_key",
+    ):
         with pytest.raises(ServerError, match="it is for this server alone"):
             gateway.add("a", "https://back.example/mcp", forward_headers=[name])
     for wrong in ("a b", "", "x:y", 7):

@@ -231,13 +231,14 @@ class Api(DescribedApi):
 
     @property
     def name(self) -> str:
-        """The title of the API."""
-        return printable(self.description.title)[:_MAX_TITLE] or "api"
+        """The title of the API, as it was locked."""
+        title = self.description.title if self._locked is None else self._locked.lock.title
+        return printable(title)[:_MAX_TITLE] or "api"
 
     @property
     def version(self) -> str:
-        """The version of the API, as its description says."""
-        return self.description.version
+        """The version of the API, as its lock file or its description says."""
+        return self.description.version if self._locked is None else self._locked.lock.version
 
     @property
     def lock(self) -> Lock | None:

@@ -291,7 +291,8 @@ async def _running(watch: Watch | None) -> AsyncIterator[None]:
 def without_headers(definition: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
     """Return a definition without arguments for headers that come from the caller's own request.
 
-    `names` are spelled by `spell_header`. A model could send another value than the caller did. The settings of an operation may `ask` for one.
+    `names` are spelled by `spell_header`. Otherwise a model could send another value than the caller did. The settings
+    of an operation may `ask` for one.
     """
     asked = definition.settings.ask or ()
     hidden = {

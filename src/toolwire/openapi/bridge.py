@@ -255,7 +255,8 @@ def _as_object(arguments: Raw) -> Raw:
 
 def _entry(definition: ToolDefinition) -> _Entry:
     operation = definition.operation
-    summary = " ".join((operation.summary or definition.description).split())
+    # The texts of the definition are those that were locked.
+    summary = " ".join((definition.title or definition.description).split())
     text = " ".join((definition.name, operation.path, *operation.tags, summary)).lower()
     return _Entry(definition, summary[:_SHORT], frozenset(_WORD.findall(_words(definition.name))), text)
 

@@ -296,8 +296,8 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     idempotency_header: str | None = None
     """The header that carries a key under which the API runs a request once, such as `Idempotency-Key`.
 
-    Named here, it lets writes be sent again after a lost connection. One that only the description has is sent, too, and
-    permits no second attempt. "" sends none.
+    Named here, it lets writes be sent again after a lost connection. One that only the description has is sent, too,
+    and permits no second attempt. "" sends none.
     """
     timeout: float | None = None
     task: t.TaskSupport | None = None

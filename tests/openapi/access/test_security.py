@@ -443,7 +443,9 @@ async def test_one_header_in_two_spellings_is_sent_once() -> None:
     security = ApiSecurity(SCHEMES, {"key": "s"}, forward_headers=names)
     signer = security.signer(operation(("key",)))
     assert signer is not None
-    plain = OutgoingRequest(method="GET", url="https://api.example/pets", headers={"x_tenant": "fixed", "x_key": "of the model"})
+    plain = OutgoingRequest(
+        method="GET", url="https://api.example/pets", headers={"x_tenant": "fixed", "x_key": "of the model"}
+    )
     assert (await signer.sign(by, plain)).request.headers == {"x_tenant": "fixed", "x-key": "s"}
 
 

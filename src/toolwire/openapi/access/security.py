@@ -153,7 +153,9 @@ def _place(scheme: SecuritySchemeObject, source: CredentialSource) -> tuple[str,
             return f"query {name}", lambda request, found: _in_query(request, name, found)
         if scheme.location == "cookie":
             return f"cookie {name}", lambda request, found: _in_cookie(request, name, found)
-        return f"header {spell_header(name)}", lambda request, found: _in_header(request, name.lower(), found.token, found)
+        return f"header {spell_header(name)}", lambda request, found: _in_header(
+            request, name.lower(), found.token, found
+        )
     if scheme.scheme == "basic":
         return "header authorization", _basic
     if scheme.scheme in _WITH_CHALLENGES:

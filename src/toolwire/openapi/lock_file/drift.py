@@ -34,6 +34,8 @@ Kind: TypeAlias = Literal[
     "tags changed",
     "server changed",
     "security changed",
+    "title changed",
+    "version changed",
 ]
 _SEVERITY: Final[dict[Kind, Severity]] = {
     "added": "info",
@@ -50,6 +52,8 @@ _SEVERITY: Final[dict[Kind, Severity]] = {
     "tags changed": "review",
     "server changed": "alarm",
     "security changed": "alarm",
+    "title changed": "review",
+    "version changed": "info",
 }
 #: The detail of a schema of answers that differs although the description has the same one.
 OWN_FORM: Final = (
@@ -76,7 +80,7 @@ def compare_locks(before: Lock, after: Lock) -> list[ApiChange]:
 
     The second one has every operation of today among its `operations` or its `others`. The worst come first.
     """
-    found = [*_schemes(before, after), *_operations(before, after)]
+    found = [*_about(before, after), *_schemes(before, after), *_operations(before, after)]
     return sorted(found, key=lambda each: (-SEVERITIES.index(each.severity), each.operation, each.kind))
 
 
@@ -114,6 +118,17 @@ def _operations(before: Lock, after: Lock) -> Iterator[ApiChange]:
 
 def _why_gone(old: LockedOperation, places: set[str]) -> str:
     return "it no longer becomes a tool" if old.place in places else "the description has it no longer"
+
+
+def _about(before: Lock, after: Lock) -> Iterator[ApiChange]:
+    """Yield the differences between the texts about the API as a whole, which name its server and its bridge."""
+    if before.title != after.title:
+        yield _change("title changed", "", f"from {before.title!r} to {after.title!r}")
+    if before.version != after.version:
+        yield _change("version changed", "", f"from {before.version!r} to {after.version!r}")
+    texts = [{"title": each.title, "version": each.version} for each in (before, after)]
+    if signs := _new_signs_of_deceit(*texts):
+        yield _change("hostile text", "", _places(signs))
 
 
 def _schemes(before: Lock, after: Lock) -> Iterator[ApiChange]:
@@ -157,7 +172,7 @@ def compare_operations(
         texts = list(changed_places(before.input_schema, after.input_schema))
     if texts:
         yield _change("description changed", label, _places(texts))
-    if signs := _new_signs_of_deceit(before, after):
+    if before != after and (signs := _new_signs_of_deceit(_shown_to_models(before), _shown_to_models(after))):
         yield _change("hostile text", label, _places(signs))
     if before.annotations != after.annotations:
         changed = _changed_annotations(before, after)
@@ -188,13 +203,11 @@ def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
     return own + changed_texts(before.input_schema, after.input_schema)
 
 
-def _new_signs_of_deceit(before: LockedOperation, after: LockedOperation) -> list[str]:
-    """Return the signs of deceit in a tool that are new since it was locked."""
-    if before == after:
-        return []
+def _new_signs_of_deceit(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the signs of deceit in texts for models that are new since they were locked."""
     known: dict[str, list[str]] = {}
-    accepted = {finding for _, finding in hostile_texts(_shown_to_models(before), known)}
-    found = hostile_texts(_shown_to_models(after), known)
+    accepted = {finding for _, finding in hostile_texts(before, known)}
+    found = hostile_texts(after, known)
     return [
         f"/{'/'.join(map(str, place))[:_SHOWN_PLACE]}: {finding}" for place, finding in found if finding not in accepted
     ]

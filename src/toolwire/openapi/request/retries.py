@@ -83,9 +83,9 @@ class Sender:
         exchange.credentials, exchange.signed = None, request
         if origin(request.url) != self._home:
             return  # Credentials are for the server of the operation alone.
-        if self._key_header is not None and request.method == self._operation.method:
-            if spell_header(self._key_header) not in map(spell_header, request.headers):
-                request.headers[self._key_header] = _key(exchange.call)
+        key = self._key_header if request.method == self._operation.method else None
+        if key is not None and spell_header(key) not in map(spell_header, request.headers):
+            request.headers[key] = _key(exchange.call)
         if self._signer is not None:
             exchange.credentials = await self._signer.sign(exchange.call, request)
             exchange.signed = self._sent_home(exchange.credentials.request)
