@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.auth.issuing import AUDIENCE, ISSUER, Clock, claims
+from tests.auth.issuing import AUDIENCE, ISSUER, RSA, Clock, claims, key_set, token
 from tests.http.httpclient import Answer
 from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Limits, Server
-from toolwire.auth import Anonymous, ApiKeys, GitHub, Google, Introspection, InvalidToken, Unavailable
+from toolwire.auth import JWT, Anonymous, ApiKeys, GitHub, Google, Introspection, InvalidToken, Principal, Unavailable
 from toolwire.auth.proxy.clients import BadClient, Clients
 from toolwire.auth.proxy.sealed import Seals
 from toolwire.auth.verify import provider_limits
@@ -84,9 +84,10 @@ def world() -> World:
 
 async def test_made_up_tokens_are_asked_about_only_so_often(world: World) -> None:
     assert (await world.call("good-1")).status == 200
+    assert (await world.call("key-of-ada")).status == 200
     statuses = [(await world.call(f"made-up-{number}")).status for number in range(IN_VAIN + 20)]
     assert statuses == [401] * IN_VAIN + [429] * 20
-    assert world.provider.asked == 1 + IN_VAIN
+    assert world.provider.asked == 2 + IN_VAIN
     refused = await world.call("made-up-again")
     assert int(refused.headers["retry-after"]) >= 1
     # Who is known stays known, also by another verifier, and another address is not concerned.
@@ -128,13 +129,82 @@ async def test_unknown_keys_are_refused_with_429_after_a_while(header: str | Non
     statuses = [(await call(f"made-up-{number}")).status for number in range(IN_VAIN + 5)]
     assert statuses == [401] * IN_VAIN + [429] * 5
     assert int((await call("made-up-again")).headers["retry-after"]) >= 1
-    assert (await call("key-of-ada")).status == 200  # A known key costs nothing.
+    # A right guess does not show itself.
+    assert (await call("key-of-ada")).status == 429
+    await app.stop()
+
+
+@pytest.mark.parametrize("header", [None, "X-API-Key"])
+async def test_callers_who_were_let_in_before_stay_while_an_address_guesses(header: str | None) -> None:
+    server = Server("almanac", auth=ApiKeys({"key-of-ada": "ada", "key-of-bob": "bob"}, header=header))
+    server.tool(name="whoami")(lambda: "in")
+    app = server.http_app()
+    gate: Any = app._gate
+    clock = Clock(0.0)
+    gate._in_vain = InVain(clock)
+
+    async def call(key: str) -> int:
+        sent = {"authorization": f"Bearer {key}"} if header is None else {header.lower(): key}
+        return (await ModernClient(app, headers=sent).start_call("whoami").finished()).status
+
+    assert await call("key-of-ada") == 200
+    for number in range(IN_VAIN + 5):
+        await call(f"made-up-{number}")
+    assert await call("key-of-bob") == 429
+    assert await call("key-of-ada") == 200
+    clock.now += 1
+    assert await call("key-of-bob") == 200
+    await app.stop()
+
+
+async def test_guesses_that_are_judged_at_the_same_time_all_count() -> None:
+    judged: list[str] = []
+    go = asyncio.Event()
+
+    async def verify(token: str) -> Principal | None:
+        judged.append(token)
+        await go.wait()
+        return None
+
+    app = Server("almanac", auth=verify).http_app()
+    gate: Any = app._gate
+    clock = Clock(0.0)
+    gate._in_vain = InVain(clock)
+
+    def start(token: str) -> Answer:
+        return ModernClient(app, headers={"authorization": f"Bearer {token}"}).start_call("whoami")
+
+    waiting = [start(f"made-up-{number}") for number in range(2 * IN_VAIN)]
+    await _until(lambda: len(judged) == 2 * IN_VAIN)
+    go.set()
+    for each in waiting:
+        await each.finished()
+    clock.now += IN_VAIN - 1
+    assert (await start("made-up-again").finished()).status == 429
+    assert len(judged) == 2 * IN_VAIN
+    await app.stop()
+
+
+async def test_signed_tokens_are_judged_while_an_address_guesses() -> None:
+    signed = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    app = Server("almanac", auth=[ApiKeys({"key-of-ada": "ada"}), signed]).http_app()
+    gate: Any = app._gate
+    gate._in_vain = InVain(Clock(0.0))
+
+    async def call(token: str) -> int:
+        return (await ModernClient(app, headers={"authorization": f"Bearer {token}"}).start_call("x").finished()).status
+
+    for number in range(IN_VAIN + 5):
+        await call(f"made-up-{number}")
+    assert await call("key-of-ada") == 429
+    assert await call(token()) == 200
+    assert await call(token()[:-5]) == 429
     await app.stop()
 
 
 async def test_unknown_keys_are_counted_with_anonymous() -> None:
     """Another subject in the answer would say that a guess was right."""
-    server = Server("almanac", auth=[ApiKeys({"key-of-ada": "ada"}), Anonymous()])
+    server = Server("almanac", auth=[ApiKeys({"key-of-ada": "ada", "key-of-bob": "bob"}), Anonymous()])
     server.tool(name="whoami")(lambda ctx: ctx.principal.subject)
     app = server.http_app()
     gate: Any = app._gate
@@ -144,9 +214,11 @@ async def test_unknown_keys_are_counted_with_anonymous() -> None:
         sent = {} if key is None else {"authorization": f"Bearer {key}"}
         return (await ModernClient(app, headers=sent).start_call("whoami").finished()).status
 
+    assert await call("key-of-bob") == 200
     statuses = [await call(f"made-up-{number}") for number in range(IN_VAIN + 5)]
     assert statuses == [200] * IN_VAIN + [429] * 5
-    assert [await call("key-of-ada"), await call(None)] == [200, 200]
+    assert [await call("key-of-ada"), await call("made-up-1")] == [429, 429]
+    assert [await call("key-of-bob"), await call(None)] == [200, 200]
     await app.stop()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from copy import copy
 from typing import Any, Final, TypeAlias
@@ -17,6 +18,7 @@ from toolwire.auth.principal import Principal, token_of, with_token
 from toolwire.auth.resource import ASKER, WELL_KNOWN, ResourcePages, ResourceServer, as_resource_server
 from toolwire.auth.verify.keys import Anonymous
 from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
+from toolwire.auth.verify.token_cache import Remembered
 from toolwire.auth.verify.verifier import (
     Asker,
     Chain,
@@ -44,6 +46,8 @@ log: logging.Logger = logging.getLogger("toolwire.auth")
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?", re.ASCII)
 #: Requests whose token is being verified at a time.
 VERIFYING: Final = 1000
+#: For how many seconds a token that was accepted passes at an address whose unknown tokens have to wait.
+ACCEPTED_SECONDS: Final = 24 * 3600.0
 _VERIFIED: Final = "tokens being verified"
 # The metadata is public, also for browsers, and does not depend on the caller.
 _PUBLIC: Final[HeaderList] = (
@@ -89,6 +93,10 @@ class Gate:
         # Verifiers before `Anonymous`. A token that they do not know is let in, and yet it may be a guess.
         before = verifiers[: strangers.index(True)] if True in strangers else []
         self._known = verification(Chain(before)) if before else None
+        signed = [each for each in verifiers if getattr(each, "takes_signed_tokens", False) is True]
+        self._signed = Chain(signed) if signed else None
+        # Digests of tokens that were accepted: their callers stay while strangers at the same address guess.
+        self._accepted = Remembered(ACCEPTED_SECONDS, clock=time.monotonic)
         # Verifiers with their own header, by the name of the header.
         self._headers: dict[str, Verifier] = {}
         for verifier in verifiers:
@@ -131,7 +139,11 @@ class Gate:
         asker, address = self._asker(scope), scope.get(ADDRESS)
         self._verifying.take(address)
         try:
-            principal = await self._verified(sent, asker, scope, headers)
+            digest, is_accepted, _ = self._accepted.get(sent.token)
+            throttled = None if is_accepted else _throttled(asker)
+            principal = await self._verified(sent, throttled, asker, scope, headers)
+            if not is_accepted and principal is not self._nobody:
+                self._accepted.keep(digest, None)
         except ExpiredToken as error:
             # Many clients behind one address may come with a token that was good until a moment ago.
             raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
@@ -229,12 +241,34 @@ class Gate:
         address = scope.get(ADDRESS)
         return None if address is None else FromAddress(self._in_vain, address)
 
+    async def _verify_signed(self, sent: RequestCredentials, throttled: Throttled, asker: Asker | None) -> Principal:
+        """Return the principal of a signed token, which cannot be guessed; raise `Throttled` for any other."""
+        if self._signed is not None and sent.header not in self._headers:
+            try:
+                principal = await self._signed.verify_for(sent.token, asker)
+            except ExpiredToken:
+                raise
+            except InvalidToken:
+                principal = None
+            if principal is not None:
+                return principal
+        raise throttled
+
     async def _verified(
-        self, sent: RequestCredentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
+        self,
+        sent: RequestCredentials,
+        throttled: Throttled | None,
+        asker: Asker | None,
+        scope: Scope,
+        headers: Mapping[str, str],
     ) -> Principal:
+        """Return the principal of a token. An address that is throttled has no token judged that may be a guess."""
         # A key in a header of its own is never checked as a bearer token.
         verifier = self._headers.get(sent.header)
-        if verifier is not None:
+        principal: Principal | None
+        if throttled is not None:
+            principal = await self._verify_signed(sent, throttled, asker)
+        elif verifier is not None:
             principal = await verifier.verify(sent.token)
         elif self._known is not None and self._nobody is not None:
             principal = await self._identify_or_admit(self._known, self._nobody, sent.token, asker, scope)
@@ -351,12 +385,24 @@ class Gate:
         return f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '').rstrip('/')}"
 
 
+def _throttled(asker: Asker | None) -> Throttled | None:
+    """Return the error for an address that has to wait; None for any other."""
+    try:
+        if asker is not None:
+            asker.check()
+    except Throttled as error:
+        return error
+    return None
+
+
 def _count_in_vain(asker: Asker | None, scope: Scope) -> None:
     """Count an unknown token for its address; raise `Throttled` after too many."""
     if asker is not None and _UNCOUNTED not in scope:
-        # Verifiers that ask a provider have checked this before. Those that check by themselves have not.
-        asker.check()
-        asker.count_in_vain()
+        # What was judged counts, also for an address that has to wait since others of its tokens were judged beside.
+        try:
+            asker.check()
+        finally:
+            asker.count_in_vain()
 
 
 class _NoProofs(Proofs):

@@ -143,6 +143,8 @@ class TokenDesk:
 class ProxyVerifier:
     """Verifies access tokens of the proxy. It asks the verifier of the provider about the token inside."""
 
+    takes_signed_tokens: bool = True
+
     def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals) -> None:
         self._upstream = upstream
         self._verify = verification(verifier)
