@@ -59,25 +59,40 @@ _BEFORE_JSON: Final = " \t\r\n\ufeff"
 class Redaction:
     """Names whose values are secret, and patterns of text that is secret anywhere."""
 
-    __slots__ = ("_names", "names", "patterns")
+    __slots__ = ("_names", "_renamed", "names", "patterns", "renamed")
 
     def __init__(
         self,
         names: Iterable[str] = (),
         patterns: Iterable[str | re.Pattern[str]] = (),
+        renamed: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Add `names` to `SECRET_NAMES`, compared as a whole, and `patterns`, which are regular expressions."""
+        """Add `names` to `SECRET_NAMES`, compared as a whole, and `patterns`, which are regular expressions.
+
+        `renamed` has pairs of names: the first name is secret where the second is.
+        """
         self.names: tuple[str, ...] = tuple(names)
         self.patterns: tuple[re.Pattern[str], ...] = tuple(map(compile_mask, patterns))
+        self.renamed: tuple[tuple[str, str], ...] = tuple(renamed)
         self._names = frozenset(_plain(each) for each in self.names)
+        self._renamed: dict[str, list[str]] = {}
+        for name, other in self.renamed:
+            self._renamed.setdefault(_plain(name), []).append(other)
 
     def __or__(self, other: Redaction) -> Redaction:
         """Combine two redactions: secrets of either are redacted."""
-        return Redaction((*self.names, *other.names), (*self.patterns, *other.patterns))
+        return Redaction(
+            (*self.names, *other.names), (*self.patterns, *other.patterns), (*self.renamed, *other.renamed)
+        )
 
     def hides(self, name: str, value: Any) -> bool:
         """Return whether the value of this name is secret."""
-        return (bool(self._names) and _plain(name) in self._names) or _is_secret(name, value)
+        if not self._names and not self._renamed:
+            return _is_secret(name, value)
+        plain = _plain(name)
+        if plain in self._names or _is_secret(name, value):
+            return True
+        return any(_plain(each) in self._names or _is_secret(each, value) for each in self._renamed.get(plain, ()))
 
     def text(self, text: str) -> str:
         """Return the text with the matches of the patterns masked."""

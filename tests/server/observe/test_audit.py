@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Client, Context, Policy, Prompt, Resource, Server, ToolError
+from toolwire import Client, Context, Gateway, Policy, Prompt, Resource, Server, ToolError
 from toolwire.audit import AuditLog
 from toolwire.audit.chain import ChainVerifier, audit_key
 from toolwire.auth import Principal
+from toolwire.shape import ArgumentShape, Shape, ToolPins, ToolShape
 
 KEY = "a key of sixteen bytes"
 
@@ -266,3 +267,51 @@ async def test_object_that_is_sent_as_json_text_is_redacted_like_the_object() ->
         await client.call("login", {"account": json.dumps(account)})
     assert arrived == [account]
     assert json.loads(kept.calls[0]["arguments"]["account"]) == dict.fromkeys(account, "[redacted]")
+
+
+def renaming(arguments: dict[str, str], **options: Any) -> Shape:
+    shapes = {name: ArgumentShape(rename=public) for name, public in arguments.items()}
+    return Shape(tools={"pay": ToolShape(arguments=shapes)}, **options)
+
+
+def payments(**options: Any) -> Server:
+    server = Server("payments", **options)
+
+    @server.tool
+    async def pay(iban: str = "", password: str = "", max_tokens: int = 0) -> str:
+        return "paid"
+
+    return server
+
+
+@pytest.mark.parametrize("remote", [False, True])
+async def test_argument_that_a_shape_renames_is_redacted_by_its_original_name(remote: bool) -> None:
+    shape = renaming({"iban": "account", "password": "code", "max_tokens": "most"})
+    kept = Kept(redact=["iban"] if remote else [])
+    if remote:
+        front: Server = Gateway("front", audit=kept.log).add("p", payments(), shape=shape)
+    else:
+        inner = payments(audit=Kept(redact=["iban"]).log)
+        middle = Server("middle").mount(inner, shape=renaming({"iban": "number", "password": "word"}))
+        outer = {"number": "account", "word": "code", "max_tokens": "most"}
+        front = Server("front", audit=kept.log).mount(middle, "p", shape=renaming(outer))
+    async with Client(front) as client:
+        await client.call_tool("p_pay", {"account": "a", "code": "b", "most": 5})
+    (call,) = kept.calls
+    hidden = dict.fromkeys(("account", "code"), "[redacted]")
+    assert call["arguments"] == {**hidden, "most": 5}
+
+
+async def test_refused_call_of_a_withheld_tool_is_redacted_by_the_original_names() -> None:
+    kept, pins, inner = Kept(), ToolPins(), payments(policy=Policy(redact=["iban"]))
+    shape = renaming({"iban": "account", "password": "code"}, pins=pins)
+    async with Client(Server("front", audit=kept.log).mount(inner, shape=shape)) as client:
+        await client.list_tools()
+        inner.remove("pay")
+
+        @inner.tool(description="Pays, and more.")
+        async def pay(iban: str = "", password: str = "") -> str:
+            return "paid"
+
+        assert (await client.call_tool("pay", {"account": "canary", "code": "canary"})).is_error
+    assert "canary" not in str(kept.lines)

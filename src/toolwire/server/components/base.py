@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -156,6 +157,16 @@ class Component(ABC):
         """Return the name that the original has for an argument; None for one that nobody can give."""
         names = () if self.original is None else self.original.argument_names
         return next((each for each in names if self.public_argument(each) == name), None)
+
+    @cached_property
+    def renamed_arguments(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of names: that of an argument here, and that at an original, where they differ."""
+        original = self.original
+        if original is None:
+            return ()
+        inner = ((each, each) for each in original.argument_names)
+        named = ((self.public_argument(name), each) for name, each in (*inner, *original.renamed_arguments))
+        return tuple((name, each) for name, each in named if name is not None and name != each)
 
     def public_argument(self, name: str) -> str | None:
         """Return the name that an argument of the original has here; None for one that nobody can give."""

@@ -17,6 +17,7 @@ from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found
+from toolwire.server.components import Component
 from toolwire.server.kernel import Kernel
 from toolwire.server.metrics import Metrics
 from toolwire.server.middleware import Operation
@@ -65,7 +66,7 @@ class AuditObserver:
     def __init__(self, log: AuditLog, server: ObservedServer) -> None:
         self._log = log
         self._server = server
-        self._merged: dict[tuple[Redaction, ...], Redaction] = {}
+        self._merged: dict[tuple[tuple[Redaction, ...], tuple[tuple[str, str], ...]], Redaction] = {}
         log.describe(server=server.name, version=server.version)
 
     async def __call__(self, call: Call, call_next: Operation) -> Any:
@@ -159,20 +160,23 @@ class AuditObserver:
         own = self._log.redaction
         enforcer = self._server.kernel.enforcer
         way = () if target.found is None else target.found.way
-        secret = None if target.found is None else target.found.component.secret_arguments
-        if enforcer is None and not way and secret is None:
-            return own
+        component: Component | None = None if target.found is None else target.found.component
+        renamed = () if component is None else component.renamed_arguments
         theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
-        theirs.append(secret)
+        while component is not None:
+            theirs.append(component.secret_arguments)
+            component = component.original
         logs = (mount.catalog.owner.kernel.audit for mount in way)
-        key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)
-        if not key:
+        theirs += [log.redaction for log in logs if log is not None]
+        parts = tuple(each for each in theirs if each is not None)
+        if not parts and not renamed:
             return own
-        merged = self._merged.get(key)
+        merged = self._merged.get((parts, renamed))
         if merged is None:
             if len(self._merged) >= _MAX_MERGED:
                 self._merged.clear()
-            merged = self._merged[key] = reduce(Redaction.__or__, key, own)
+            merged = reduce(Redaction.__or__, (*parts, Redaction(renamed=renamed)), own)
+            self._merged[parts, renamed] = merged
         return merged
 
 

@@ -215,8 +215,9 @@ class WithheldTool(ToolBase):
 
     is_unlisted = True
 
-    def __init__(self, original: ToolBase, mount: object, name: str, why: str) -> None:
+    def __init__(self, original: ToolBase, mount: object, name: str, shape: ToolShape, why: str) -> None:
         self.original: Component | None = original
+        self._shape = shape
         self.shaped_by: object = mount
         self.name: str = name
         self.key: str = name
@@ -231,6 +232,11 @@ class WithheldTool(ToolBase):
 
     def definition(self, revision: str) -> t.Tool:
         return t.Tool(name=self.name, input_schema=self.input_schema)
+
+    def public_argument(self, name: str) -> str | None:
+        # A record of a refused call has the names that callers use.
+        shape = self._shape.arguments.get(name)
+        return name if shape is None or shape.rename is None else shape.rename
 
     async def call(self, call: Call, raw: Raw | UnsetType) -> t.CallToolResult:
         return error_result(self.why)

@@ -259,9 +259,9 @@ class ShapedMount(Mount):
             return None
 
     def _make_tool(self, tool: ToolBase, name: str, public: str, table: _Names) -> ToolBase:
-        if name in table.withheld:
-            return WithheldTool(tool, self, public, table.withheld[name])
         entry = self.shape.tools.get(name)
+        if name in table.withheld:
+            return WithheldTool(tool, self, public, entry or _AS_IT_IS, table.withheld[name])
         budget = self.shape.result_budget if entry is None or entry.result_budget is None else entry.result_budget
         if entry is None and budget is None:
             return tool
