@@ -35,10 +35,11 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
+.PHONY: help nightly setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
 
-help: ## show this list
+help: # show the targets that people type most
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
+	@echo "CONTRIBUTING.md lists all targets."
 
 # --- Environments ---
 
@@ -69,10 +70,10 @@ $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 run: $(READY) ## serve examples/everything.py over HTTP and open the inspector (PORT=8001 for another port)
 	@$(BIN)/toolwire dev examples/everything.py --port $(PORT)
 
-gateway: $(READY) ## serve examples/gateway.toml: two servers from npm behind sign-in (installs them, and Node if need be, into .gateway)
+gateway: $(READY) # serve examples/gateway.toml: two servers from npm behind sign-in (installs them, and Node if need be, into .gateway)
 	@$(BIN)/python scripts/try_gateway.py
 
-play: $(READY) ## play a short session with examples/hello.py over stdio and print it
+play: $(READY) # play a short session with examples/hello.py over stdio and print it
 	@$(BIN)/python scripts/play.py
 
 # --- Before a change lands (.ci/run has all of them) ---
@@ -90,22 +91,22 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/python tests/blocks.py
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
-fuzz: $(READY) ## send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
+fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
 	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
 	TOOLWIRE_EXAMPLES=$${TOOLWIRE_EXAMPLES:-300} $(BIN)/python -m pytest -q -n $(WORKERS) -m hypothesis --ignore tests/fuzz
 
-interop: $(READY) ## run the tests against other MCP libraries (installs them and Node into .bench/peers)
+interop: $(READY) # run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
 
-corpus: $(READY) ## read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
+corpus: $(READY) # read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
 	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS))
 	$(BIN)/python scripts/written_code.py .corpus/@octokit/openapi/package/generated/api.github.com.json --tags issues pulls
 
-conformance: $(READY) ## run the official conformance suite (needs Node)
+conformance: $(READY) # run the official conformance suite (needs Node)
 	$(BIN)/python scripts/conformance.py
 
-browser: $(READY) ## test the inspector's page, ready views, and our views in hosts of others, in a real browser (needs chromium); screenshots in .browser/
+browser: $(READY) # test the inspector's page, ready views, and our views in hosts of others, in a real browser (needs chromium); screenshots in .browser/
 	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
 	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2 mcp-2.3.0 view-hosts
@@ -116,13 +117,13 @@ docs: $(READY) ## build the documentation
 	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python -m mkdocs build --strict
 
-build: $(READY) ## build the sdist and the wheel into dist/, and try the wheel as a stranger would
+build: $(READY) # build the sdist and the wheel into dist/, and try the wheel as a stranger would
 	$(BIN)/python -m build
 	$(BIN)/python scripts/try_wheel.py --types
 
 # --- Before a release ---
 
-release-check: $(READY) ## see that the tree can be released: committed, versions agree, packages work on every Python here
+release-check: $(READY) # see that the tree can be released: committed, versions agree, packages work on every Python here
 	@$(BIN)/python scripts/release_check.py
 
 # --- Measure, and run for long ---
@@ -130,38 +131,47 @@ release-check: $(READY) ## see that the tree can be released: committed, version
 bench: $(PEERS)/.ready .bench/node/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look, PARTS="stdio imports" for some lines)
 	@$(PEERS)/bin/python bench/run.py $(PARTS)
 
-soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
+soak: $(READY) # put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
 
-soak-gateway: $(READY) ## put a gateway under mixed traffic while servers behind it die, hang and come back (MINUTES=10; Linux)
+soak-gateway: $(READY) # put a gateway under mixed traffic while servers behind it die, hang and come back (MINUTES=10; Linux)
 	$(BIN)/python -m tests.soak_gateway --minutes $(MINUTES)
 
-flood: $(READY) ## send 700 MiB of notifications to readers that are fast, slow or absent, and see that memory stays below 150 MiB (MIB=700; Linux)
+flood: $(READY) # send 700 MiB of notifications to readers that are fast, slow or absent, and see that memory stays below 150 MiB (MIB=700; Linux)
 	$(BIN)/python scripts/flood.py --mib $(MIB)
 
-simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
+simulate: $(READY) # simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
 
-simulate-mistakes: $(READY) ## make mistakes on purpose and see that the simulation notices them (POSIX)
+simulate-mistakes: $(READY) # make mistakes on purpose and see that the simulation notices them (POSIX)
 	$(BIN)/python -m tests.simulation --mistakes
 
-kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
+kills: $(READY) # kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
-fleet: $(READY) ## run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for two minutes; Linux)
+fleet: $(READY) # run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for two minutes; Linux)
 	FLEET_SECONDS=$(SECONDS) $(BIN)/python -m tests.fleet $(SCENES)
 
-walk: $(READY) ## compare the opcodes of eight calls with tests/walk/counts.toml (WALK=http-modern shows one of them)
+walk: $(READY) # compare the opcodes of eight calls with tests/walk/counts.toml (WALK=http-modern shows one of them)
 	$(BIN)/python -m tests.walk $(or $(WALK),--check)
 
-mutation: $(READY) ## break the core 200 times and see whether the tests notice
+mutation: $(READY) # break the core 200 times and see whether the tests notice
 	$(BIN)/python -m pip install --quiet --group mutation
 	$(BIN)/python scripts/mutation.py
 
-mutation-rows: $(READY) ## break the behaviour of each acceptance row and see whether its tests notice (ROWS=J1,J2)
+mutation-rows: $(READY) # break the behaviour of each acceptance row and see whether its tests notice (ROWS=J1,J2)
 	$(BIN)/python scripts/mutation_rows.py --workers $(WORKERS) $(if $(ROWS),--rows '$(ROWS)')
+
+# What takes too long for every change. A failure does not keep the rest from running.
+NIGHTLY := "fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
+	flood kills fleet corpus mutation mutation-rows bench
+
+nightly: $(READY) ## run what takes too long for every change: hours of faults, floods and mutations
+	@failed=; for target in $(NIGHTLY); do \
+	    printf '\n== make %s\n' "$$target"; $(MAKE) --no-print-directory $$target || failed="$$failed $${target%% *}"; \
+	done; if [ -n "$$failed" ]; then echo "nightly: failed:$$failed" >&2; exit 1; fi
 
 # --- Afterwards ---
 
-clean: ## remove what the other targets made
+clean: # remove what the other targets made
 	rm -rf $(VENV) .venv* .bench .browser .corpus .fleet .gateway .soak-gateway .mutation .pythons dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

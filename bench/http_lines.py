@@ -56,7 +56,9 @@ def _one_turn(notes: Notes, who: str, server: HttpServer) -> None:
         return
     called_def = server.calls_a_second("add_sync", SECONDS)
     notes.note("HTTP, def tool", who, called_def)
-    say(f"    {who}: {called:,.0f}/s, def {called_def:,.0f}/s")
+    in_sessions = server.session_calls_a_second("add", SECONDS)
+    notes.note("HTTP, legacy calls in sessions", who, in_sessions)
+    say(f"    {who}: {called:,.0f}/s, def {called_def:,.0f}/s, legacy {in_sessions:,.0f}/s")
 
 
 def workers(notes: Notes) -> None:

@@ -99,29 +99,36 @@ class HttpServer:
         # A server that is too slow for the time gets enough of it for some answers on each connection.
         one_answer_each = (time.perf_counter() - started) * connections
         seconds = max(seconds, min(LONGEST, math.ceil(3 * one_answer_each)))
+        found = self.run_wrk("load.lua", self.modern_headers(tool), seconds, connections, modern_call(tool).decode())
+        self.check_modern(tool)
+        return found
+
+    def session_calls_a_second(self, tool: str, seconds: int, connections: int = CONNECTIONS) -> float:
+        """Legacy calls of as many sessions as there are connections."""
+        self.connection.close()
+        sessions = [self.open_session() for _ in range(connections)]
+        try:
+            body = calls(1_000_001, 1, tool, LEGACY)[0].rstrip(b"\n").decode().replace("1000001", "ID")
+            headers = BOTH | {"mcp-protocol-version": LEGACY}
+            return self.run_wrk("load_sessions.lua", headers, seconds, connections, body, *sessions)
+        finally:
+            self.connection.close()
+            for session in sessions:
+                self.close_session(session)
+
+    def run_wrk(self, script: str, headers: dict[str, str], seconds: int, connections: int, *arguments: str) -> float:
+        """Return the requests a second that `wrk` counted with a script. It inherits the core of this process."""
         if shutil.which("wrk") is None:
             raise ServerFailed("wrk is not installed; it is a package of that name nearly everywhere")
-        headers = [option for name, value in self.modern_headers(tool).items() for option in ("-H", f"{name}: {value}")]
-        command = [
-            "wrk",
-            "-t1",
-            f"-c{connections}",
-            f"-d{seconds}s",
-            f"--timeout={LONGEST}s",
-            "-s",
-            str(HERE / "load.lua"),
-            *headers,
-        ]
-        # It inherits the core of this process, which only waits meanwhile.
-        done = subprocess.run(
-            [*command, self.url, "--", modern_call(tool).decode()], capture_output=True, text=True, check=False
-        )
+        options = [option for name, value in headers.items() for option in ("-H", f"{name}: {value}")]
+        limits = ["-t1", f"-c{connections}", f"-d{seconds}s", f"--timeout={LONGEST}s"]
+        command = ["wrk", *limits, "-s", str(HERE / script), *options, self.url, "--", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not done.stdout.strip():
             raise ServerFailed(f"wrk failed: {done.stderr.strip()[-200:]}")
         requests, microseconds, failed = map(int, done.stdout.strip().splitlines()[-1].split())
         if failed or not requests:
             raise ServerFailed(f"{failed} of {requests} calls failed")
-        self.check_modern(tool)
         return requests / (microseconds / 1e6)
 
     def modern_headers(self, tool: str) -> dict[str, str]:
