@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 
 import pytest
+from msgspec import UNSET
 from tests.cli.command import Command
+from tests.client.fake import FakeServer
 
 from toolwire import Server, Tool
 from toolwire.cli import catalogue
+from toolwire.protocol import types as t
+from toolwire.wire.deadlines import CallClock
 
 
 def everything() -> Server:
@@ -73,13 +78,92 @@ def test_ten_thousand_tools_are_bounded(toolwire: Command) -> None:
         pass
 
     names = [f"tool_{number:05}" for number in range(catalogue.MOST + 1)]
-    toolwire.serves(Server("many", tools=[Tool(nothing, name=name, description="d" * 5_000) for name in names]))
+    toolwire.serves(Server("many", tools=[Tool(nothing, name=name, description="d" * 1_000) for name in names]))
     done = toolwire("list", "server")
     assert "10,000 tools" in done.out
     assert "… and 9,500 more; --all shows them" in done.out
     assert len(done.out) < 500 * 350
     assert "the server has more than 10,000 tools; the rest was not fetched" in done.err
     assert len(toolwire("list", "server", "--all").out.splitlines()) > 10_000
+
+
+PAGE_OF = {
+    "tools/list": lambda text, cursor: t.ListToolsResult(
+        tools=[t.Tool(name=f"t{cursor}", description=text, input_schema={"type": "object"})], next_cursor=cursor
+    ),
+    "resources/list": lambda text, cursor: t.ListResourcesResult(
+        resources=[t.Resource(uri=f"a:{cursor}", name="r", description=text)], next_cursor=cursor
+    ),
+    "resources/templates/list": lambda text, cursor: t.ListResourceTemplatesResult(
+        resource_templates=[t.ResourceTemplate(uri_template=f"a:{cursor}/{{b}}", name="r", description=text)],
+        next_cursor=cursor,
+    ),
+    "prompts/list": lambda text, cursor: t.ListPromptsResult(
+        prompts=[t.Prompt(f"p{cursor}", description=text)], next_cursor=cursor
+    ),
+}
+
+
+def endless_server(method: str, size: int = 1_000) -> FakeServer:
+    """Return a server whose list of one kind never ends."""
+    numbers = itertools.count()
+    make = PAGE_OF[method]
+    return FakeServer({method: lambda request, outlet: make("d" * size, str(next(numbers)))})
+
+
+@pytest.mark.parametrize("method", PAGE_OF)
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "json"])
+def test_list_ends_when_the_pages_of_a_server_do_not(
+    toolwire: Command, monkeypatch: pytest.MonkeyPatch, method: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(catalogue, "MOST", 300)
+    monkeypatch.setattr(catalogue, "MAX_BYTES", 50_000)
+    server = endless_server(method)
+    toolwire.serves(server)
+    done = toolwire("list", "server", *words)
+    assert (done.status, done.out) == (1, "")
+    assert done.err == f"toolwire: {method} gave more than 50000 bytes\n"
+    assert len([each for each in server.requests if each.method == method]) < 60
+
+
+@pytest.mark.parametrize(
+    "words", [("call", "server", "t"), ("lint", "server"), ("read", "server"), ("prompt", "server", "p")]
+)
+def test_every_command_bounds_the_lists_that_it_fetches(
+    toolwire: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(catalogue, "MOST", 300)
+    monkeypatch.setattr(catalogue, "MAX_BYTES", 50_000)
+    method = {"prompt": "prompts/list", "read": "resources/list"}.get(words[0], "tools/list")
+    toolwire.serves(endless_server(method))
+    done = toolwire(*words)
+    assert done.status == 1
+    assert f"{method} gave more than 50000 bytes" in done.out + done.err
+
+
+def test_lists_of_a_command_share_their_bytes(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "MAX_BYTES", 3_000)
+    pages = {method: lambda request, outlet, make=make: make("d" * 1_000, UNSET) for method, make in PAGE_OF.items()}
+    toolwire.serves(FakeServer(pages))
+    assert "resources/templates/list gave more than" in toolwire("list", "server").err
+    assert toolwire("list", "server", "templates").status == 0
+
+
+def test_timeout_is_one_for_all_pages_of_a_list(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks: list[CallClock] = []
+    limit = CallClock.limit
+
+    def recorded(clock: CallClock, method: str) -> float | None:
+        if method == "tools/list":
+            clocks.append(clock)
+        return limit(clock, method)
+
+    monkeypatch.setattr(CallClock, "limit", recorded)
+    monkeypatch.setattr(catalogue, "MOST", 5)
+    toolwire.serves(endless_server("tools/list"))
+    assert toolwire("list", "server", "tools").status == 0
+    assert len(clocks) == 6
+    assert len(set(map(id, clocks))) == 1
 
 
 def test_a_server_cannot_steer_the_terminal(toolwire: Command) -> None:

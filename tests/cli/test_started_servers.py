@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -258,6 +259,34 @@ async def test_stubborn_server_ends_before_its_command(
                 process.send_signal(number)
             await asyncio.sleep(0.1)
         await process.wait()
+        # The end of file comes when the server has ended.
+        assert await asyncio.wait_for(asyncio.to_thread(held.read), 30) == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGQUIT")
+@pytest.mark.parametrize(
+    "words", [("gateway", "--port", "0"), ("gateway", "--transport", "stdio"), ("dev", "--no-open")]
+)
+async def test_servers_behind_a_gateway_end_before_it_at_sigquit(tmp_path: Path, words: tuple[str, ...]) -> None:
+    script, pipe = tmp_path / "stubborn", tmp_path / "held"
+    script.write_text(STUBBORN, encoding="utf-8")
+    os.mkfifo(pipe)
+    behind = [sys.executable, str(script), str(pipe)]
+    if words[0] == "gateway":
+        file = tmp_path / "gateway.json"
+        entry = {"command": behind[0], "args": behind[1:]}
+        file.write_text(json.dumps({"mcpServers": {"behind": entry}}), encoding="utf-8")
+    else:
+        file = tmp_path / "front.py"
+        made = f"from toolwire.gateway import Gateway\ngateway = Gateway('front')\ngateway.add('behind', {behind!r})\n"
+        file.write_text(made, encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "toolwire", words[0], str(file), *words[1:]), stdin=asyncio.subprocess.PIPE
+    )
+    with await asyncio.to_thread(pipe.open) as held:
+        assert await asyncio.to_thread(held.readline) == "started\n"
+        process.send_signal(signal.SIGQUIT)
+        assert await process.wait() == -signal.SIGQUIT
         # The end of file comes when the server has ended.
         assert await asyncio.wait_for(asyncio.to_thread(held.read), 30) == ""
 

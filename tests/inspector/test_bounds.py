@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.client.json_server import JsonServer
 from tests.inspector.page_client import inspected
 
-from toolwire import Limits, Server, Tool
+from toolwire import Client, Limits, Server, Tool
+from toolwire.inspector.catalogue import ServerCatalogue
 from toolwire.inspector.events import MAX_QUEUED, Events
 from toolwire.inspector.excerpt import MAX_DEPTH, MAX_TEXT, Excerpt, escape, follow
 from toolwire.inspector.reproduce import as_command, as_entry
@@ -54,6 +57,23 @@ async def test_ten_thousand_tools_are_listed_in_short() -> None:
         assert len(items) == 10_000 and len(msgspec.json.encode(items)) < 4_000_000
         found = await page.ask("definition", kind="tools", key="tool_09999")
         assert len(found["definition"]["description"]) == 1000
+
+
+async def test_endless_list_with_a_broken_definition_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.inspector.catalogue.MAX_BYTES", 20_000, raising=False)
+    numbers = itertools.count()
+
+    def page(params: dict[str, Any]) -> dict[str, Any]:
+        number = next(numbers)
+        tools = [{"name": f"t{number}", "description": "d" * 1_000, "inputSchema": {}}, {"name": 7}]
+        return {"tools": tools, "nextCursor": str(number), "ttlMs": 0, "cacheScope": "private"}
+
+    catalogue = ServerCatalogue()
+    async with Client(JsonServer({"tools/list": page})) as client:
+        await catalogue.refresh(client, "tools")
+    listing = catalogue.listings["tools"]
+    assert listing.error is not None
+    assert 10 < len(listing.definitions) < 20
 
 
 @pytest.mark.covers("ICN-1")

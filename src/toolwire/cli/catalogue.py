@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
+from toolwire.client.listing import ListBounds, follow_pages
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, NotSupported, ProtocolError
@@ -14,12 +14,20 @@ from toolwire.protocol.errors import METHOD_NOT_FOUND, NotSupported, ProtocolErr
 if TYPE_CHECKING:
     from toolwire.client import Client
 
-# No honest server has more. The limit keeps a hostile one from filling the memory.
+# No honest server has more. The limits keep a hostile one from filling the memory.
 MOST: Final = 10_000
+#: The bytes of all lists that a command fetches.
+MAX_BYTES: Final = 32 * 1024 * 1024
 # The servers behind a gateway that are named as missing, and how long such a name may be.
 _MISSING: Final = 20
 _NAME: Final = 100
-KINDS: Final = ("tools", "resources", "templates", "prompts")
+_METHODS: Final = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "templates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+KINDS: Final = tuple(_METHODS)
 
 
 class Offered(Struct):
@@ -37,16 +45,13 @@ class Offered(Struct):
 
 
 async def fetch(client: Client, kinds: tuple[str, ...] = KINDS) -> Offered:
+    """Fetch the lists of a server, within `MAX_BYTES` for all of them."""
     found = Offered()
-    pages: dict[str, tuple[Callable[[str | None], Awaitable[Any]], str]] = {
-        "tools": (client.list_tools_page, "tools"),
-        "resources": (client.list_resources_page, "resources"),
-        "templates": (client.list_resource_templates_page, "resource_templates"),
-        "prompts": (client.list_prompts_page, "prompts"),
-    }
+    left = MAX_BYTES
     for kind in kinds:
-        page, member = pages[kind]
-        entries, complete = await _all(page, member, found.missing)
+        bounds = ListBounds(_METHODS[kind], max_bytes=left)
+        entries, complete = await _fetch_list(client, bounds, found.missing)
+        left -= bounds.bytes
         setattr(found, kind, entries)
         if not complete:
             found.cut.append(kind)
@@ -59,29 +64,27 @@ async def find_tool(client: Client, name: str) -> tuple[t.Tool | None, Offered]:
     return next((tool for tool in found.tools if tool.name == name), None), found
 
 
-async def _all(page: Callable[[str | None], Awaitable[Any]], member: str, missing: list[str]) -> tuple[list[Any], bool]:
+async def _fetch_list(client: Client, bounds: ListBounds, missing: list[str]) -> tuple[list[Any], bool]:
+    """Return the entries of a list, and whether they are all of them."""
     entries: list[Any] = []
-    cursor: str | None = None
-    seen: set[str] = set()
-    while True:
-        try:
-            answer = await page(cursor)
-        except NotSupported:
-            return [], True  # The server did not declare this kind, so it has none.
-        except ProtocolError as error:
-            # Some servers declare `resources` and do not know the method for templates.
-            if error.code == METHOD_NOT_FOUND:
-                return entries, True
+    try:
+        async for page, meta in follow_pages(client, bounds):
+            entries += page
+            _note_missing(meta, missing)
+            if len(entries) > MOST:
+                break
+    except NotSupported:
+        return [], True  # The server did not declare this kind, so it has none.
+    except ProtocolError as error:
+        # Some servers declare `resources` and do not know the method for templates.
+        if error.code != METHOD_NOT_FOUND:
             raise
-        entries += getattr(answer, member)
-        told = answer.meta.get(MISSING_KEY) if isinstance(answer.meta, dict) else None
-        if isinstance(told, list):
-            names = [each[:_NAME] for each in told[:_MISSING] if isinstance(each, str)]
-            missing[:] = list(dict.fromkeys((*missing, *names)))[:_MISSING]
-        cursor = None if answer.next_cursor is UNSET else answer.next_cursor
-        if cursor is None or cursor in seen:
-            return entries[:MOST], len(entries) <= MOST
-        seen.add(cursor)
-        # A page may be empty, so the number of pages counts as well.
-        if len(entries) > MOST or len(seen) > MOST:
-            return entries[:MOST], False
+    return entries[:MOST], len(entries) <= MOST
+
+
+def _note_missing(meta: Any, missing: list[str]) -> None:
+    """Add the servers that a gateway reports as missing."""
+    reported = meta.get(MISSING_KEY) if isinstance(meta, dict) else None
+    if isinstance(reported, list):
+        names = [each[:_NAME] for each in reported[:_MISSING] if isinstance(each, str)]
+        missing[:] = list(dict.fromkeys((*missing, *names)))[:_MISSING]

@@ -19,6 +19,7 @@ from toolwire.cli import options, server_source
 from toolwire.cli.inspect import add_page_arguments, announce_page, saved_requests
 from toolwire.cli.loop_watchdog import BlockedLoop, watched
 from toolwire.cli.reloading import LoadFailed, Reloader, StagedFile, where
+from toolwire.cli.running import end_children_first
 from toolwire.cli.screen import note
 from toolwire.http import serving as http_server
 from toolwire.inspector import Inspector, InspectorApp, serving
@@ -59,7 +60,9 @@ def main(arguments: Namespace) -> int:
         return 1
     url = http_server.url_of(sockets, "127.0.0.1", arguments.path)
     development = Development(reloader, url, principal)
-    run(development.serve(sockets, listeners, arguments.path, open_page=not arguments.no_open))
+    # The file may serve a gateway, which starts servers.
+    with end_children_first("SIGHUP", "SIGQUIT"):
+        run(development.serve(sockets, listeners, arguments.path, open_page=not arguments.no_open))
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import options, run
 from toolwire.cli.errors import UsageError
+from toolwire.cli.running import end_children_first
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import STORES_VARIABLE
@@ -87,13 +88,14 @@ def main(arguments: Namespace) -> int:
             raise UsageError(str(error)) from None
         assert gateway.configuration is not None
         gateway.configuration.follow_file()
-        if over_stdio:
-            gateway.run("stdio")
-        elif page is None:
-            gateway.run("http", **served, on_ready=run.announce)
-        else:
-            page.gateway = gateway
-            gateway.run("http", **served, on_ready=page.begin)
+        with end_children_first("SIGQUIT"):
+            if over_stdio:
+                gateway.run("stdio")
+            elif page is None:
+                gateway.run("http", **served, on_ready=run.announce)
+            else:
+                page.gateway = gateway
+                gateway.run("http", **served, on_ready=page.begin)
     except ServerError as error:
         note(f"toolwire: {error}")
         return 1

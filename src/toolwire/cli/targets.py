@@ -92,7 +92,7 @@ def add_arguments(
         type=options.seconds,
         default=timeout,
         metavar="SECONDS",
-        help="how long each request may take (default: %(default)g)",
+        help="how long each request, and each list with all its pages, may take (default: %(default)g)",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="log everything, and show what a started server writes to standard error"

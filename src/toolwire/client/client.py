@@ -404,10 +404,13 @@ class Client(Extending):
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
         """Return one page of the list as the server has it, with the tools of all audiences."""
-        page = await self._tools_page(cursor, timeout)
-        page.tools = one_of_each(page.tools)
-        if self._connector.current().repeats_arguments:
-            page.tools = with_valid_headers(page.tools)
+        return self._clean_page(await self._tools_page(cursor, timeout))
+
+    def _clean_page(self, page: R) -> R:
+        if isinstance(page, t.ListToolsResult):
+            page.tools = one_of_each(page.tools)
+            if self._connector.current().repeats_arguments:
+                page.tools = with_valid_headers(page.tools)
         return page
 
     @overload

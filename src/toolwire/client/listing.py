@@ -20,8 +20,6 @@ MAX_ENTRIES: Final = 50_000
 MAX_BYTES: Final = 256 * 1024 * 1024
 
 R = TypeVar("R", bound=t.Result)
-Page = TypeVar("Page", t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult)
-
 
 read_tools: Read[t.ListToolsResult] = reader(t.ListToolsResult)
 read_resources: Read[t.ListResourcesResult] = reader(t.ListResourcesResult)
@@ -29,12 +27,20 @@ read_templates: Read[t.ListResourceTemplatesResult] = reader(t.ListResourceTempl
 read_prompts: Read[t.ListPromptsResult] = reader(t.ListPromptsResult)
 
 
+#: How the pages of each list are read, and the entries of a page.
+_LISTS: Final[dict[str, tuple[Read[Any], Callable[[Any], list[Any]]]]] = {
+    "tools/list": (read_tools, lambda page: page.tools),
+    "resources/list": (read_resources, lambda page: page.resources),
+    "resources/templates/list": (read_templates, lambda page: page.resource_templates),
+    "prompts/list": (read_prompts, lambda page: page.prompts),
+}
+
+
 class Lists(Requests):
     """The part of a client that lists."""
 
     async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
-        pages = self._pages("resources/list", read_resources, timeout, lambda page: page.resources)
-        return [resource async for page in pages for resource in page]
+        return await self._all("resources/list", timeout)
 
     async def list_resources_page(
         self, cursor: str | None = None, *, timeout: float | None = None
@@ -42,8 +48,7 @@ class Lists(Requests):
         return await self._ask("resources/list", _page(cursor), read_resources, timeout=timeout)
 
     async def list_resource_templates(self, *, timeout: float | None = None) -> list[t.ResourceTemplate]:
-        pages = self._pages("resources/templates/list", read_templates, timeout, lambda page: page.resource_templates)
-        return [template async for page in pages for template in page]
+        return await self._all("resources/templates/list", timeout)
 
     async def list_resource_templates_page(
         self, cursor: str | None = None, *, timeout: float | None = None
@@ -51,8 +56,7 @@ class Lists(Requests):
         return await self._ask("resources/templates/list", _page(cursor), read_templates, timeout=timeout)
 
     async def list_prompts(self, *, timeout: float | None = None) -> list[t.Prompt]:
-        pages = self._pages("prompts/list", read_prompts, timeout, lambda page: page.prompts)
-        return [prompt async for page in pages for prompt in page]
+        return await self._all("prompts/list", timeout)
 
     async def list_prompts_page(
         self, cursor: str | None = None, *, timeout: float | None = None
@@ -60,30 +64,76 @@ class Lists(Requests):
         return await self._ask("prompts/list", _page(cursor), read_prompts, timeout=timeout)
 
     async def _all_tools(self, timeout: float | None) -> list[t.Tool]:
-        pages = self._pages("tools/list", read_tools, timeout, lambda page: page.tools)
-        return [tool async for page in pages for tool in page]
+        return await self._all("tools/list", timeout)
 
     async def _tools_page(self, cursor: str | None, timeout: float | None) -> t.ListToolsResult:
         return await self._ask("tools/list", _page(cursor), read_tools, timeout=timeout)
 
+    async def _all(self, method: str, timeout: float | None) -> list[Any]:
+        read, entries = _LISTS[method]
+        return [entry async for page in self._pages(method, read, timeout, entries) for entry in entries(page)]
+
     async def _pages(
-        self, method: str, read: Read[Page], timeout: float | None, entries: Callable[[Page], list[Any]]
-    ) -> AsyncIterator[list[Any]]:
-        """Yield the entries of every page. Only an absent cursor ends a list, "" is a cursor like any other (PAG-1)."""
-        bounds = ListBounds(method)
+        self,
+        method: str,
+        read: Read[R],
+        timeout: float | None,
+        entries: Callable[[R], list[Any]],
+        bounds: ListBounds | None = None,
+    ) -> AsyncIterator[R]:
+        """Yield every page of a list, within its bounds and one time limit.
+
+        Only an absent cursor ends a list, "" is a cursor like any other (PAG-1).
+        """
+        bounds = ListBounds(method) if bounds is None else bounds
         cursor: str | None = None
         clock = self._clock(timeout)
         while True:
             page = await self._ask(method, _page(cursor), bounds.measuring(read), clock=clock)
-            found = entries(page)
-            bounds.count(len(found))
-            yield found
-            cursor = None if page.next_cursor is UNSET else page.next_cursor
+            bounds.count(len(entries(page)))
+            yield page
+            cursor = _next_cursor(page)
             if cursor is None:
                 return
             if bounds.is_repeated(cursor):
                 log.warning("the server repeated a cursor; the listing ends here")
                 return
+
+    def _clean_page(self, page: R) -> R:
+        """Return a page without the entries that this client cannot use."""
+        return page
+
+
+async def follow_pages(client: Lists, bounds: ListBounds) -> AsyncIterator[tuple[list[Any], Any]]:
+    """Yield the entries and the `_meta` of every page of a list, within the client's time limit."""
+    read, entries = _LISTS[bounds.method]
+    async for page in client._pages(bounds.method, read, None, entries, bounds):
+        usable = client._clean_page(page)
+        yield entries(usable), usable.meta
+
+
+async def follow_raw_pages(client: Lists, bounds: ListBounds, member: str) -> AsyncIterator[list[Any]]:
+    """Yield the entries of every page of a list as the server sent them, broken ones too."""
+
+    def entries(page: _AnyPage) -> list[Any]:
+        found = page.extra.get(member)
+        return found if isinstance(found, list) else []
+
+    async for page in client._pages(bounds.method, _read_any, None, entries, bounds):
+        yield entries(page)
+
+
+class _AnyPage(t.Result, kw_only=True):
+    """A page whose members may have any form."""
+
+    next_cursor: Any = UNSET
+
+
+_read_any: Final[Read[_AnyPage]] = reader(_AnyPage)
+
+
+def _next_cursor(page: Any) -> str | None:
+    return page.next_cursor if isinstance(page.next_cursor, str) else None
 
 
 def _page(cursor: str | None) -> t.PaginatedRequestParams:
@@ -94,9 +144,10 @@ class ListBounds:
     """A count of the pages, entries and bytes of one list."""
 
     def __init__(self, method: str, *, max_bytes: int | None = None) -> None:
-        self._method = method
+        self.method: str = method
         self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
-        self._pages = self._entries = self._bytes = 0
+        self._pages = self._entries = 0
+        self.bytes: int = 0
         self._cursors: set[str] = set()
 
     def measuring(self, read: Read[R]) -> Read[R]:
@@ -107,8 +158,8 @@ class ListBounds:
         return measured
 
     def add_bytes(self, size: int) -> None:
-        self._bytes += size
-        self._check(self._bytes, self._max_bytes, "bytes")
+        self.bytes += size
+        self._check(self.bytes, self._max_bytes, "bytes")
 
     def count(self, entries: int) -> None:
         self._pages += 1
@@ -123,4 +174,4 @@ class ListBounds:
 
     def _check(self, reached: int, limit: int, what: str) -> None:
         if reached > limit:
-            raise InvalidResponse(f"{self._method} gave more than {limit} {what}")
+            raise InvalidResponse(f"{self.method} gave more than {limit} {what}")

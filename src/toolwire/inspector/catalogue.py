@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any, Final
 
 from toolwire.client import Client, InvalidResponse
+from toolwire.client.listing import ListBounds, follow_raw_pages
 from toolwire.inspector.skills import definitions_of
 from toolwire.protocol.errors import NotSupported, ToolwireError, TransportError
 
 MAX_LISTED: Final = 20_000
-MAX_PAGES: Final = 500
+#: The bytes of a list whose definitions are broken.
+MAX_BYTES: Final = 32 * 1024 * 1024
 _DESCRIPTION: Final = 160
 _ICON: Final = 16 * 1024
 
@@ -95,14 +97,15 @@ async def _list(client: Client, kind: str) -> Listing:
 async def _raw(client: Client, kind: str) -> list[dict[str, Any]]:
     method, member, key = KINDS[kind]
     found: list[dict[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        result = await client.request(method, {} if cursor is None else {"cursor": cursor})
-        page = result.get(member)
-        found += [each for each in page if _is_usable(each, key)] if isinstance(page, list) else []
-        cursor = result.get("nextCursor")
-        if not isinstance(cursor, str) or len(found) >= MAX_LISTED:
-            break
+    try:
+        async for page in follow_raw_pages(client, ListBounds(method, max_bytes=MAX_BYTES), member):
+            found += [each for each in page if _is_usable(each, key)]
+            if len(found) >= MAX_LISTED:
+                break
+    except InvalidResponse as error:
+        if isinstance(error, TransportError):
+            raise
+        # The list has too many pages or bytes. Its beginning is shown.
     return found[:MAX_LISTED]
 
 

@@ -453,6 +453,16 @@ async def test_a_dynamic_skill_needs_consent_and_is_marked() -> None:
         assert (await skill.read("references/FORMS.md")).data == b"# Other\r\n"
 
 
+async def test_directory_of_a_dynamic_skill_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    skills = served()
+    skills.dynamic.add("acme/pdf")
+    async with Client(skills.server) as client:
+        skill = await client.skills.load(PDF, dynamic=True)
+        monkeypatch.setattr(origin, "MAX_LISTING_BYTES", 10)
+        with pytest.raises(InvalidResponse, match="resources/directory/read gave more than 10 bytes"):
+            await skill.directory("assets")
+
+
 @pytest.mark.parametrize(
     "reference", ["../git/SKILL.md", "/etc/passwd", "", "a/../..", "skill://acme/pdf/../git/SKILL.md"]
 )

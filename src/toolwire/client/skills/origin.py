@@ -331,12 +331,13 @@ class OriginSkills:
             # SEP-2640, capability negotiation: clients must not call it then.
             raise NotSupported(f"{self.label} did not declare directoryRead, so that its directories cannot be listed")
         directory = f"{root}/{rules.encode_path(path)}" if path else root
-        bounds = ListBounds("resources/directory/read")
+        bounds = ListBounds("resources/directory/read", max_bytes=MAX_LISTING_BYTES)
         params = {"uri": directory}
         found: set[str] = set()
         clock, method = self._clock(timeout), "resources/directory/read"
         while True:
             page = await self._ask(method, params, t.ReadResourceDirectoryResult, clock.rest(method))
+            bounds.add_bytes(sum(len(each.uri) for each in page.resources))
             bounds.count(len(page.resources))
             for each in page.resources:
                 child = rules.path_of(root, each.uri)
