@@ -24,10 +24,9 @@ from toolwire.protocol.errors import (
 from toolwire.server.call import Call
 from toolwire.server.policy.concurrency import Gates, Placed, Slots
 from toolwire.server.policy.rates import in_words
-from toolwire.server.replay_state import principal_key
+from toolwire.server.replay_state import limit_key
 from toolwire.util.backoff import Backoff
 from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, Allowed, check_fields, check_number
-from toolwire.wire.shares import is_distinct
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -363,7 +362,7 @@ class BackGuard:
         releases: list[Callable[[], None]] = []
         try:
             for placed in self._placed:
-                caller = principal_key(call.principal) if is_distinct(call.principal) else str(call.request.caller)
+                caller = limit_key(call)
                 releases.append(await self._gates.enter(placed, caller, f"The server {self._name!r} behind this one"))
             if self.state == "open":
                 raise self._refusal()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import time
 from typing import Final
 
@@ -19,7 +20,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ResourceNotFound, ToolError
 from toolwire.server.call import Call
 from toolwire.server.components import Cache, ResourceTemplate
-from toolwire.server.replay_state import principal_key
+from toolwire.server.replay_state import limit_key, principal_key
 from toolwire.stores import KV, StoreFailed, StoreFull
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -87,6 +88,14 @@ class KeptResult(ResourceTemplate):
         return [t.ResourceContents(uri=uri, mime_type=mime_type, text=data.decode(errors="replace"))]
 
 
+def is_kept_result(uri: str) -> bool:
+    """Return whether a URI has the form of a kept result's."""
+    return _URI.fullmatch(uri) is not None
+
+
+_URI: Final = re.compile(rf"{SCHEME}://[0-9a-f]{{16}}/[0-9a-f]{{32}}")
+
+
 async def _read_here(id: str) -> str:
     """Stand for the function of the template."""
     raise ToolError("This resource is read from the store")
@@ -95,6 +104,12 @@ async def _read_here(id: str) -> str:
 def _owner(call: Call) -> str:
     who = principal_key(call.principal) or "nobody"
     return f"large-results/{who}"
+
+
+def _list_key(call: Call) -> str:
+    """Return the key of the list that bounds the results of a caller. Strangers have a list for each address."""
+    owner, caller = _owner(call), limit_key(call)
+    return owner if caller == principal_key(call.principal) else f"{owner}/by-address/{caller}"
 
 
 async def _kept(kv: KV, owner: str, identifier: str) -> bytes | None:
@@ -109,7 +124,7 @@ async def _keep(call: Call, head: bytes, whole: bytes) -> str | None:
         return None
     kv, owner, identifier = call.host.stores.kv, _owner(call), os.urandom(16).hex()
     try:
-        gone = await _make_room(kv, owner, _Entry(identifier, len(whole), time.time() + KEPT_SECONDS))
+        gone = await _make_room(kv, _list_key(call), _Entry(identifier, len(whole), time.time() + KEPT_SECONDS))
         if gone is None:
             return None
         for each in gone:
@@ -121,16 +136,16 @@ async def _keep(call: Call, head: bytes, whole: bytes) -> str | None:
     return identifier
 
 
-async def _make_room(kv: KV, owner: str, new: _Entry) -> list[_Entry] | None:
+async def _make_room(kv: KV, list_key: str, new: _Entry) -> list[_Entry] | None:
     """Write a result into the list of its caller; return those that have to go for it, or None where it cannot be."""
     for _ in range(_ATTEMPTS):
-        known = await kv.get(owner)
+        known = await kv.get(list_key)
         now = time.time()
         entries = [] if known is None else [each for each in _entries(known) if each.ends > now]
         gone: list[_Entry] = []
         while entries and (len(entries) >= MAX_KEPT or sum(each.size for each in entries) + new.size > MAX_KEPT_BYTES):
             gone.append(entries.pop(0))
         value = _encode([*entries, new])
-        if await kv.put(owner, value, ttl=KEPT_SECONDS, if_absent=known is None, expect=known):
+        if await kv.put(list_key, value, ttl=KEPT_SECONDS, if_absent=known is None, expect=known):
             return gone
     return None

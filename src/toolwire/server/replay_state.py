@@ -39,6 +39,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import StoreFailed, Stores
 from toolwire.util.backoff import Backoff
+from toolwire.wire.shares import is_distinct
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -239,6 +240,17 @@ def principal_key(principal: Principal | None) -> str:
         return ""
     subject = getattr(principal, "subject", None)
     return digest(str(getattr(principal, "provider", "")), str(principal if subject is None else subject))
+
+
+def limit_key(call: Call) -> str:
+    """Return the text that per-caller limits count a call by.
+
+    That is its principal. Strangers have none, or share one: each of their addresses is a caller.
+    """
+    caller = call.request.caller
+    if is_distinct(call.principal) or caller is None:
+        return principal_key(call.principal)
+    return digest("address", str(caller))
 
 
 def _state_key(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -13,9 +14,9 @@ from tests.http.modernclient import ModernClient
 
 from toolwire import Policy, Server
 from toolwire.audit import AuditLog
-from toolwire.auth import ApiKeys, Principal
+from toolwire.auth import Anonymous, ApiKeys, Principal
 from toolwire.server.metrics import Metrics
-from toolwire.server.policy.concurrency import Gates
+from toolwire.server.policy.concurrency import Gates, Slots
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.rates import Counters
@@ -132,3 +133,28 @@ def test_a_plan_keeps_the_policies_whose_identities_it_is_found_by() -> None:
         Server("s").kernel.lowlevel,
     )
     assert sys.getrefcount(policy) > before, f"another policy may get its place in memory, and {plan} with it"
+
+
+@pytest.mark.parametrize("auth", [None, Anonymous()], ids=["no principal", "shared principal"])
+async def test_slots_of_strangers_are_counted_by_address(auth: Any) -> None:
+    server = Server("s", auth=auth, policy=Policy(concurrency=Slots(1, queue=0, per="caller")))
+    started, done = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        started.set()
+        await done.wait()
+        return "waited"
+
+    server.tool(work)
+    app = server.http_app()
+    client = ModernClient(app)
+    waiting = client.start_call("wait", client=("198.51.100.9", 1))
+    await asyncio.wait_for(started.wait(), 10)
+    same = (await client.call("work", client=("198.51.100.9", 2))).json()["result"]
+    assert "is busy" in same["content"][0]["text"]
+    other = (await client.call("work", client=("203.0.113.7", 1))).json()["result"]
+    assert other["content"][0]["text"] == "done"
+    done.set()
+    await waiting.finished()
+    await app.stop()

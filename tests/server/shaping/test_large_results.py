@@ -10,7 +10,7 @@ from msgspec import UNSET
 from tests.http.modernclient import ModernClient
 
 from toolwire import Client, Server, ToolResult, testing, types
-from toolwire.auth import ApiKeys, Principal
+from toolwire.auth import Anonymous, ApiKeys, Principal
 from toolwire.errors import ProtocolError, ToolError
 from toolwire.gateway import Gateway
 from toolwire.server import kept_results
@@ -285,3 +285,45 @@ async def test_budget_holds_for_the_protocol_error_of_a_task(revision: str, remo
         with pytest.raises(ProtocolError, match="and 1024 are allowed"):
             await client.call_tool("b_fail_later", {"count": 100_000})
         assert not any("z" * 2000 in str(message) for _, message in wire.messages)
+
+
+@pytest.mark.parametrize("auth", [None, Anonymous()], ids=["no principal", "shared principal"])
+async def test_results_of_one_stranger_do_not_evict_those_of_another(
+    auth: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_results, "MAX_KEPT", 2)
+    app = front(False, Shape(result_budget=1024), auth=auth).http_app()
+    client = ModernClient(app)
+
+    async def keep(address: str) -> str:
+        answer = await client.call("b_text", {"count": 3000}, client=(address, 1))
+        (uri,) = [each["uri"] for each in answer.json()["result"]["content"] if each["type"] == "resource_link"]
+        return str(uri)
+
+    first = await keep("203.0.113.7")
+    evicted, *_ = [await keep("198.51.100.9") for _ in range(3)]
+    read = await client.request("resources/read", {"uri": first}, client=("203.0.113.7", 1))
+    assert read.json()["result"]["contents"][0]["text"] == "x" * 3000
+    gone = await client.request("resources/read", {"uri": evicted}, client=("198.51.100.9", 1))
+    assert "error" in gone.json()
+    await app.stop()
+
+
+def kept_behind_a_gateway(**shape: Any) -> Server:
+    middle = Server("middle").mount(writer(), "b", shape=Shape(result_budget=1024))
+    return Gateway("outer").add("m", middle, prefix="", shape=Shape(**shape))
+
+
+async def test_list_of_allowed_resources_does_not_withhold_a_result_kept_by_an_upstream() -> None:
+    async with testing.connect(kept_behind_a_gateway(allow_resources=["notes://*"])) as (client, _):
+        link = link_in(await client.call_tool("b_text", {"count": 3000}))
+        assert [each.text for each in await client.read_resource(link.uri)] == ["x" * 3000]
+        with pytest.raises(ProtocolError):
+            await client.read_resource(link.uri.rpartition("/")[0] + "/../secret")
+
+
+async def test_denied_resources_withhold_a_result_kept_by_an_upstream() -> None:
+    async with testing.connect(kept_behind_a_gateway(deny_resources=["toolwire-result://*"])) as (client, _):
+        link = link_in(await client.call_tool("b_text", {"count": 3000}))
+        with pytest.raises(ProtocolError):
+            await client.read_resource(link.uri)

@@ -31,7 +31,10 @@ class Slots(Struct, frozen=True):
     wait: float = 30.0
     """How many seconds a call waits at most."""
     per: Literal["caller", "everyone"] = "everyone"
-    """Whether each caller has these slots, or all callers share them."""
+    """Whether each caller has these slots, or all callers share them.
+
+    A caller is a principal, otherwise an address, as for `Limits(share=)`.
+    """
 
     def __post_init__(self) -> None:
         check_fields("Slots", {"running": COUNT, "queue": COUNT_OR_NONE, "wait": SECONDS}, self)

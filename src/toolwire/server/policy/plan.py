@@ -29,7 +29,7 @@ from toolwire.server.policy.policy import Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
-from toolwire.server.replay_state import asked, principal_key
+from toolwire.server.replay_state import asked, limit_key, principal_key
 
 _COMPLETE: Final = "completion/complete"
 Handler: TypeAlias = Coroutine[Any, Any, Any]
@@ -131,7 +131,7 @@ class Plan:
         try:
             await self._admit(call, target)
             using = _in_time(use, call, self._timeout, target.name)
-            result = await self._within(call, target, principal_key(call.principal), using)
+            result = await self._within(call, target, limit_key(call), using)
             return self.leaving(call, result, target, target.method)
         except (ProtocolError, ToolError) as error:
             raise self._leaving_error(error, target.name) from None
@@ -159,17 +159,17 @@ class Plan:
             if self._approvers:
                 # Do not ask anybody to approve a call for which there is no slot.
                 for slots in self._slots:
-                    self._gates.check(slots, caller, target.name)
+                    self._gates.check(slots, limit_key(call), target.name)
             for placement in self._approvers:
                 seen = _arguments_after(placement.through, arguments, target.method)
                 judged = JudgedCall(target.method, target.name, seen, call.principal)
                 await _approval(placement.policy, call, judged)
-        self._guard(call, target, caller)
+        self._guard(call, target, limit_key(call))
 
     def hold(self, call: Call, target: CallTarget) -> None:
         """Hold a handler to its slots and its time, and mask what it says, as `run` does it."""
         self._mask(call)
-        self._guard(call, target, principal_key(call.principal))
+        self._guard(call, target, limit_key(call))
 
     def _guard(self, call: Call, target: CallTarget, caller: str) -> None:
         if self._holds_while_running:

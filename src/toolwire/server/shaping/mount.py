@@ -16,7 +16,7 @@ from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Audience, audience_of, names_of
 from toolwire.server.extensions import Extension
-from toolwire.server.kept_results import KeptResult
+from toolwire.server.kept_results import KeptResult, is_kept_result
 from toolwire.server.shaping.arguments import ArgumentMistake, nearest
 from toolwire.server.shaping.components import (
     ShapedCompletion,
@@ -317,7 +317,9 @@ class ShapedMount(Mount):
 
     def reaches(self, uri: str) -> bool:
         selection, spellings = self._selections["resources"], _spellings(uri)
-        if not self._is_not_denied(uri) or not all(map(selection.allows_text, spellings)):
+        # A kept result is the result of a tool that came through. A list of allowed resources is not about results.
+        is_allowed = is_kept_result(uri) or all(map(selection.allows_text, spellings))
+        if not is_allowed or not self._is_not_denied(uri):
             return False
         return not any(map(self._is_ruled, dict.fromkeys((*spellings, *map(_bare, spellings)))))
 
