@@ -1,7 +1,8 @@
 // Dialogs for questions of the server: elicitation (a form, a page to open), sampling, and signing in, and for the wishes
-// of views. One at a time.
+// of views. One at a time. While a dialog is open, no input reaches a view, so that a pause of the input is seen here.
 
 import { post } from "./api.js";
+import { armAfterPause } from "./arming.js";
 import { messageContent } from "./content.js";
 import { bytes, h, plainText, replace, save, toast } from "./dom.js";
 import { schemaForm, submitOnEnter } from "./form.js";
@@ -9,20 +10,40 @@ import { safeAddress } from "./links.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
 
-// A dialog opens when a server or a view likes. Keys and clicks that a person meant for something else must not accept.
-const GUARD_MS = 700;
+// Questions of the page itself, which the inspector does not know of.
+const own = new Map();
+let asked = 0;
+let redraw = () => {};
+
+/** Asks the person whether a view may do something; `kind` is a member of `wishes`. Resolves with whether it may. */
+export function askConsent(kind, params) {
+  return new Promise((resolve) => {
+    asked += 1;
+    const id = `own-${asked}`;
+    own.set(id, { id, kind, params, resolve });
+    redraw();
+  });
+}
 
 export function inputRequests() {
   const dialog = h("dialog", { class: "question", "aria-labelledby": "question-title", tabindex: -1 });
   let shown = null;
+  let isArmed = false;
+  let disarm = () => {};
   document.body.append(dialog);
   // Closing the dialog answers with `cancel`.
   dialog.addEventListener("cancel", (event) => {
     event.preventDefault();
     if (shown) answer(shown, { action: "cancel" });
   });
+  dialog.addEventListener("click", (event) => event.target.closest?.("button.primary") && check(event), true);
+  dialog.addEventListener("submit", check, true);
 
   async function answer(question, content) {
+    if (own.delete(question.id)) {
+      redraw();
+      return question.resolve(content.action === "accept");
+    }
     try {
       const { taken } = await post("answer", { question: question.id, answer: content });
       if (!taken) toast("The server no longer waits for an answer");
@@ -32,10 +53,25 @@ export function inputRequests() {
     }
   }
 
-  on("questions", () => {
-    const next = state.questions.values().next().value ?? null;
+  /** Marks the buttons that accept as armed or not. */
+  function mark(armed) {
+    isArmed = armed;
+    for (const each of dialog.querySelectorAll("button.primary")) each.setAttribute("aria-disabled", String(!armed));
+  }
+
+  /** Drops a press of a button that is not armed. The dialog opens when a server or a view likes. */
+  function check(event) {
+    if (isArmed) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    if (!dialog.querySelector(".toast")) toast("Pause for a moment, then press again");
+  }
+
+  redraw = () => {
+    const next = own.values().next().value ?? state.questions.values().next().value ?? null;
     if (next?.id === shown?.id) return;
     shown = next;
+    disarm();
     if (!next) return dialog.close();
     const draw = { form, url, sampling, "sign-in": signIn, ...wishes }[next.kind];
     replace(
@@ -43,15 +79,11 @@ export function inputRequests() {
       draw(next, (content) => answer(next, content)),
     );
     if (!dialog.open) dialog.showModal();
-    guard(dialog.querySelectorAll("button.primary"));
+    mark(false);
+    disarm = armAfterPause(mark);
     (dialog.querySelector("input, textarea, select") ?? dialog).focus();
-  });
-}
-
-/** Disables the buttons that accept for a moment. */
-function guard(buttons) {
-  for (const each of buttons) each.disabled = true;
-  setTimeout(() => buttons.forEach((each) => (each.disabled = false)), GUARD_MS);
+  };
+  on("questions", redraw);
 }
 
 function frame(title, message, body, actions) {
@@ -277,6 +309,27 @@ const wishes = {
       question,
       [h("p", { class: "address" }, plainText(name)), tree(given, 2)],
       "Call",
+      answer,
+    );
+  },
+  permissions(question, answer) {
+    return wish(
+      "A view asks for permissions",
+      question,
+      [
+        h("p", { class: "address" }, question.params.permissions.join(", ")),
+        h("p", { class: "hint" }, "The view is shown anew with them. It may then have an origin, and a page that it writes into a frame can send data to any address."),
+      ],
+      "Allow",
+      answer,
+    );
+  },
+  unguarded(question, answer) {
+    return wish(
+      "Show views in this browser?",
+      question,
+      h("p", {}, "This browser does not keep views from sending data to any address. Your answer holds for all views until the page is loaded again."),
+      "Show",
       answer,
     );
   },

@@ -1,8 +1,10 @@
 // The view of a tool beside its result: its frame, the switches of the host, and what the host noticed.
 
 import { post } from "./api.js";
+import { coverPage } from "./arming.js";
 import { bytes, choices, clock, h, icon, iconButton, plural, refresh, replace, tabList, toast } from "./dom.js";
 import { contentBlock } from "./content.js";
+import { askConsent } from "./input_requests.js";
 import { apply, on, state } from "./store.js";
 import { tree } from "./values.js";
 import { connectFrame } from "./view_bridge.js";
@@ -141,7 +143,10 @@ export function viewPanel(call) {
     const { view } = kept;
     if (view.settings.displayMode !== toldMode) {
       toldMode = view.settings.displayMode;
-      if (toldMode !== mode) setMode(toldMode);
+      if (toldMode !== mode) {
+        if (mode !== "inline") coverPage();
+        setMode(toldMode);
+      }
     }
     if (mode === "inline" && view.size?.height)
       frameBox.style.height = `${Math.min(MAX_HEIGHT, Math.max(24, Math.ceil(view.size.height)))}px`;
@@ -149,6 +154,8 @@ export function viewPanel(call) {
     if (view.state === "closed" || view.state === "stopped") {
       connection?.end();
       connection = null;
+      // A view can end itself.
+      if (mode !== "inline") coverPage();
       leave();
     }
     show(view, view.problem);
@@ -175,26 +182,36 @@ export function viewPanel(call) {
   }
 
   function showAnyway() {
-    const onclick = () => {
+    const onclick = async () => {
+      const view = opened?.view.uri ?? "";
+      if (!(await askConsent("unguarded", { view }))) return;
       isUnguardedAllowed = true;
       reopen();
     };
     return h("button", { type: "button", onclick }, "Show views in this browser anyway");
   }
 
-  /** Says which permissions the view asks for. They are given by a click alone, and the view is shown anew with them. */
+  /** Says which permissions the view asks for. A dialog gives them, and the view is shown anew with them. */
   function permissions(view) {
     const open = view.permissions.filter((each) => !view.granted.includes(each));
     if (!view.permissions.length) return null;
+    const onclick = open.length ? () => allow(view, open) : () => grant([]);
     return [
       icon("key"),
       open.length ? `The view asks for: ${open.join(", ")}.` : `Allowed: ${view.granted.join(", ")}.`,
-      h(
-        "button",
-        { type: "button", class: "quiet", onclick: () => (granted = open.length ? view.permissions : []) && reopen() },
-        open.length ? "Allow, and show it anew" : "Take back",
-      ),
+      h("button", { type: "button", class: "quiet", onclick }, open.length ? "Allow, and show it anew" : "Take back"),
     ];
+  }
+
+  /** Asks in a dialog: a view that leaves fullscreen can put the button under the pointer. */
+  async function allow(view, open) {
+    const isAllowed = await askConsent("permissions", { view: view.uri, permissions: open });
+    if (isAllowed && opened?.view.id === view.id) grant(view.permissions);
+  }
+
+  function grant(permissions) {
+    granted = permissions;
+    reopen();
   }
 
   function change() {
