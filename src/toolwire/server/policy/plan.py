@@ -29,7 +29,7 @@ from toolwire.server.policy.policy import Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
-from toolwire.server.replay_state import asked, limit_key, principal_key
+from toolwire.server.replay_state import asked, limit_key
 
 _COMPLETE: Final = "completion/complete"
 Handler: TypeAlias = Coroutine[Any, Any, Any]
@@ -143,7 +143,7 @@ class Plan:
             call.mask = own if outer is None else lambda value, type_=None: own(outer(value, type_), type_)
 
     async def _admit(self, call: Call, target: CallTarget) -> None:
-        caller = principal_key(call.principal)
+        caller = limit_key(call)
         judges = bool(self._rules or self._approvers)
         if (self._shared or self._counters is not None) and not await self._goes_on(call, target, judges):
             if self._shared:
@@ -159,12 +159,12 @@ class Plan:
             if self._approvers:
                 # Do not ask anybody to approve a call for which there is no slot.
                 for slots in self._slots:
-                    self._gates.check(slots, limit_key(call), target.name)
+                    self._gates.check(slots, caller, target.name)
             for placement in self._approvers:
                 seen = _arguments_after(placement.through, arguments, target.method)
                 judged = JudgedCall(target.method, target.name, seen, call.principal)
                 await _approval(placement.policy, call, judged)
-        self._guard(call, target, limit_key(call))
+        self._guard(call, target, caller)
 
     def hold(self, call: Call, target: CallTarget) -> None:
         """Hold a handler to its slots and its time, and mask what it says, as `run` does it."""
