@@ -71,8 +71,8 @@ class Redaction:
 
         `renamed` has pairs of names: the first name is secret where the second is.
         """
-        self.names: tuple[str, ...] = tuple(names)
-        self.patterns: tuple[re.Pattern[str], ...] = tuple(map(compile_mask, patterns))
+        self.names: tuple[str, ...] = check_names(names)
+        self.patterns: tuple[re.Pattern[str], ...] = compile_masks(patterns)
         self.renamed: tuple[tuple[str, str], ...] = tuple(renamed)
         self._names = frozenset(_plain(each) for each in self.names)
         self._renamed: dict[str, list[str]] = {}
@@ -212,6 +212,21 @@ class Redaction:
 
     def _matches_any(self, texts: Iterable[str]) -> bool:
         return any(pattern.search(text) for text in texts for pattern in self.patterns)
+
+
+def check_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of secret arguments. Raise `ServerError` for anything but a list of names."""
+    found = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if found is None or not all(isinstance(each, str) for each in found):
+        raise ServerError(f"redact= takes a list of names, such as ['iban'], not {names!r:.100}")
+    return found
+
+
+def compile_masks(patterns: Iterable[str | re.Pattern[str]]) -> tuple[re.Pattern[str], ...]:
+    """Compile the patterns of masks. Raise `ServerError` for anything but a list of regular expressions."""
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise ServerError(f"mask= takes a list of regular expressions, not {patterns!r:.100}")
+    return tuple(map(compile_mask, patterns))
 
 
 def compile_mask(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

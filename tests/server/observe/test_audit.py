@@ -15,6 +15,7 @@ from toolwire import Client, Context, Gateway, Policy, Prompt, Resource, Server,
 from toolwire.audit import AuditLog
 from toolwire.audit.chain import ChainVerifier, audit_key
 from toolwire.auth import Principal
+from toolwire.errors import ServerError
 from toolwire.shape import ArgumentShape, Shape, ToolPins, ToolShape
 
 KEY = "a key of sixteen bytes"
@@ -315,3 +316,22 @@ async def test_refused_call_of_a_withheld_tool_is_redacted_by_the_original_names
 
         assert (await client.call_tool("pay", {"account": "canary", "code": "canary"})).is_error
     assert "canary" not in str(kept.lines)
+
+
+async def test_redacted_uri_is_in_no_part_of_a_line() -> None:
+    kept = Kept(redact=["uri"])
+    server = Server("s", audit=kept.log)
+    server.resource("doc://{customer}")(lambda customer: customer)
+    server.resource("note://canary")(lambda: "x")
+    async with connect(server, MODERN) as client:
+        for uri in ("doc://canary", "note://canary"):
+            await client.result("resources/read", {"uri": uri})
+        await client.error("resources/read", {"uri": "none://canary"})
+    assert "canary" not in str(kept.lines)
+    assert [each["name"] for each in kept.calls] == ["doc://{customer}", "[redacted]", "[redacted]"]
+
+
+@pytest.mark.parametrize("options", [{"redact": "iban"}, {"mask": "abc"}, {"redact": 5}])
+def test_log_takes_lists_of_names_and_patterns(options: Any) -> None:
+    with pytest.raises(ServerError, match="takes a list of"):
+        Kept(**options)

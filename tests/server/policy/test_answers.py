@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Image, Policy, Prompt, ProtocolError, Resource, Server, ToolError
+from toolwire.errors import ServerError
 
 SECRET = "sk-live-1234"
 POLICY = Policy(mask=[r"sk-live-\w+"])
@@ -167,3 +169,41 @@ async def test_middleware_error_over_the_size_of_a_result_is_refused() -> None:
 
     async with connect(server, MODERN) as client:
         assert text(await client.call("hello")).endswith("and may have 500. Ask for less.")
+
+
+async def test_size_of_a_result_is_measured_after_its_masks() -> None:
+    server = Server("s", policy=Policy(mask=[r"\b[0-9]{4}\b"], result=10_000))
+
+    @server.tool
+    async def pins(count: int) -> str:
+        return "1234 " * count
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("pins", {"count": 500})) == "[redacted] " * 500
+        assert text(await client.call("pins", {"count": 1500})).endswith("and may have 10000. Ask for less.")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"rate": "5 per 0 hours"}, "is not a rate"),
+        ({"rate": "1/0second"}, "is not a rate"),
+        ({"quota": ["1/minute", "2 per 00 days"]}, "is not a rate"),
+        ({"mask": "abc"}, "mask= takes a list"),
+        ({"mask": 5}, "mask= of a Policy takes a list"),
+        ({"mask": iter(["abc"])}, "mask= of a Policy takes a list"),
+        ({"redact": "iban"}, "redact= takes a list of names"),
+        ({"redact": [5]}, "redact= takes a list of names"),
+        ({"by_principal": 5}, "by_principal= takes a function"),
+        ({"approve": "yes"}, "approve= takes a function"),
+        ({"concurrency": "abc"}, "concurrency= takes a number"),
+        ({"concurrency": [4]}, "concurrency= takes a number"),
+    ],
+)
+def test_option_of_the_wrong_kind_is_refused(options: Any, told: str) -> None:
+    with pytest.raises(ServerError, match=re.escape(told)):
+        Policy(**options)
+
+
+def test_rate_over_several_units_is_allowed() -> None:
+    assert Policy(rate=["5 per 10 hours", "10/minute"], quota="100/day").rate == ["5 per 10 hours", "10/minute"]

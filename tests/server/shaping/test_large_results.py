@@ -327,3 +327,23 @@ async def test_denied_resources_withhold_a_result_kept_by_an_upstream() -> None:
         link = link_in(await client.call_tool("b_text", {"count": 3000}))
         with pytest.raises(ProtocolError):
             await client.read_resource(link.uri)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_budget_is_measured_after_masks(fails: bool) -> None:
+    back = Server("back")
+
+    @back.tool
+    async def pins(count: int) -> str:
+        if fails:
+            raise ToolError("1234 " * count)
+        return "1234 " * count
+
+    shape = Shape(result_budget=4096)
+    host = Server("front", policy=Policy(mask=[r"\b[0-9]{4}\b"])).mount(back, "b", shape=shape)
+    async with testing.connect(host) as (client, _):
+        assert (await client.call_tool("b_pins", {"count": 100})).text == "[redacted] " * 100
+        large = await client.call_tool("b_pins", {"count": 700})
+        assert len(large.text) < 4096
+        (whole,) = await client.read_resource(link_in(large).uri)
+        assert whole.text == "[redacted] " * 700

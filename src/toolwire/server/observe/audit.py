@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from toolwire.audit.log import AuditLog, now
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
-from toolwire.redaction import Redaction
+from toolwire.redaction import MASK, Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found
@@ -128,6 +128,10 @@ class AuditObserver:
             # The address contains a value that must be hidden, so the record shows the pattern of the template instead.
             name = cast("Found[Any]", target.found).component.key
             arguments = {**arguments, "uri": name}
+        if request.method == "resources/read" and redaction.hides("uri", request.params.uri):
+            # The name and the variables of a template are parts of the address.
+            name = cast("Found[Any]", target.found).component.key if target.variables else MASK
+            arguments = dict.fromkeys(arguments, MASK)
         entry: dict[str, Any] = {
             "time": now(),
             "who": who(request.principal),

@@ -55,6 +55,8 @@ class Placed(NamedTuple):
 
 def compile_slots(given: Concurrency, place: str, subject: str = "") -> list[Placed]:
     several = [Slots(given)] if isinstance(given, int) else [given] if isinstance(given, Slots) else given
+    if not isinstance(several, Sequence) or not all(isinstance(each, Slots) for each in several):
+        raise ServerError(f"concurrency= takes a number, Slots or a list of Slots, not {given!r:.100}")
     return [Placed(each, place, subject) for each in several]
 
 

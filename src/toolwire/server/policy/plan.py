@@ -265,11 +265,11 @@ class Plan:
             for through, rules in self._rules.items():
                 (name,) = _arguments_after(through, {target.params.argument.name: ""}, _COMPLETE) or ("",)
                 result = _allowed(result, rules.get(name, ()))
+        if self.redaction.patterns:
+            result = masked_result(self.redaction, result, method, partial(_output_schema, call.revision, target))
         if self._result is not None:
             _check_size(result, self._result, target.name)
-        if not self.redaction.patterns:
-            return result
-        return masked_result(self.redaction, result, method, partial(_output_schema, call.revision, target))
+        return result
 
     def _leaving_error(self, error: ProtocolError | ToolError, name: str) -> Exception:
         """Return an error with a text and data that the client may see, of a size that a result may have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from toolwire.auth.principal import Principal
 from toolwire.loops import plain_callback
 from toolwire.protocol.errors import ServerError
-from toolwire.redaction import compile_mask
+from toolwire.redaction import check_names, compile_masks
 from toolwire.server.context import Context
 from toolwire.server.policy.concurrency import Concurrency, compile_slots
 from toolwire.server.policy.rates import Rates, compile_rates
@@ -85,10 +85,18 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
                 raise ServerError(f"rules= has functions of one value; {argument!r} has {given!r}")
             for rule in rules_of(given):
                 plain_callback(rule, f"A rule for {argument!r}")
+        for option in ("by_principal", "approve"):
+            function = getattr(self, option)
+            if function is not None and not callable(function):
+                raise ServerError(f"{option}= takes a function, not {function!r:.100}")
         if self.by_principal is not None:
             plain_callback(self.by_principal, "by_principal=")
-        for pattern in self.mask:
-            compile_mask(pattern)
+        for option in ("redact", "mask"):
+            # An iterator would be empty after this check.
+            if not isinstance(getattr(self, option), Collection):
+                raise ServerError(f"{option}= of a Policy takes a list, not {getattr(self, option)!r:.100}")
+        check_names(self.redact)
+        compile_masks(self.mask)
         # Compiled here only to be checked, where the mistake is made.
         compile_rates("rate", self.rate, "")
         compile_rates("quota", self.quota, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # A moving window stores the time of each call. So this bounds the memory that one caller can use.
 _MAX_MOVING: Final = 10_000
+
+_NO_TIME: Final = re.compile(r"(?:/|per)\s*0+\s*[a-z]", re.IGNORECASE)
 
 Kind: TypeAlias = Literal["rate", "quota"]
 
@@ -63,6 +66,8 @@ def _read(kind: Kind, rate: Rate, place: str, subject: str) -> Iterable[Counted]
         raise ServerError(f"A rate is per 'caller' or per 'everyone', not {rate.per!r}")
     try:
         items = limits.parse_many(rate.calls)
+        if _NO_TIME.search(rate.calls):
+            raise ValueError  # The library reads "5 per 0 hours" as "5 per hour".
     except (ValueError, TypeError):
         raise ServerError(f"{rate.calls!r} is not a rate: write it as '60/minute' or '5 per 2 hours'") from None
     for item in items:

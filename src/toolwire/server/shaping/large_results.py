@@ -35,27 +35,28 @@ class LargeResults:
     async def kept(self, call: Call, tool: ToolBase, result: Any) -> Any:
         """Return a result as it is, or its short form where it is too large."""
         if isinstance(result, Raw):
-            if len(result) <= self.budget:
+            if len(result) <= self.budget and call.mask is None:
                 return result
             encoded = bytes(result)
         elif isinstance(result, t.CallToolResult) or (isinstance(result, dict) and "content" in result):
             encoded = t.encode(result)
         else:
             return result  # A question, or a task.
-        if len(encoded) <= self.budget:
-            return result
-        decoded = t.decode(t.CallToolResult, encoded)
-        if call.mask is not None:
-            # What a policy masks in an answer stays masked in the resource, whoever reads it.
-            decoded = call.mask(decoded)
-        return await self._shortened(call, tool, decoded)
+        if call.mask is None:
+            if len(encoded) <= self.budget:
+                return result
+            return await self._shortened(call, tool, t.decode(t.CallToolResult, encoded))
+        # What a policy masks in an answer stays masked in the resource, whoever reads it. A mask may be longer than
+        # what it hides.
+        clean = call.mask(t.decode(t.CallToolResult, encoded))
+        return result if len(t.encode(clean)) <= self.budget else await self._shortened(call, tool, clean)
 
     async def shorten(self, call: Call, tool: ToolBase, error: ToolError) -> t.CallToolResult | None:
         """Return the short form of a handler's error; None within the budget."""
         result = failed_result(error)
-        if len(t.encode(result)) <= self.budget:
-            return None
-        return await self._shortened(call, tool, result if call.mask is None else call.mask(result))
+        if call.mask is not None:
+            result = call.mask(result)
+        return None if len(t.encode(result)) <= self.budget else await self._shortened(call, tool, result)
 
     def bound_error(self, call: Call, error: ProtocolError) -> ProtocolError:
         """Return a protocol error, or its short form where it is over the budget."""
