@@ -18,8 +18,9 @@ from tests.openapi.answering import api_server, link_in, listing, said
 from tests.openapi.operations import WRITE, define, parameter
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
-from toolwire import Client, testing, types
+from toolwire import Client, Server, testing, types
 from toolwire.auth import ApiKeys, Principal
+from toolwire.openapi import openapi
 from toolwire.openapi.answer import long_running
 from toolwire.openapi.answer.partial_answers import offer_select
 from toolwire.openapi.answer.response_cache import ResponseCache
@@ -304,6 +305,31 @@ async def test_pages_that_were_not_read_are_left_out(api: StubApi, items: str | 
         async with api_server(api.url, definition) as server, Client(server) as client:
             result = await client.call_tool("things", {})
             assert result.meta.get("io.toolwire/left-out") == left_out
+
+
+async def test_members_that_differ_between_pages_are_left_out_by_name(api: StubApi) -> None:
+    first = json_reply({"items": [1], "included": ["a"], "took": 5}, link='</things?page=2>; rel="next"')
+    api.answers(first, json_reply({"items": [2], "included": ["b"], "took": 6, "has_more": False}))
+    definition = listing(parameter("page", "query"), settings={"max_items": 30})
+    async with api_server(api.url, definition) as server, Client(server) as client:
+        result = await client.call_tool("things", {})
+        assert result.structured == {"items": [1, 2], "included": ["a", "b"], "took": 6, "has_more": False}
+        assert result.meta["io.toolwire/left-out"] == ["/took"]
+        assert "each page has another value: /took" in said(result)
+
+
+async def test_strict_error_names_what_its_preview_left_out(api: StubApi) -> None:
+    content = {"schema": {"type": "object", "properties": {"items": {"type": "string"}}}}
+    operation = {
+        "operationId": "show",
+        "responses": {"200": {"description": "", "content": {"application/json": content}}},
+    }
+    source = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {"/things": {"get": operation}}}
+    api.answers(json_reply({"items": ["z" * 100] * 2_000}))
+    described = openapi(source, keep="show", base_url=api.url, output="strict", max_tokens=200)
+    async with Client(Server("s").include(described)) as client:
+        result = await client.call_tool("show", {})
+        assert result.is_error and result.meta["io.toolwire/left-out"] == ["/items/-"]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ ORDERS = {
 }
 
 
+CUT = "…\n[The answer is longer. The rest is left out.]"
+
+
 def problem(status: int) -> Reply:
     return Reply(status, json.dumps(PROBLEM).encode(), "application/problem+json; charset=utf-8")
 
@@ -75,7 +78,7 @@ async def test_a_problem_is_told_in_its_words(status: int) -> None:
         (Reply(400, b"no such pet", "text/plain"), "things answered 400 Bad Request: no such pet"),
         (Reply(409, b'{"message": "taken"}'), 'things answered 409 Conflict: {"message": "taken"}'),
         (Reply(412, b"etag differs", None), "things answered 412 Precondition Failed: etag differs"),
-        (Reply(400, b"x" * 3000, "text/plain"), "things answered 400 Bad Request: " + "x" * 1000),
+        (Reply(400, b"x" * 3000, "text/plain"), "things answered 400 Bad Request: " + "x" * 1000 + CUT),
         (Reply(500, b"<html><b>stack trace</b></html>", "text/html"), "things answered 500 Internal Server Error"),
         (Reply(500, b" <!DOCTYPE html><p>", "text/plain"), "things answered 500 Internal Server Error"),
         (Reply(502, b"", None), "things answered 502 Bad Gateway"),
@@ -93,6 +96,16 @@ async def test_other_failures_are_told_by_the_beginning_of_their_text(reply: Rep
         result = await call()
         assert result.is_error
         assert result.text == text
+        is_hidden = not text.partition(": ")[2] and reply.body
+        assert (result.meta or {}).get("io.toolwire/left-out") == ([""] if CUT in text or is_hidden else None)
+
+
+async def test_long_problem_is_cut_with_a_sign() -> None:
+    async with stub_api() as api, calling(api.url, define("POST", "/pets")) as call:
+        for size in (2_000, 70_000):
+            api.answers(Reply(422, json.dumps({"errors": ["x" * size]}).encode(), "application/problem+json"))
+            cut = await call()
+            assert cut.text.endswith(CUT) and cut.meta["io.toolwire/left-out"] == [""]
 
 
 @pytest.mark.covers("OA-6.6")

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from toolwire.openapi.answer.pagination import NextPage, Pagination, hint, items_in, next_link, total_in, with_items
+from toolwire.openapi.answer.left_out import OmittedParts
+from toolwire.openapi.answer.pagination import (
+    NextPage,
+    Pagination,
+    hint,
+    items_in,
+    merge_pages,
+    next_link,
+    total_in,
+    with_items,
+)
 from toolwire.openapi.model import (
     OperationObject,
     OperationSettings,
@@ -154,3 +164,35 @@ def test_answers_without_one_list() -> None:
     assert items_in("text") is None
     assert total_in({"meta": {"total": 5}, "total": -1}) == 5
     assert total_in([1]) is None
+
+
+def test_pages_are_merged_and_what_differs_is_named() -> None:
+    first = {
+        "data": [1],
+        "included": {"users": [{"id": 1}]},
+        "warnings": ["w"],
+        "columns": ["a"],
+        "stats": {"sum": 1},
+        "took": 5,
+        "next_cursor": "b",
+        "meta": {"total": 2, "page": 1, "notes": ["n"]},
+    }
+    second = {
+        "data": [2],
+        "included": {"users": [{"id": 2}]},
+        "columns": ["a"],
+        "stats": {"sum": 2},
+        "took": 6,
+        "meta": {"total": 2, "page": 2},
+    }
+    left_out = OmittedParts()
+    assert merge_pages(first, second, ("data",), left_out) == {
+        "data": [2],
+        "included": {"users": [{"id": 1}, {"id": 2}]},
+        "warnings": ["w"],
+        "columns": ["a"],
+        "stats": {"sum": 2},
+        "took": 6,
+        "meta": {"total": 2, "page": 2, "notes": ["n"]},
+    }
+    assert list(left_out.pointers) == ["/stats/sum", "/took"]

@@ -94,7 +94,7 @@ class _Readers:
             return await self.text(exchange, data)
         if self._cache is not None:
             self._cache.store(exchange, data)
-        shown, notes, unread = await self._pages(exchange, value)
+        shown, notes, unread, lost = await self._pages(exchange, value)
         left_out = OmittedParts()
         if self._select is not None and (paths := exchange.arguments.get(self._select)):
             try:
@@ -107,6 +107,7 @@ class _Readers:
                 )
         if unread is not None:
             left_out.add((*unread, "-"))
+        left_out.update(lost)
         text = data if shown is value else msgspec.json.encode(shown)
         if not self._large.fits(text):
             shown, more, cut = await self._large.shown(exchange.call, shown, text)
@@ -116,32 +117,41 @@ class _Readers:
             exchange, data, value, shown=UNSET if shown is value else shown, notes=notes, left_out=left_out
         )
 
-    async def _pages(self, exchange: Exchange, value: Any) -> tuple[Any, list[Any], tuple[str, ...] | None]:
+    async def _pages(
+        self, exchange: Exchange, value: Any
+    ) -> tuple[Any, list[Any], tuple[str, ...] | None, OmittedParts]:
         """Return an answer with the items of further pages, remarks, and the way to a list that is not whole.
 
-        Without `max_items` an answer is one page, and is whole.
+        The last value has the members of earlier pages that the answer lacks. Without `max_items` an answer is one
+        page, and is whole.
         """
+        lost = OmittedParts()
         if self._pagination is None:
-            return value, [], None
+            return value, [], None, lost
         answer = exchange.answer
         following = self._pagination.next_page(exchange.arguments, value, answer.header("link"), exchange.request.url)
         if following is None:
-            return value, [], None
+            return value, [], None, lost
         notes: list[Any] = []
         unread: tuple[str, ...] | None = None
         if self._max_items is not None:
             followed = await follow(
                 exchange, self._pagination, value, following, self._max_items, self._limits.max_bytes
             )
-            value, following = followed.value, followed.following
+            found = items_in(value)
+            value, following, lost = followed.value, followed.following, followed.left_out
+            if lost:
+                words = lost.in_words()
+                notes.append(
+                    t.TextContent(f"[Left out, because each page has another value: {words}. The last is shown.]")
+                )
             if followed.stopped is not None:
                 notes.append(t.TextContent(f"[Further pages were not read: {followed.stopped}.]"))
             if followed.stopped is not None or (following is not None and following.is_certain):
-                found = items_in(value)
                 unread = () if found is None else found.way
         if following is not None:
             notes.append(hint(following, _called(exchange.call, self._tool)))
-        return value, notes, unread
+        return value, notes, unread, lost
 
     async def text(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
         """Make a result of a text that is not too large."""

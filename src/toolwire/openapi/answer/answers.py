@@ -273,7 +273,7 @@ class Answers:
             told = "\n".join(
                 [f"The answer of {self.operation.name} does not fit its description.", *lines, "The answer is:", text]
             )
-            return t.CallToolResult(content=[t.TextContent(told), *notes], is_error=True)
+            return left_out.mark(t.CallToolResult(content=[t.TextContent(told), *notes], is_error=True))
         blocks = [t.TextContent(text), *notes]
         structured = self._fitting(value, validator, blocks, left_out)
         return left_out.mark(t.CallToolResult(content=blocks, structured_content=structured))
@@ -304,8 +304,13 @@ class Answers:
         if status < 400:
             told = _redirected(status, answer.header("location"), self.operation)
             return t.CallToolResult(content=[t.TextContent(told)], is_error=True)
-        data, _ = await exchange.read(ERROR_BYTES)
+        data, is_whole = await exchange.read(ERROR_BYTES)
         said = _said(data, answer.header("content-type") or "")
+        left_out = OmittedParts()
+        if data and (not said or not is_whole or len(said) > ERROR_CHARACTERS):
+            left_out.add(())
+        if len(said) > ERROR_CHARACTERS or (said and not is_whole):
+            said = f"{said[:ERROR_CHARACTERS]}…\n[The answer is longer. The rest is left out.]"
         lines = [f"{self.operation.name} answered {status} {_phrase(status)}".rstrip() + (f": {said}" if said else "")]
         meta: dict[str, Any] = {}
         if status == 401:
@@ -320,7 +325,8 @@ class Answers:
         elif status in (429, 503) and (later := answer.retry_after) is not None:
             meta["toolwire/retryAfterMs"] = math.ceil(later * 1000)
             lines.append(f"Try again in {math.ceil(later)} seconds.")
-        return t.CallToolResult(content=[t.TextContent("\n".join(lines))], is_error=True, meta=meta or UNSET)
+        result = t.CallToolResult(content=[t.TextContent("\n".join(lines))], is_error=True, meta=meta or UNSET)
+        return left_out.mark(result)
 
 
 def _redirected(status: int, location: str | None, operation: CalledOperation) -> str:
@@ -349,7 +355,7 @@ def text_of(data: bytes, content_type: str) -> str:
 
 
 def _said(data: bytes, content_type: str) -> str:
-    """Return what the body of a failure says: a problem (RFC 9457) in words, or the beginning of a text."""
+    """Return what the body of a failure says: a problem (RFC 9457) in words, or its text. The caller cuts it."""
     media_type = content_type.partition(";")[0].strip().lower()
     if not data or media_type in _HTML:
         return ""
@@ -357,7 +363,7 @@ def _said(data: bytes, content_type: str) -> str:
         return problem
     if is_json(media_type) or media_type.startswith("text/") or media_type in _TEXT or media_type.endswith("+xml"):
         text = text_of(data, content_type).strip()
-        return "" if _LOOKS_LIKE_HTML.match(text) else printable_lines(text[:ERROR_CHARACTERS])
+        return "" if _LOOKS_LIKE_HTML.match(text) else printable_lines(text)
     return ""
 
 
@@ -374,7 +380,7 @@ def _problem(data: bytes) -> str:
     if members.get("errors"):
         errors = msgspec.json.encode(members["errors"]).decode()
         said = f"{said}\nerrors: {errors}" if said else f"errors: {errors}"
-    return printable_lines(said[:ERROR_CHARACTERS])
+    return printable_lines(said)
 
 
 # -- What fits --------------------------------------------------------------------------------------------------------

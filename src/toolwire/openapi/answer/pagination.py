@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.openapi.access.signing import OutgoingRequest
+from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.calling import Exchange
 from toolwire.openapi.model import ToolDefinition
 from toolwire.protocol import types as t
@@ -125,6 +126,25 @@ _ITEMS: Final = (
     "list",
 )
 _ITEMS_AROUND: Final = frozenset({"data", "embedded", "hits", "response", "result", "results"})
+# Members that describe one page, and not the list.
+_ABOUT_PAGES: Final = frozenset().union(
+    *(
+        _PAGE,
+        _OFFSET,
+        _CURSOR,
+        _LIMIT,
+        _NEXT_URL,
+        _NEXT_CURSOR,
+        _HAS_MORE,
+        _IS_LAST,
+        _TOTAL_PAGES,
+        _TOTAL,
+        _NEXT_NUMBER,
+    ),
+    ("hasprev", "hasprevious", "hasprevpage", "haspreviouspage", "prev", "prevcursor", "prevpage", "previous"),
+    ("previouscursor", "previouspage", "self", "startcursor"),
+)
+_MERGED_DEPTH: Final = 16
 # RFC 8288 section 3. A parameter may be quoted or not, and `rel` may name several relations.
 _LINK: Final = re.compile(r"<([^<>]*)>((?:\s*;\s*[\w*!#$&+.^`|~-]+(?:\s*=\s*(?:\"[^\"]*\"|[^\s;,\"]*))?)*)")
 _REL: Final = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))", re.IGNORECASE)
@@ -405,10 +425,45 @@ class Followed(NamedTuple):
     """The items of several pages in one answer."""
 
     value: Any
-    """The last page, with the items of all pages."""
+    """The last page, with the items of all pages, and with what earlier pages have beside them."""
     following: NextPage | None
     stopped: str | None
     """Why it ended, where neither the pages nor the number of items did."""
+    left_out: OmittedParts
+    """The members of earlier pages that the last page has with another value."""
+
+
+def merge_pages(
+    before: Any, page: Any, way: tuple[str, ...], left_out: OmittedParts, path: tuple[str, ...] = ()
+) -> Any:
+    """Return a page with the members of the pages before it that it lacks.
+
+    Lists are joined and objects merged. `way` leads to the items, which the caller joins. Members about pages, such as
+    a cursor, are those of the last page. `left_out` gets any other member that has two values.
+    """
+    if not isinstance(before, dict) or not isinstance(page, dict):
+        return page
+    is_about_pages = not path or bool(way) or _plain(path[-1]) in _AROUND
+    merged = dict(page)
+    for name, member in before.items():
+        plain = _plain(name)
+        here = (*path, name)
+        if way and name == way[0]:
+            merged[name] = merge_pages(member, page.get(name), way[1:], left_out, here)
+        elif is_about_pages and plain in _ABOUT_PAGES and not isinstance(member, list | dict):
+            continue
+        elif name not in page:
+            if not (is_about_pages and plain in _ABOUT_PAGES | _AROUND):
+                merged[name] = member
+        elif page[name] == member:
+            continue
+        elif isinstance(member, list) and isinstance(page[name], list):
+            merged[name] = [*member, *page[name]]
+        elif isinstance(member, dict) and isinstance(page[name], dict) and len(path) < _MERGED_DEPTH:
+            merged[name] = merge_pages(member, page[name], (), left_out, here)
+        else:
+            left_out.add(here)
+    return merged
 
 
 async def follow(
@@ -424,15 +479,22 @@ async def follow(
     arguments = exchange.arguments
     seen: set[bytes] = set()
     size = longest = 0.0
+    left_out = OmittedParts()
+
+    def end(following: NextPage | None, stopped: str | None) -> Followed:
+        return Followed(
+            value if found is None else with_items(value, found.way, collected), following, stopped, left_out
+        )
+
     ahead: NextPage | None = following
     while found is not None and ahead is not None and len(collected) + len(found.values) <= max_items:
         key = msgspec.json.encode((ahead.url, ahead.arguments))
         if key in seen or len(seen) >= MAX_PAGES:
-            return Followed(with_items(value, found.way, collected), None, "the pages do not end")
+            return end(None, "the pages do not end")
         seen.add(key)
         spare = call.spare_time
         if spare is not None and spare <= longest:
-            return Followed(with_items(value, found.way, collected), ahead, "the time of the call is nearly over")
+            return end(ahead, "the time of the call is nearly over")
         if ahead.arguments is not None:
             arguments = {**arguments, **ahead.arguments}
             request = exchange.build(arguments)
@@ -445,14 +507,14 @@ async def follow(
         longest = max(longest, monotonic() - began)
         more = items_in(page)
         if failure is not None or more is None or more.way != found.way:
-            return Followed(with_items(value, found.way, collected), ahead, failure or "the next page has no list")
+            return end(ahead, failure or "the next page has no list")
         collected += more.values
-        value, found, size = page, more, size + len(data)
+        value, found, size = merge_pages(value, page, found.way, left_out), more, size + len(data)
         call.tell_progress(len(collected), total_in(page), f"{len(collected)} items")
         ahead = pagination.next_page(arguments, page, exchange.answer.header("link"), exchange.request.url)
         if size > max_bytes:
-            return Followed(with_items(value, found.way, collected), ahead, f"the pages have {max_bytes:,} bytes")
-    return Followed(value if found is None else with_items(value, found.way, collected), ahead, None)
+            return end(ahead, f"the pages have {max_bytes:,} bytes")
+    return end(ahead, None)
 
 
 async def _page(
