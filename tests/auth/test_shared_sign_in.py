@@ -15,6 +15,7 @@ from tests.auth.stand_in import Reply, Request, Scene, Stage
 from toolwire.auth import FileStorage, MemoryStorage, NeedsLogin, OAuth, SignInFailed, StoreStorage
 from toolwire.auth.client.records import SignInRecords
 from toolwire.auth.client.storage import Storage, lock
+from toolwire.auth.client.token_source import STORED_SECONDS
 from toolwire.stores import MemoryKV
 
 SECRET = "only a test, but long enough"
@@ -124,6 +125,18 @@ async def test_refresh_does_not_undo_a_sign_out(scene: Scene, opened: Callable[[
     clock.now += 7200
     assert await two.headers("POST", scene.server.mcp) == {}
     assert await opened_record(opened(), scene) is None
+
+
+async def test_sign_out_of_another_program_ends_a_token_that_is_still_fresh(
+    scene: Scene, opened: Callable[[], Storage]
+) -> None:
+    clock = Clock()
+    one, two = (OAuth(login=scene.person, storage=opened(), clock=clock) for _ in range(2))
+    assert await scene.call(one) == 200
+    assert await scene.call(two) == 200
+    await one.forget(scene.server.mcp)
+    clock.now += STORED_SECONDS
+    assert await two.headers("POST", scene.server.mcp) == {}
 
 
 async def opened_record(storage: Storage, scene: Scene) -> Any:

@@ -61,6 +61,11 @@ async def test_a_token_that_is_not_active(answer: dict[str, Any]) -> None:
         {"token_type": "refresh_token"},
         {"token_use": "refresh_token"},
         {"typ": "Refresh"},
+        {"token_type": "urn:ietf:params:oauth:token-type:refresh_token"},
+        {"token_type": "urn:ietf:params:oauth:token-type:id_token"},
+        {"typ": "rt+jwt"},
+        {"typ": "application/rt+JWT"},
+        {"token_use": "refresh-token"},
         {"token_type": "DPoP"},
     ],
 )

@@ -82,7 +82,8 @@ def is_bound(principal: Principal) -> bool:
 
 def _is_same(address: Any, url: str) -> bool:
     """Return whether `htu` is this request's address; query and fragment do not count (RFC 9449 section 4.3)."""
-    return isinstance(address, str) and _normal(address) == _normal(url)
+    named = _normal(address) if isinstance(address, str) else None
+    return named is not None and named == _normal(url)
 
 
 def _normal(url: str) -> tuple[str, str | None, int | None, str] | None:
@@ -91,4 +92,6 @@ def _normal(url: str) -> tuple[str, str | None, int | None, str] | None:
         port = parts.port
     except ValueError:
         return None
+    if "@" in parts.netloc:
+        return None  # RFC 9110 section 4.2.4: the address of a request has no user info.
     return parts.scheme.lower(), parts.hostname, port or _DEFAULT_PORTS.get(parts.scheme.lower()), parts.path or "/"

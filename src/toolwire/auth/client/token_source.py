@@ -29,6 +29,8 @@ from toolwire.stores.leases import WORK_SECONDS
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
+#: For how many seconds a sign-in is used before the storage is read again: another process may have signed out.
+STORED_SECONDS: Final = 1.0
 #: Refusals that may pass. Any other refusal of a refresh is final.
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
@@ -43,6 +45,8 @@ class TokenSource:
         self._reach = Reach(server_url, settings.named_hosts)
         self._record: SignInRecord | None = None
         self._loaded = False
+        self._read_at = settings.clock()
+        """The time at which the stored record was read or written."""
         self._proof_key: ProofKey | None = None
         #: Refreshes that run to their end, also when no caller waits for them.
         self._refreshes: set[asyncio.Task[bool]] = set()
@@ -50,11 +54,25 @@ class TokenSource:
     # --- what there is ---
 
     async def current(self) -> SignInRecord | None:
+        """Return the sign-in; None without one. What another process stored or deleted is found within a second."""
         if not self._loaded:
             stored = await self._records.record(self.server_url)
             if not self._loaded:
                 self._adopt(stored)
+        elif not self._read_at <= self._settings.clock() < self._read_at + STORED_SECONDS:
+            await self._read_again()
         return self._record
+
+    async def _read_again(self) -> None:
+        """Use the stored sign-in, where another process replaced it, or signed out."""
+        before, self._read_at = self._record, self._settings.clock()
+        stored = await self._records.record(self.server_url)
+        if self._record is not before:
+            return  # This process has a newer one.
+        if stored is None:
+            self._record = None
+        elif before is None or stored.token != before.token:
+            self._adopt(stored)
 
     def is_due(self, record: SignInRecord) -> bool:
         """Return whether a token should be renewed and can be."""
@@ -78,7 +96,7 @@ class TokenSource:
     async def forget(self) -> None:
         """Forget the token. The registration stays."""
         async with self._records.lock_record(self.server_url):
-            self._record, self._loaded = None, True
+            self._record, self._loaded, self._read_at = None, True, self._settings.clock()
             await self._records.write_record(self.server_url, None)
 
     # --- how it changes; True where it took a new sign-in ---
@@ -216,7 +234,7 @@ class TokenSource:
         """
         stored = await self._records.record(self.server_url)
         if stored is not None and stored.token == before.token:
-            self._record = after
+            self._record, self._read_at = after, self._settings.clock()
             await self._records.write_record(self.server_url, after)
             return True
         self._record = None
@@ -331,7 +349,7 @@ class TokenSource:
 
     def _adopt(self, record: SignInRecord | None) -> bool:
         """Use a stored record; return whether it can be used."""
-        self._loaded = True
+        self._loaded, self._read_at = True, self._settings.clock()
         if record is not None and record.token.dpop:
             if record.key is None or not self._settings.dpop:
                 return False  # The key of the token is missing, or DPoP is off.
@@ -345,7 +363,7 @@ class TokenSource:
         """Store the token of a new sign-in, in place of any other."""
         record = self._new_record(found, client, response, scopes)
         async with self._records.lock_record(self.server_url):
-            self._record, self._loaded = record, True
+            self._record, self._loaded, self._read_at = record, True, self._settings.clock()
             await self._records.write_record(self.server_url, record)
 
     def _new_record(

@@ -16,7 +16,8 @@ from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 
 #: Members of an answer that name the type of the token, and the types that open no server.
 _TYPE_MEMBERS: Final = ("token_type", "token_use", "typ")
-_OTHER_TYPES: Final = frozenset({"refresh_token", "refresh", "offline", "id_token", "id"})
+_OTHER_TYPES: Final = frozenset({"refresh_token", "refresh", "rt", "offline", "id_token", "id"})
+_URN: Final = "urn:ietf:params:oauth:token-type:"
 
 
 class Introspection(RemoteVerifier):
@@ -73,9 +74,14 @@ class Introspection(RemoteVerifier):
         return self._terms.principal(claims, now, self._provider)
 
 
+def _plain_type(value: str) -> str:
+    """Return the type of a token without the prefixes of a URN (RFC 8693) or a media type, and without `+jwt`."""
+    return value.strip().lower().removeprefix(_URN).removeprefix("application/").removesuffix("+jwt").replace("-", "_")
+
+
 def _check_type(claims: Mapping[str, Any]) -> None:
     """Raise `InvalidToken` for a refresh or ID token, or a DPoP token without key."""
-    types = {value.lower() for name in _TYPE_MEMBERS if isinstance(value := claims.get(name), str)}
+    types = {_plain_type(value) for name in _TYPE_MEMBERS if isinstance(value := claims.get(name), str)}
     if not types.isdisjoint(_OTHER_TYPES):
         raise InvalidToken("The token is not an access token")
     if "dpop" in types and claims.get("cnf") is None:
