@@ -21,6 +21,7 @@ from toolwire.protocol.errors import CALL_FORBIDDEN, InsufficientScope, Protocol
 from toolwire.server.access import Access, View
 from toolwire.server.components import Cache
 from toolwire.server.header_arguments import Header
+from toolwire.shape import Shape
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 
@@ -494,6 +495,33 @@ async def test_the_same_for_sessions() -> None:
         for client in clients:
             await client.close()
         await app.stop()
+
+
+@pytest.mark.parametrize("rule", ["visible_to", "scopes"])
+async def test_update_of_an_unlisted_address_is_for_callers_of_its_server(rule: str) -> None:
+    inner = Server("inner")
+    inner.resource("doc://listed")(lambda: "x")
+    rules: dict[str, Any] = {rule: ["admin"]}
+    keys = ApiKeys({"key-of-ann": Principal("ann", scopes=frozenset({"admin"})), "key-of-bob": Principal("bob")})
+    outer = Server("outer", auth=keys).mount(Server("middle").mount(inner), shape=Shape(**rules))
+    app = outer.http_app()
+    wanted = ["doc://unlisted", "own://unlisted"]
+    for key, heard in (("key-of-ann", wanted), ("key-of-bob", wanted[1:])):
+        headers = {"authorization": f"Bearer {key}"}
+        modern, legacy = ModernClient(app, headers=headers), SessionClient(app, headers=headers)
+        await legacy.initialize()
+        for uri in wanted:
+            assert await legacy.result("resources/subscribe", {"uri": uri}) == {}
+        listening, stream = await modern.listen(resourceSubscriptions=wanted), await legacy.get()
+        inner.notify_updated("doc://unlisted")
+        outer.notify_updated("own://unlisted")
+        await listening.until(lambda: len(listening.messages) > len(heard))  # noqa: B023
+        await stream.until(lambda: len(stream.messages) >= len(heard))  # noqa: B023
+        assert [each["params"]["uri"] for each in listening.messages[1:]] == heard
+        assert [each["params"]["uri"] for each in stream.messages] == heard
+        await modern.close()
+        await legacy.close()
+    await app.stop()
 
 
 # --- without HTTP ---

@@ -480,7 +480,8 @@ class AccountServer(RemoteServer):
 
     def _tell_updated(self, known: OwnerLists, uri: str, params: Mapping[str, Any] | None) -> None:
         """Tell the clients of one account that its resource has new contents. Others may have one of the same name."""
-        change = Change("updated", uri, params=None if params is None else FrozenParams(params), owner=known.owner)
+        frozen = None if params is None else FrozenParams(params)
+        change = Change("updated", uri, params=frozen, owner=known.owner, server=self.name)
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.hub.tell(change)
 

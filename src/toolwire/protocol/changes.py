@@ -37,6 +37,8 @@ class Change(Struct, frozen=True):
     """Whether legacy clients get it only if they declare that extension."""
     owner: str = ""
     """The only principal whose resource was updated; empty where the resource is the same for all of them."""
+    server: str = ""
+    """The name of the server whose resource was updated; empty where it is not known."""
 
 
 def covers(subscribed: Set[str], uri: str) -> bool:

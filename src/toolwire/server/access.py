@@ -22,7 +22,7 @@ from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
-from toolwire.server.components import Component
+from toolwire.server.components import Component, ResourceTemplate
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
 from toolwire.server.replay_state import principal_key
 from toolwire.wire.outlet import Outlet
@@ -33,6 +33,10 @@ Permission: TypeAlias = Literal["usable", "refused", "hidden"]
 #: Functions that add implied scopes to the scopes of a caller: `Policy.implies` of each server on the way, in order.
 Implied: TypeAlias = tuple[Effective, ...]
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
+
+
+# Stands for the resources of a server that no list has.
+_UNLISTED: Final = ResourceTemplate("{+uri}", lambda uri: uri, name="unlisted", screen=False)
 
 
 class AudienceOnWay(NamedTuple):
@@ -238,16 +242,23 @@ class Access:
         return is_local or self.may_hear(session.principal, change)
 
     def may_hear(self, principal: Principal | None, change: Change) -> bool:
-        """Return whether a principal may hear of an update. It may if there is no resource."""
+        """Return whether a principal may hear of an update.
+
+        It may hear of an address that no list has, where it may use the server that sent the update.
+        """
         if change.owner and change.owner != principal_key(principal):
             return False
         if not self.active:
             return True
         uri = change.uri
-        found = self.readable(uri, self.view_of(principal))
-        if found is None:
-            return self.readable(uri, None) is None
-        return self.permits(principal, found)
+        view = self.view_of(principal)
+        found = self.readable(uri, view)
+        if found is not None:
+            return self.permits(principal, found)
+        if self.readable(uri, None) is not None:
+            return False
+        ways = [Found(_UNLISTED, owner, way) for owner, way in self._catalog.ways_to(change.server)]
+        return not ways or any(view.sees(each) and self.permits(principal, each) for each in ways)
 
     def usable(self, principal: Principal | None, is_local: bool) -> Sees | None:
         """Return what says of a component whether a caller sees it and may use it; None where nothing is restricted."""

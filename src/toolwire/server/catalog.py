@@ -543,6 +543,13 @@ class Catalog:
                 found.update(dict.fromkeys((host, *host.hosts_told_of(uri))))
         return list(found)
 
+    def ways_to(self, server: str, way: Way = ()) -> Iterator[tuple[Owner, Way]]:
+        """Yield the servers of a name, here and mounted here, with the mounts that lead to them."""
+        if self.owner.name == server:
+            yield self.owner, way
+        for mount in self.mounts:
+            yield from mount.catalog.ways_to(server, (*way, mount))
+
     def _hosts_changed(self, for_sure: bool) -> dict[Catalog, bool]:
         """Return the catalogues in which this one is mounted, and whether their lists changed for sure.
 

@@ -458,7 +458,7 @@ class Server(Registering, Serving):
         `params` are further members of the notification, such as `{"_meta": {"version": 7}}`. Clients that do not
         know them ignore them.
         """
-        change = Change("updated", uri, params=None if not params else _further(params))
+        change = Change("updated", uri, params=None if not params else _further(params), server=self.name)
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.hub.tell(change)
 
