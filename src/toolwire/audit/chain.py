@@ -156,7 +156,7 @@ class ChainVerifier:
         mac = mac_of(line)
         try:
             entry = _read_line(line)
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             mac = None
         if mac is None or len(line) > MAX_LINE:
             self._find("is no line of an audit log, or not a whole one")

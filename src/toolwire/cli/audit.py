@@ -14,7 +14,7 @@ from toolwire.audit.chain import MAX_LINE, Anchor, ChainVerifier, audit_key
 from toolwire.audit.log import KEY_VARIABLE
 from toolwire.cli import screen
 from toolwire.cli.errors import UsageError
-from toolwire.protocol.errors import counted
+from toolwire.protocol.errors import BAD_JSON, counted
 
 _MAX_SHOWN: Final = 100
 
@@ -69,7 +69,7 @@ def _anchors(name: str | None) -> list[Anchor]:
         return []
     try:
         return [msgspec.json.decode(line, type=_AnchorLine).anchor() for line in _lines(name)]
-    except msgspec.DecodeError:
+    except BAD_JSON:
         raise UsageError(
             f"{name} has lines that are not anchors: give the file that anchor= of the audit log wrote"
         ) from None

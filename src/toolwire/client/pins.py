@@ -218,7 +218,7 @@ class Pins:
             raise ValueError(f"{self._path} is not a file of pins") from None
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Definitions])
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             # A broken file is not an empty file: otherwise breaking the file would accept every tool again.
             raise ValueError(f"{self._path} is not a file of pins") from None
 

@@ -27,7 +27,7 @@ from toolwire.client.relay import Resumption
 from toolwire.gateway.held_call import HeldCall, Listener, OpenQuestion, Outcome
 from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError
+from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError
 from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
@@ -242,7 +242,11 @@ class Replica:
     async def record(self, identifier: str) -> Record | None:
         """Return the record of a call; None if no process holds it."""
         data = await self._kv.get(_record_key(identifier))
-        return None if data is None else _decode_record(data)
+        try:
+            return None if data is None else _decode_record(data)
+        except BAD_JSON:
+            log.warning("the record of a held call is damaged, so the call counts as lost")
+            return None
 
     # --- a call that another process holds ---
 

@@ -20,7 +20,7 @@ from toolwire.gateway.held_call import legacy_answer, modern_question
 from toolwire.gateway.held_calls import check_room, not_now
 from toolwire.gateway.relaying import Answer
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError, ToolwireError
+from toolwire.protocol.errors import BAD_JSON, ProtocolError, ToolwireError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.rounds import LIFETIME, Keys, checked_answer, digest
 from toolwire.protocol.tasks import MAX_QUESTIONS, too_many_questions
@@ -127,7 +127,7 @@ class WaitingTask:
         """Take answers that a client gave another process, which has checked them."""
         try:
             self.answered(_decode_answers(data))
-        except (msgspec.DecodeError, ProtocolError) as error:
+        except (ProtocolError, *BAD_JSON) as error:
             log.warning("answers to a task were passed on and cannot be used: %s", error)
 
     def stop(self) -> None:
@@ -197,7 +197,7 @@ async def questions_elsewhere(stores: Stores, key: str) -> dict[str, t.InputRequ
     try:
         kept = await stores.kv.get(key)
         return {} if kept is None else _decode_questions(kept)
-    except (ToolwireError, msgspec.DecodeError) as error:
+    except (ToolwireError, *BAD_JSON) as error:
         log.warning("the questions of a task cannot be read: %s", error)
         return {}
 

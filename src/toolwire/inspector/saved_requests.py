@@ -49,7 +49,7 @@ class SavedRequests:
         try:
             text = await load(self._storage, self._key)
             return [] if text is None else _decode(text)
-        except (OSError, msgspec.DecodeError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return []
 
     async def add(self, asked: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ must be distinguishable).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,8 @@ RESOURCE_NOT_FOUND = -32002
 URL_ELICITATION_REQUIRED = -32042
 # 2024-11-05 to 2025-11-25 client/sampling: the user said no. Outside the reserved block on purpose.
 USER_REJECTED = -1
+#: What decoding JSON raises for text that is malformed, not UTF-8, too deep or of another shape.
+BAD_JSON: Final = (ValueError, RecursionError)
 # Refusals by policy, named after the HTTP statuses they resemble. ERR-2: private codes stay outside the reserved range.
 TOO_MANY_CALLS = 429
 CALL_FORBIDDEN = 403

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
+    BAD_JSON,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -51,8 +52,6 @@ SESSION: Final = "mcp-session-id"
 METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAMETER: Final = "mcp-param-"
-
-_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
 
 # --- Values in headers -----------------------------------------------------------------------------------------------
 
@@ -137,7 +136,7 @@ class _Params(Struct):
 def _has_version(body: bytes) -> bool:
     try:
         params = decoder(_Params)(body).params
-    except _UNREADABLE:
+    except BAD_JSON:
         return False
     return params is not UNSET and params.meta is not UNSET and params.meta.version is not UNSET
 
@@ -273,7 +272,7 @@ def _repeated(params: Raw | UnsetType) -> _Repeated:
         return _Repeated()
     try:
         return decoder(_Repeated)(params)  # type: ignore[no-any-return]
-    except _UNREADABLE:
+    except BAD_JSON:
         # One that is wrong does not spare the other its check.
         named = _part(_Named, params)
         return _Repeated(named.name, named.uri, named.task_id, _part(_OnlyMeta, params).meta)
@@ -282,7 +281,7 @@ def _repeated(params: Raw | UnsetType) -> _Repeated:
 def _part(kind: type[_Part], params: Raw) -> _Part:
     try:
         return decoder(kind)(params)  # type: ignore[no-any-return]
-    except _UNREADABLE:
+    except BAD_JSON:
         return kind()
 
 
@@ -341,7 +340,7 @@ def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, 
     raw = incoming.params.arguments
     try:
         arguments = {} if raw is UNSET else msgspec.json.decode(raw)
-    except _UNREADABLE:
+    except BAD_JSON:
         return
     for token, path in paths.items():
         value = argument_at(arguments, path)

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.protocol.open_codec import replace_members
 
 Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
@@ -162,7 +162,7 @@ class Rounds:
         """Take up the state of the round before, and the answers that came with it."""
         try:
             state = msgspec.json.decode(payload, type=State)
-        except msgspec.DecodeError:
+        except BAD_JSON:
             raise invalid_state() from None
         if state.request != self.request or state.principal != self.principal or now > state.expires:
             raise invalid_state()

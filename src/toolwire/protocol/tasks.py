@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
+    BAD_JSON,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -256,7 +257,8 @@ def decode(data: bytes, identifier: str | None = None) -> Record:
     """Read a record; raise `Unreadable` if it is damaged or has another id."""
     try:
         record = msgspec.json.decode(data, type=Record)
-    except (msgspec.DecodeError, RecursionError):
+        data.decode()  # The decoder does not look into calls, questions and results.
+    except BAD_JSON:
         raise Unreadable from None
     if not _is_possible(record) or (identifier is not None and record.id != identifier):
         raise Unreadable

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ResourceNotFound, ToolError
+from toolwire.protocol.errors import BAD_JSON, ResourceNotFound, ToolError
 from toolwire.server.call import Call
 from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.replay_state import limit_key, principal_key
@@ -141,7 +141,7 @@ async def _make_room(kv: KV, list_key: str, new: _Entry) -> list[_Entry] | None:
     for _ in range(_ATTEMPTS):
         known = await kv.get(list_key)
         now = time.time()
-        entries = [] if known is None else [each for each in _entries(known) if each.ends > now]
+        entries = [each for each in _listed(known) if each.ends > now]
         gone: list[_Entry] = []
         while entries and (len(entries) >= MAX_KEPT or sum(each.size for each in entries) + new.size > MAX_KEPT_BYTES):
             gone.append(entries.pop(0))
@@ -149,3 +149,11 @@ async def _make_room(kv: KV, list_key: str, new: _Entry) -> list[_Entry] | None:
         if await kv.put(list_key, value, ttl=KEPT_SECONDS, if_absent=known is None, expect=known):
             return gone
     return None
+
+
+def _listed(known: bytes | None) -> list[_Entry]:
+    """Decode the list of a caller's results; a damaged list counts as empty."""
+    try:
+        return [] if known is None else _entries(known)
+    except BAD_JSON:
+        return []

@@ -162,17 +162,18 @@ async def test_tasks_of_one_server_and_of_all(clock: Clock) -> None:
         await other.find(mine[0])
 
 
-async def test_a_record_that_nobody_can_read_is_passed_over(clock: Clock) -> None:
+@pytest.mark.parametrize("damaged", [b"{", b'{"id":"\xff"}', b"[" * 5000])
+async def test_damaged_entries_are_left_out(damaged: bytes, clock: Clock) -> None:
     shared = shared_stores(clock)
     (made,) = await make(shared, clock, call=stored_call())
     (task,) = await shared.queue.waiting(0, 1)
-    await shared.kv.put(task.key, b"{")
+    await shared.kv.put(task.key, damaged)
     tasks = FleetTasks(shared)
     assert await states(tasks) == {}
     with pytest.raises(TaskRefused, match="is damaged"):
         await tasks.find(made)
-    await shared.kv.put("toolwire:dead-task2:x:1", b"{")
-    await shared.kv.put("toolwire:task-replica2:x", b"{")
+    await shared.kv.put("toolwire:dead-task2:x:1", damaged)
+    await shared.kv.put("toolwire:task-replica2:x", damaged)
     assert await tasks.letters() == ([], False)
     assert await tasks.replicas() == []
 

@@ -443,6 +443,9 @@ async def test_text_that_a_record_cannot_keep_is_refused(value: Any) -> None:
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "wrong type": lambda data: data.replace(b'"message":"waiting"', b'"message":7'),
     "empty": lambda data: b"",
+    "not UTF-8": lambda data: data.replace(b'"message":"waiting"', b'"message":"\xffaiting"'),
+    "call not UTF-8": lambda data: data.replace(b'"message":"waiting"', b'"call":{"params":"\xff","revision":"x"}'),
+    "name not UTF-8": lambda data: data.replace(b'"message":', b'"\xff":'),
     "far future": lambda data: re.sub(rb'"created":[^,]+', b'"created":1e300', data),
     "year beyond 9999": lambda data: re.sub(rb'"created":[^,]+', b'"created":1e12', data),
     "far past": lambda data: re.sub(rb'"updated":[^,]+', b'"updated":-1e300', data),
@@ -484,14 +487,15 @@ async def test_damaged_record_costs_its_own_task_alone(
             assert await tasks.finish(whole.id, "stamped")
 
 
-async def test_watcher_ends_damaged_task_of_a_silent_worker(address: str) -> None:
+@pytest.mark.parametrize("kind", ["wrong type", "not UTF-8"])
+async def test_watcher_ends_damaged_task_of_a_silent_worker(kind: str, address: str) -> None:
     limits = Limits(task_lease=0.6)
     async with open_two(address) as (stores, worker_stores):
         server, tasks = make_office(stores=stores, limits=limits), Tasks(worker_stores, server="office")
         async with Client(server) as client:
             broken = await server.tasks.create(message="waiting", heartbeat=0.3)
             async with tasks.work(broken.id) as work:
-                await damage(worker_stores, broken)
+                await damage(worker_stores, broken, kind)
                 async with asyncio.timeout(20):
                     await work.wait_for_end()
             async with asyncio.timeout(20):

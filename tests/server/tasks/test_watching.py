@@ -129,6 +129,31 @@ async def test_the_tasks_of_a_process_that_is_gone_are_run_again_or_have_failed(
         assert (alive.tasks.counts.retried, alive.tasks.counts.leases_lost) == (1, 1)
 
 
+async def test_task_that_cannot_be_looked_after_stops_no_other(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared, lose_lease = shared_stores(clock), rules.lose_lease
+    dying, alive = Replica(shared), Replica(shared)
+    alive.go.set()
+    async with dying.serving() as a, alive.serving() as b, b(principal=ADA) as client:
+        async with a(principal=ADA) as there:
+            odd = await begin(there, "again", {"number": 1})
+            kept = await begin(there, "again", {"number": 2})
+            await settled()
+
+        def lose(record: rules.Record, *given: Any, **named: Any) -> rules.Loss:
+            if record.id == odd:
+                raise RuntimeError("an odd record")
+            return lose_lease(record, *given, **named)
+
+        monkeypatch.setattr(rules, "lose_lease", lose)
+        dying.die()
+        await pass_time(clock, 2 * LEASE + 15)
+        assert text_in(await outcome(client, kept)) == "again 2 by ada"
+        assert await status_of(client, odd) == "working"
+        assert f"the task {odd} is left to the next look" in caplog.text
+
+
 async def test_tasks_that_waited_in_a_process_that_is_gone_are_accounted_for(clock: Clock) -> None:
     shared = shared_stores(clock)
     dying, alive = Replica(shared, limits={"tasks_running": 1}), Replica(shared, without=("once",))

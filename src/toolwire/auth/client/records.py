@@ -125,7 +125,7 @@ class SignInRecords:
             return None
         try:
             return msgspec.json.decode(text, type=shape)
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return None  # The value is damaged, or of another version.
 
     async def _write(self, key: str, value: SignInRecord | Registration | Attempt | str | None) -> None:

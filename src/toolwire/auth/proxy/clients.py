@@ -159,5 +159,5 @@ def read_metadata(body: bytes) -> dict[str, Any]:
     """Decode the body of a registration; raise `BadClient` if it is no object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise BadClient("A registration is a JSON object") from None

@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from toolwire.protocol.errors import BAD_JSON
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log, Position, StoreFailed, StoreFull
@@ -140,7 +141,7 @@ def header_of(events: list[LoggedEvent]) -> StreamHeader | None:
         if event.kind == PRIMING and event.data:
             try:
                 return _decode_header(event.data)
-            except msgspec.DecodeError:
+            except BAD_JSON:
                 return None
     return None
 

@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.stores import KV, StoreFull
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -164,7 +164,7 @@ class SessionRecords:
 def _read(data: bytes) -> SessionRecord:
     try:
         return _decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except BAD_JSON:
         # The client starts a new session, as after every end.
         log.warning("the record of a session cannot be read: the session has ended")
         return SessionRecord(ended=True)

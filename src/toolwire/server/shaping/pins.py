@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import BAD_JSON, ServerError
 from toolwire.protocol.tool_changes import Change, Definition, changes, complete_definition, digest_of, is_same_json
 from toolwire.stores import KV, StoreFailed, StoreFull, Stores
 from toolwire.util.single_flight import SingleFlight
@@ -272,7 +272,7 @@ class PinBook:
 def _decoded(stored: bytes, server: str) -> _Record:
     try:
         return _read(stored)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         raise ServerError(f"The pins of {server!r} in the store are damaged") from None
 
 

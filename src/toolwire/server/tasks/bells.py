@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import BAD_JSON, ToolwireError
 from toolwire.protocol.tasks import EVERY_PROCESS
 from toolwire.stores import Stores
 
@@ -153,7 +153,7 @@ class Bells(Ringer):
     def _told(self, data: bytes) -> None:
         try:
             message = _decode(data)
-        except msgspec.DecodeError:
+        except BAD_JSON:
             return  # Of another version of this library, perhaps.
         if message.method:
             self._hearing.told(message.key, message.method, message.params)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import BAD_JSON, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.limits import Limits
@@ -60,8 +60,9 @@ _decode: Final = msgspec.json.Decoder(DeadLetter).decode
 def decode(data: bytes) -> DeadLetter | None:
     """Read a letter; None for one of another version of this library, perhaps."""
     try:
+        data.decode()  # The decoder does not look into the call.
         return _decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except BAD_JSON:
         return None
 
 

@@ -10,14 +10,14 @@ import asyncio
 import heapq
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import ToolwireError, counted
+from toolwire.protocol.errors import BAD_JSON, ToolwireError, counted
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.redaction import MASK, Redaction
 from toolwire.server.limits import Limits
@@ -44,6 +44,7 @@ QUEUED_STATES: Final = ("waiting", "running", "input_required")
 #: The other states. A task that is `working` and has no place is driven by the program of the host.
 OTHER_STATES: Final = ("working", "completed", "failed", "cancelled")
 STATES: Final = (*QUEUED_STATES, *OTHER_STATES)
+T = TypeVar("T")
 _Entry: TypeAlias = tuple[str, Place | None]
 #: Entries of the store that are read at once.
 _PAGE: Final = 1000
@@ -382,8 +383,8 @@ def shown_call(call: StoredCall, *, with_values: bool) -> dict[str, Any]:
     Values of arguments are left out unless they are asked for, and the secret ones of them always are. So are claims.
     Names that no argument of a tool has are left out as values are: the caller chose them.
     """
-    principal = None if call.principal is UNSET else msgspec.json.decode(call.principal, type=Principal)
-    arguments = msgspec.json.decode(call.params).get("arguments")
+    principal = None if call.principal is UNSET else _decode_or_none(call.principal, Principal)
+    arguments = (_decode_or_none(call.params, dict[str, Any]) or {}).get("arguments")
     arguments = arguments if isinstance(arguments, dict) else {}
     return {
         "caller": None if principal is None else {"subject": principal.subject, "provider": principal.provider},
@@ -393,6 +394,14 @@ def shown_call(call: StoredCall, *, with_values: bool) -> dict[str, Any]:
         if with_values
         else _names.arguments(dict.fromkeys(arguments, MASK)),
     }
+
+
+def _decode_or_none(data: Raw, type_: type[T]) -> T | None:
+    """Decode a part of a stored call; None for a damaged one."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except BAD_JSON:
+        return None
 
 
 # Shows the plain names of arguments, and masks everything else.

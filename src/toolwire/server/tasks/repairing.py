@@ -26,7 +26,7 @@ from toolwire.protocol.errors import counted
 from toolwire.protocol.tasks import Record
 from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.restoring import Restoring
-from toolwire.server.tasks.task_records import PREFIX, Records, decode_record, reached, server_of
+from toolwire.server.tasks.task_records import PREFIX, Records, decode_record, reached, server_of, skip_task
 from toolwire.stores import LeaseLost, Place, StoreFull, Stores, Task
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
 
@@ -133,8 +133,11 @@ class Repair:
             keys = placeless[start : start + _AT_ONCE]
             values = await asyncio.gather(*map(self._stores.kv.get, keys))
             for key, value in zip(keys, values, strict=True):
-                if value is not None and await self._mend(key, value, now):
-                    ready.add(server_of(key))
+                try:
+                    if value is not None and await self._mend(key, value, now):
+                        ready.add(server_of(key))
+                except Exception as error:
+                    skip_task(key, error)
         await self._tasks.become_ready(ready)
         return page[-1][0] if len(page) == _PAGE else None
 

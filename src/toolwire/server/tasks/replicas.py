@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import BAD_JSON, ToolwireError
 from toolwire.stores import KV, StoreFull
 
 _PREFIX: Final = "toolwire:task-replica2:"
@@ -79,7 +79,7 @@ async def all_replicas(kv: KV) -> list[Replica]:
     found: list[Replica] = []
     for key in await kv.keys(_PREFIX, limit=MOST_REPLICAS):
         data = await kv.get(key)
-        with contextlib.suppress(msgspec.DecodeError):  # Of another version of this library, perhaps.
+        with contextlib.suppress(*BAD_JSON):  # Of another version of this library, perhaps.
             if data is not None:
                 found.append(_decode(data))
     return found

@@ -7,11 +7,10 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
 from msgspec import UNSET
 
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, ToolwireError
+from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, ToolwireError
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access
 from toolwire.server.call import Call, Host
@@ -162,7 +161,7 @@ class Taking:
         try:
             record = decode_record(task.key, task.value)
             caller = None if record.call is UNSET else caller_in(record.call)
-        except (rules.Unreadable, msgspec.DecodeError):
+        except (rules.Unreadable, *BAD_JSON):
             slots.give_back(None)
             tasks.in_background(self._drop(task, process))
             return

@@ -125,6 +125,13 @@ def by_tool(server: str, counts: Mapping[str, int]) -> dict[str, int]:
     return {kind.removeprefix(start): number for kind, number in counts.items() if kind.startswith(start)}
 
 
+def skip_task(key: str, error: Exception) -> None:
+    """Log why one task is left to the next look; raise a failure of the store, which concerns all tasks."""
+    if isinstance(error, ToolwireError):
+        raise error
+    log.error("the task %s is left to the next look", id_in(key), exc_info=error)
+
+
 class _RecentEnds:
     """The records of tasks that this process has ended a moment ago, for the clients that poll for their results.
 
@@ -221,7 +228,7 @@ class Records:
     async def find_key(self, identifier: str) -> str | None:
         """Return the key of a host's task by its id; None for an unknown task."""
         owner = await reached(self._stores.kv.get(f"{_OWNERS}{self.server}:{identifier}"))
-        return None if owner is None else self.key(owner.decode(), identifier)
+        return None if owner is None else self.key(owner.decode(errors="replace"), identifier)
 
     # --- one record ---
 

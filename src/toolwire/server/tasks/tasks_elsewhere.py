@@ -18,7 +18,7 @@ from msgspec import Raw
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
-from toolwire.protocol.errors import INVALID_PARAMS, CallRefused, ProtocolError, ToolwireError
+from toolwire.protocol.errors import BAD_JSON, INVALID_PARAMS, CallRefused, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import VERSION, BadSeal
 from toolwire.protocol.tasks import Record
@@ -74,7 +74,7 @@ def opened_name(call: Call, name: str) -> ForeignTask | None:
         return None
     try:
         return _decode(call.host.signer.open(name, _context(call)))
-    except (BadSeal, msgspec.DecodeError):
+    except (BadSeal, *BAD_JSON):
         return None
 
 

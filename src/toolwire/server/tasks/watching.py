@@ -17,7 +17,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.tasks.acceptance import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.repairing import Repair, Repaired
-from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, decode_record, is_worker, kind_of, server_of
+from toolwire.server.tasks.task_records import AT_ONCE, NoRoom, decode_record, is_worker, kind_of, server_of, skip_task
 from toolwire.stores import LeaseLost, Stores, Task
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease, Sightings
 
@@ -227,6 +227,9 @@ class Watcher:
             return "over"
         except NoRoom:
             return None
+        except Exception as error:
+            skip_task(key, error)
+            return None
         if loss == "run again":
             self._counts.retried += 1
         elif loss == "failed" and record.heartbeat:
@@ -266,6 +269,8 @@ class Watcher:
             await self._tasks.change(task.key, edit, last=task.value)
         except rules.Unreadable:
             await self._drop(task)
+        except Exception as error:
+            skip_task(task.key, error)
 
 
 def _no_tool(kind: str, seconds: float) -> ProtocolError:
