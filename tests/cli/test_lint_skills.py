@@ -92,6 +92,30 @@ def test_each_rule(tmp_path: Path, files: dict[str, str | bytes], rule: str, pla
     assert rules(tmp_path)[rule] == place
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        "[a](file:///etc/passwd)",
+        "[see [1] there](../x.md)",
+        "[r]\n\n[r]:\n   ../other/x.md",
+        "<a\n title='x>y'\n href=\"../x.md\">a</a>",
+        "<a href=../x.md>a</a>",
+        "[a](..\\x.md)",
+        "[a](&period;&#46;/x.md)",
+    ],
+)
+def test_every_form_of_a_link_out_of_the_skill_is_found(tmp_path: Path, link: str) -> None:
+    write(tmp_path, {"a/SKILL.md": manifest("a", GOOD, link)})
+    assert list(rules(tmp_path)) == ["link-outside"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("before", ["", "x\n" * 700_000])
+def test_secret_is_found_in_large_files_and_in_utf_16(tmp_path: Path, encoding: str, before: str) -> None:
+    write(tmp_path, {"a/SKILL.md": manifest("a", GOOD), "a/env.txt": f"{before}T={TOKEN}".encode(encoding)})
+    assert "secret" in rules(tmp_path)
+
+
 def test_links_in_code_are_not_links(tmp_path: Path) -> None:
     write(tmp_path, {"a/SKILL.md": manifest("a", GOOD, "```\n[x](gone.md)\n```\n\nText")})
     assert rules(tmp_path) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from html import unescape
 from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol
@@ -24,13 +25,17 @@ _MANY_BODY_TOKENS: Final = 5_000
 _MANY_DESCRIPTION_TOKENS: Final = 200
 _FEW_WORDS: Final = 5
 _WHEN: Final = re.compile(r"\b(?:when|whenever|if|before|after|while|for)\b", re.IGNORECASE)
-_LINK: Final = re.compile(r"!?\[[^\]\n]{0,300}\]\(\s{0,9}<?([^)\s>]{1,1000})>?[^)\n]{0,300}\)")
+_LINK: Final = re.compile(r"\]\(\s{0,9}<?([^)\s>]{1,1000})>?[^)\n]{0,300}\)")
 # CommonMark, link reference definitions: `[name]: target`. `[^name]: text` is a footnote.
-_DEFINITION: Final = re.compile(r"^ {0,3}\[(?!\^)[^\]\n]{1,300}\]:[ \t]{0,9}<?([^\s>]{1,1000})", re.MULTILINE)
-_HTML: Final = re.compile(
-    r"<[A-Za-z][^<>]{0,300}?\s(?:href|src)\s{0,9}=\s{0,9}[\"']?([^\s\"'>]{1,1000})", re.IGNORECASE
+_DEFINITION: Final = re.compile(
+    r"^ {0,3}\[(?!\^)[^\]\n]{1,300}\]:[ \t]{0,9}(?:\n[ \t]{0,9})?<?([^\s>]{1,1000})", re.MULTILINE
 )
-_LINKS: Final = (_LINK, _DEFINITION, _HTML)
+_HTML: Final = re.compile(r"<[A-Za-z][^<>]{0,300}?\s(?:href|src)\s{0,9}=\s{0,9}([^\s\"'>]{1,1000})", re.IGNORECASE)
+# With quotes, also behind a `>` in another attribute and on a line of its own.
+_ATTRIBUTE: Final = re.compile(r"[\s\"'](?:href|src)\s{0,9}=\s{0,9}[\"']\s{0,9}([^\s\"'<>]{1,1000})", re.IGNORECASE)
+_LINKS: Final = (_LINK, _DEFINITION, _HTML, _ATTRIBUTE)
+# Some readers take a backslash for a slash. Before other punctuation, it only escapes.
+_BACKSLASH: Final = re.compile(r"\\(?=[\w.])")
 _FENCE: Final = re.compile(r"`{3,}|~{3,}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MORE_THAN_DASHES: Final = (
@@ -165,10 +170,12 @@ def _file(skill: LoadedSkill, file: SkillFile, root: Path) -> Iterator[LintFindi
         yield LintFinding("error", "hostile-text", name, "", f"{sentence} (in the name of the file)")
     if file.is_executable and not data.startswith(b"#!"):
         yield LintFinding("hint", "executable-file", name, "", "has the executable bit, which is lost on the way")
+    # In UTF-16, each character of a secret has a NUL beside it.
+    plain = data.replace(b"\0", b"")
     for pattern, what in _SECRETS:
-        match = pattern.search(data, 0, _LONGEST_SCAN)
+        match = pattern.search(plain)
         if match is not None:
-            line = data.count(b"\n", 0, match.start()) + 1
+            line = plain.count(b"\n", 0, match.start()) + 1
             message = f"has {what}, which every client would get: remove it, and revoke it"
             yield LintFinding("error", "secret", name, str(line), message)
     if file.path.endswith(".md"):
@@ -184,12 +191,14 @@ def _links(skill: LoadedSkill, file: SkillFile, data: bytes, name: str) -> Itera
     folder = unquote(file.uri.removeprefix("skill://")).rpartition("/")[0]
     inside = folder.removeprefix(unquote(top)).strip("/")
     for match in sorted(chain.from_iterable(each.finditer(text) for each in _LINKS), key=re.Match.start):
-        reference = unquote(match[1].partition("#")[0].partition("?")[0])
-        if not reference or _SCHEME.match(reference):
+        address = unescape(match[1])
+        reference = _BACKSLASH.sub("/", unquote(address.partition("#")[0].partition("?")[0])).replace("\\", "")
+        is_file = reference.lower().startswith("file:")
+        if not reference or (_SCHEME.match(reference) and not is_file):
             continue
         where = str(text.count("\n", 0, match.start()) + 1)
         target = rules.resolve(f"{inside}/{reference}" if inside else reference)
-        if reference.startswith("/") or target is None:
+        if is_file or reference.startswith("/") or target is None:
             yield LintFinding("error", "link-outside", name, where, f"{match[1][:100]} leads out of the skill")
         elif (full := f"{unquote(top)}/{target}".rstrip("/")) not in paths and full not in folders:
             yield LintFinding("warning", "broken-link", name, where, f"{match[1][:100]} is not a file of the skill")

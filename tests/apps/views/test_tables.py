@@ -8,7 +8,7 @@ import pytest
 from tests.browser.servers.views import HOSTILE
 
 from toolwire.apps import views
-from toolwire.apps.views.tables import markdown_table, rows_of
+from toolwire.apps.views.tables import MAX_TEXT, markdown_table, rows_of, table
 from toolwire.types import CallToolResult, TextContent
 
 
@@ -75,3 +75,20 @@ def test_control_characters_in_a_cell_are_escaped() -> None:
     text = text_of(views.table(), [{"a": "\x1b[2J", "\x1b]0;x": "\u202eb"}])
     assert "\\x1b[2J" in text and "\\u202eb" in text
     assert all(each.isprintable() or each == "\n" for each in text)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{f"c{at}": at for at in range(20_000)}],
+        [{"k" * 60_000: 1}],
+        [{f"row{at}": 1} for at in range(3_000)],
+        [{f"c{at}": "\\" * 3_000 for at in range(50)}],
+        [{"\x00" * 200 + str(at): "\x00" * 2_000 for at in range(50)}],
+    ],
+    ids=["wide", "long", "ragged", "escapes", "controls"],
+)
+def test_names_of_columns_count_against_the_bound_of_the_text(rows: list[Any]) -> None:
+    text = table()._text(rows)
+    assert len(text) <= MAX_TEXT + 300
+    assert len(rows[0]) == 1 or "columns are left out of this text" in text or "…" in text

@@ -15,6 +15,11 @@ from toolwire.protocol.types import CallToolResult
 #: Characters of a table in the text of a result, and of one cell there. The view has all of it.
 MAX_TEXT: Final = 20_000
 MAX_CELL: Final = 2_000
+# The part of the text that names of columns may take, and the characters of one name.
+_MAX_HEADER: Final = MAX_TEXT // 4
+_MAX_TITLE: Final = 200
+# `printable` writes one character with up to ten.
+_WIDEST: Final = 12
 
 Format: TypeAlias = Literal["text", "number", "currency", "percent", "date", "datetime", "link"]
 
@@ -58,9 +63,9 @@ class TableView(ReadyView):
         records = [row if isinstance(row, Mapping) else {"value": row} for row in rows]
         names = [each.name for each in self.columns] or list(dict.fromkeys(name for row in records for name in row))
         titles = {each.name: each.title for each in self.columns if each.title}
-        return markdown_table(
-            [titles.get(name, name) for name in names], [[row.get(name) for name in names] for row in records]
-        )
+        heads = [titles.get(name, name) for name in names]
+        shown = names[: _count_columns(heads)]
+        return markdown_table(heads, [[row.get(name) for name in shown] for row in records])
 
 
 def table(
@@ -92,12 +97,15 @@ def rows_of(data: Any, member: str | None) -> list[Any] | None:
 
 
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table in Markdown, with a note on the rows that are left out."""
-    lines = [_line(titles), _line(["---"] * len(titles))]
-    room = MAX_TEXT
+    """Return a table in Markdown of at most `MAX_TEXT` characters, and notes on what is left out."""
+    columns = _count_columns(titles)
+    lines = [_line([_cell(each, _MAX_TITLE) for each in titles[:columns]]), _line(["---"] * columns)]
+    room = MAX_TEXT - sum(len(line) + 1 for line in lines)
     shown = 0
     for row in rows:
-        line = _line([_cell(value) for value in row])
+        line = _line([_cell(value) for value in row[:columns]])
+        if len(line) > room and not shown:
+            line = _line([_cell(value, max((room // columns - 3) // _WIDEST, 1)) for value in row[:columns]])
         room -= len(line) + 1
         if room < 0 and shown:
             break
@@ -108,16 +116,31 @@ def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
             f"\n[{len(rows) - shown:,} of {len(rows):,} rows are left out of this text. "
             "The structured content of the result has all of them.]"
         )
+    if columns < len(titles):
+        lines.append(
+            f"\n[{len(titles) - columns:,} of {len(titles):,} columns are left out of this text. "
+            "The structured content of the result has all of them.]"
+        )
     return "\n".join(lines)
+
+
+def _count_columns(titles: Sequence[str]) -> int:
+    """Return how many columns have room in the header of a table."""
+    used = 0
+    for count, title in enumerate(titles):
+        used += len(_one_line(_cell(title, _MAX_TITLE))) + len(" |  | ---")
+        if used > _MAX_HEADER:
+            return max(count, 1)
+    return len(titles)
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(_one_line(each) for each in cells)} |"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, limit: int = MAX_CELL) -> str:
     text = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
-    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _one_line(text: str) -> str:
