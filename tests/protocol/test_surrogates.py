@@ -47,3 +47,9 @@ def test_messages_of_every_kind() -> None:
     assert msgspec.json.decode(encode_notification("n", bad))["params"] == good
     error = msgspec.json.decode(encode_error(1, -1, "no \udc80", bad))["error"]
     assert error == {"code": -1, "message": "no \ufffd", "data": good}
+
+
+def test_error_is_encoded_without_data_that_is_not_json() -> None:
+    for code, data in ((-32000, {"path": object()}), (10**30, {"\ud800": object()})):
+        error = msgspec.json.decode(encode_error(1, code, "no \ud800", data))["error"]
+        assert error["message"] == "no \ufffd" and "data" not in error

@@ -24,7 +24,7 @@ from toolwire.protocol.errors import (
     URL_ELICITATION_REQUIRED,
     ProtocolError,
 )
-from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.surrogates import encode_readable, readable_error
 
 # 2026-07-28 basic, requests: an id is a string or an integer, never null. A number of more than 4,300 digits is refused
 # by msgspec, so that a hostile id of millions is not turned into one.
@@ -329,8 +329,9 @@ def encode_error(identifier: RequestId | None, code: int, message: str, data: An
     answer = _ErrorOut("2.0", ErrorObject(code, message, data), UNSET if identifier is None else identifier)
     try:
         return _encode(answer)
-    except UnicodeEncodeError:
-        return encode_readable(answer)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        answer.error = ErrorObject(*readable_error(code, message, data))
+        return _encode(answer)
 
 
 def bound_error(error: ProtocolError, limit: int) -> ProtocolError:

@@ -7,11 +7,13 @@ whole answer. Looked for only where encoding failed, so that all other text pays
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+# The code for an error whose own code JSON cannot carry.
+_INTERNAL_ERROR: Final = -32603
 Hook: TypeAlias = Callable[[Any], Any]
 
 
@@ -40,6 +42,17 @@ def readable_text(value: str) -> str:
     """The same text, as UTF-8 can carry it."""
     # Two halves that belong together become the one character that they stand for.
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def readable_error(code: int, message: str, data: Any) -> tuple[int, str, Any]:
+    """Return the parts of an error as JSON can carry them, without data that is not JSON."""
+    if data is not UNSET:
+        try:
+            data = Raw(encode_readable(data))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            data = UNSET
+    is_code = isinstance(code, int) and abs(code) < 2**53
+    return code if is_code else _INTERNAL_ERROR, readable_text(str(message)), data
 
 
 def _mended(value: Any) -> Any:

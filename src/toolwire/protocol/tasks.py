@@ -30,7 +30,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind, checked_answer
-from toolwire.protocol.surrogates import readable_text
+from toolwire.protocol.surrogates import readable_error, readable_text
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 #: Questions that one task may ask.
@@ -380,7 +380,7 @@ def complete(record: Record, result: Raw, failure: str | None = None, revision: 
         return False  # A result that comes late is discarded.
     _end(record, "completed")
     record.result, record.revision, record.is_error = result, revision, failure is not None
-    record.message = (failure or "")[:MAX_MESSAGE]
+    record.message = readable_text(failure or "")[:MAX_MESSAGE]
     return True
 
 
@@ -388,8 +388,11 @@ def fail(record: Record, error: ProtocolError) -> bool:
     if record.over:
         return False
     _end(record, "failed")
-    record.error = t.Error(code=error.code, message=error.message, data=error.data)
-    record.message = error.message[:MAX_MESSAGE]
+    code, message, data = readable_error(error.code, error.message, error.data)
+    if isinstance(data, Raw):
+        data = msgspec.json.decode(data)
+    record.error = t.Error(code=code, message=message, data=data)
+    record.message = record.error.message[:MAX_MESSAGE]
     return True
 
 
@@ -459,7 +462,8 @@ def lose_lease(record: Record, most_attempts: int, *, counts: bool = True) -> Lo
         _put_back(record)
         return "run again"
     if record.attempt >= most_attempts:
-        text = f"The server lost contact with {record.attempt} processes that ran this task; the task may have run"
+        lost = "the process" if record.attempt == 1 else f"{record.attempt} processes"
+        text = f"The server lost contact with {lost} that ran this task; the task may have run"
         fail(record, ProtocolError(INTERNAL_ERROR, text))
         return "dead"
     _put_back(record, record.attempt + 1)
@@ -579,7 +583,8 @@ def take_refusal(record: Record, key: str, error: ProtocolError) -> bool:
     question = record.questions.get(key)
     if question is None:
         return False
-    return _take(record, {key: Reply(question.digest, error=t.Error(code=error.code, message=error.message))})
+    refusal = t.Error(code=error.code, message=readable_text(error.message))
+    return _take(record, {key: Reply(question.digest, error=refusal)})
 
 
 def _take(record: Record, taken: Mapping[str, Reply]) -> bool:
@@ -675,5 +680,5 @@ def related_params(question: Question, identifier: str) -> dict[str, Any]:
 def status_text(progress: float, total: float | None, message: str | None) -> str:
     """Progress as a status message, which is all that the extension has for it (TSK-17)."""
     if message:
-        return message
+        return readable_text(message)
     return f"{progress:g}" if total is None else f"{progress:g} of {total:g}"

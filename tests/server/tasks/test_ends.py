@@ -13,7 +13,7 @@ from tests.server.tasks.replicas import ADA, Replica, pass_time, settled, shared
 from tests.server.tasks.talking import ABLE, CORE, begin, look, outcome, reaches, status_of, talk, text_in
 from tests.wireclient import MODERN
 
-from toolwire import Limits, Server
+from toolwire import Limits, ProtocolError, Server, ToolError
 from toolwire.protocol import tasks as rules
 from toolwire.stores import StoreFull
 
@@ -236,3 +236,48 @@ def test_a_task_keeps_its_length_while_it_changes_hands() -> None:
     assert rules.begin(record, "p")
     assert rules.hand_back(record)
     assert (record.attempt, len(rules.encode(record)) <= length) == (4, True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ToolError("There is no \ud800"),
+        ProtocolError(-32000, "There is no \ud800", {"\ud800": 1}),
+        ProtocolError(-32000, "There is no file", {"path": object()}),
+        ProtocolError(10**30, "There is no code"),
+        ExceptionGroup("\ud800", [ToolError("There is no \ud800")]),
+    ],
+    ids=["text", "message", "data", "code", "group"],
+)
+async def test_task_whose_error_is_not_json_ends_and_frees_its_slot(error: Exception, clock: Clock) -> None:
+    server = Server("odd", stores=shared_stores(clock), limits=Limits(task_window=0.0))
+
+    @server.tool(task="optional")
+    async def odd() -> str:
+        raise error
+
+    async with talk(server, MODERN) as client:
+        task = await begin(client, "odd", {})
+        await settled()
+        assert "There is no" in (await look(client, task))["statusMessage"]
+        assert server.kernel.tasks._tasks.slots.running == 0
+
+
+async def test_end_that_cannot_be_written_becomes_an_internal_error(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica, complete = Replica(shared_stores(clock)), rules.complete
+
+    def spoil(record: rules.Record, *given: Any, **named: Any) -> bool:
+        changed = complete(record, *given, **named)
+        record.message = "\ud800"
+        return changed
+
+    monkeypatch.setattr(rules, "complete", spoil)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        task = await begin(client, "once", {"number": 1})
+        replica.go.set()
+        await settled()
+        shown = await look(client, task)
+        assert (shown["status"], shown["statusMessage"]) == ("failed", "Internal error")
+        assert replica.tasks.slots.running == 0

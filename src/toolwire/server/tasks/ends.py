@@ -69,8 +69,7 @@ class Ends:
             result = Raw(encode_readable(self._finished.finish(revision, outcome)))
         except (TypeError, ValueError, RecursionError):
             log.exception("the outcome of a task could not be written as JSON")
-            failure = ProtocolError(INTERNAL_ERROR, "Internal error")
-            return lambda record: rules.fail(record, failure)
+            return _internal_error
         if len(result) > self.limits.result:
             failure = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self.limits.result} bytes")
             return lambda record: rules.fail(record, failure)
@@ -120,6 +119,12 @@ class Ends:
                     continue
             except ProtocolError:
                 pass  # The log has the reason.
+            except (TypeError, ValueError, RecursionError):
+                if ending is _internal_error:
+                    raise
+                log.exception("the end of the task %s could not be written as JSON", id_in(key))
+                ending = _internal_error
+                continue
             if loop.time() >= until:
                 log.error("the end of a task could not be kept")
                 return None
@@ -164,6 +169,10 @@ def _failure_in(outcome: Any) -> str | None:
         return None
     texts = (block.text for block in outcome.content if isinstance(block, t.TextContent))
     return next(texts, "The tool failed")
+
+
+def _internal_error(record: Record) -> bool:
+    return rules.fail(record, ProtocolError(INTERNAL_ERROR, "Internal error"))
 
 
 def _no_room(record: Record) -> bool:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.auth.principal import Principal
 from toolwire.protocol.lifecycle import Incoming, decode_params
 from toolwire.protocol.methods import methods
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import StoredCall
 from toolwire.server.call import Call
 from toolwire.server.components import ToolBase
@@ -28,9 +29,12 @@ def stored(call: Call, tool: ToolBase, kind: str) -> StoredCall | UnsetType:
     if request.principal is not None:
         if not isinstance(request.principal, Principal):
             return UNSET
-        principal = Raw(msgspec.json.encode(request.principal))
+        try:
+            principal = Raw(msgspec.json.encode(request.principal))
+        except (TypeError, ValueError, RecursionError):
+            return UNSET
     return StoredCall(
-        params=Raw(msgspec.json.encode(request.params)),
+        params=Raw(encode_readable(request.params)),
         revision=request.revision,
         kind=kind,
         capabilities=dict(request.capabilities),
