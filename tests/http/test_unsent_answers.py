@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 import uvicorn
@@ -18,8 +19,11 @@ from toolwire import Server
 from toolwire.http import serving as http_server
 from toolwire.http import unsent_answers
 from toolwire.http.legacy import http_sse_2024
+from toolwire.http.legacy.event_log import EventLog
+from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.unsent_answers import PIECE_BYTES, PacedSend, UnsentAnswers
 from toolwire.protocol.errors import Unreachable
+from toolwire.stores import MemoryLog
 from toolwire.wire.shares import Shares, Taken
 
 MIB = 1024 * 1024
@@ -43,6 +47,14 @@ def make_server() -> Server:
         return "x" * SIZE
 
     return server
+
+
+def make_streams() -> Any:
+    """Return the streams of a process that has no others."""
+    streams = MagicMock()
+    streams.process, streams.events = "here", EventLog(MemoryLog())
+    streams.lease = AsyncMock(return_value="")
+    return streams
 
 
 @asynccontextmanager
@@ -176,15 +188,128 @@ async def test_answer_that_is_read_arrives_whole(monkeypatch: pytest.MonkeyPatch
         caller.leave()
 
 
-async def test_answers_of_running_calls_are_dropped_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("modern", [True, False])
+async def test_answers_of_running_calls_are_dropped_above_the_limit(
+    monkeypatch: pytest.MonkeyPatch, modern: bool
+) -> None:
     monkeypatch.setattr(unsent_answers, "UNSENT_BYTES", SIZE)
     async with asyncio.timeout(20), own_host(make_server().http_app()) as port:
         caller = Caller(port)
-        status, reader, headers = await caller.call("large", modern=True)
+        if not modern:
+            await caller.initialize()
+        status, reader, headers = await caller.call("large", modern=modern)
         body = await reader.readexactly(int(headers["content-length"]))
         assert status == 200
         assert "too many earlier answers are unread" in json.loads(body)["error"]["message"]
         caller.leave()
+
+
+class Answers:
+    """A client without a connection of its own: it notes the bytes that arrive, and takes them when it is told."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self.reads = asyncio.Event()
+
+    async def send(self, message: Any) -> None:
+        await self.reads.wait()
+        self.body += message.get("body", b"")
+
+    async def receive(self) -> Any:
+        await asyncio.Event().wait()
+
+
+async def test_legacy_answers_count_for_their_caller_while_they_wait_in_streams() -> None:
+    """Ten calls end together. What exceeds the share is replaced by errors, before anything is sent."""
+    ids, size = range(10), MIB
+    unsent, streams = UnsentAnswers(0.25), make_streams()
+    unsent.shares.own = 3 * size + size // 2
+    clients = [Answers() for _ in ids]
+    posts: list[PostStream] = []
+    for number, client in zip(ids, clients, strict=True):
+        paced = PacedSend(client.send, unsent, "a", asyncio.current_task())
+        stream = PostStream(streams, "session", f"p{number}", "2025-11-25", client.receive, paced, ())
+        stream.expect(number)
+        stream._start()
+        posts.append(stream)
+    for number, stream in zip(ids, posts, strict=True):
+        stream.settle(number, b'{"jsonrpc":"2.0","id":%d,"result":"%s"}' % (number, b"x" * size))
+    waiting = sum(stream._queue.size for stream in posts)
+    assert waiting < unsent.shares.own + 10 * 1000
+    assert 3 * size <= unsent.shares.held_by("a") <= unsent.shares.own
+    for client in clients:
+        client.reads.set()
+    async with asyncio.timeout(20):
+        for stream in posts:
+            await stream.serve()
+            await stream.finished()
+    assert [b"too many earlier answers are unread" in client.body for client in clients] == [False] * 3 + [True] * 7
+    assert all(b'"id":%d' % number in client.body for number, client in zip(ids, clients, strict=True))
+    assert unsent.shares.total == 0
+    await streams.events.close()
+
+
+async def test_legacy_answers_stop_counting_when_their_client_leaves() -> None:
+    unsent, client, streams = UnsentAnswers(0.25), Answers(), make_streams()
+    paced = PacedSend(client.send, unsent, "a", asyncio.current_task())
+    stream = PostStream(streams, "session", "p", "2025-11-25", client.receive, paced, (), [])
+    stream.expect(1)
+    stream.expect(2)
+    stream.settle(1, b"x" * MIB)
+    assert unsent.shares.held_by("a") == MIB
+    stream.detach()
+    assert unsent.shares.total == 0
+    stream.settle(2, b"x" * MIB)
+    assert unsent.shares.total == 0
+
+
+async def test_answers_of_a_batch_without_a_session_count_while_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("batch")
+    finish, begun = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def large() -> str:
+        await asyncio.sleep(0)
+        return "x" * MIB
+
+    @server.tool
+    async def slow() -> str:
+        begun.set()
+        await finish.wait()
+        return "slow"
+
+    app = server.http_app(stateless=True)
+    async with asyncio.timeout(20), own_host(app) as port:
+        caller = Caller(port)
+        calls = [
+            {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name}}
+            for number, name in enumerate(["large", "large", "slow"])
+        ]
+        begins = asyncio.create_task(caller.begin(calls, **{"mcp-protocol-version": "2025-03-26"}))  # type: ignore[arg-type]
+        while app.unsent.shares.total < 2 * MIB:
+            await asyncio.sleep(0.01)
+        assert begun.is_set()
+        finish.set()
+        assert (await begins)[0] == 200
+        caller.leave()
+        while app.unsent.shares.total:
+            await asyncio.sleep(0.01)
+
+
+async def test_old_stream_counts_answers_that_wait_and_replaces_those_above_the_limit() -> None:
+    client, unsent = Answers(), UnsentAnswers(0.25)
+    unsent.shares.own = 2 * MIB
+    paced = PacedSend(client.send, unsent, "a", asyncio.current_task())
+    channel = http_sse_2024.SseServerChannel(paced)
+    for number in range(4):
+        channel.write(b'{"jsonrpc":"2.0","id":%d,"result":"%s"}' % (number, b"x" * (MIB - 100)))
+    assert 2 * (MIB - 100) < unsent.shares.held_by("a") <= 2 * MIB
+    client.reads.set()
+    await channel.close()
+    async with asyncio.timeout(20):
+        await channel.pump()
+    assert client.body.count(b"too many earlier answers are unread") == 2
+    assert unsent.shares.total == 0
 
 
 def test_one_caller_is_refused_before_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +353,7 @@ async def test_old_stream_ends_when_its_answers_stay_unread(monkeypatch: pytest.
     async def send(message: Any) -> None:
         await asyncio.Event().wait()
 
-    channel = http_sse_2024.SseServerChannel(send)
+    channel = http_sse_2024.SseServerChannel(PacedSend(send, UnsentAnswers(0.25), "a"))
     channel.write(b"x" * 900)
     with pytest.raises(Unreachable, match="unread"):
         channel.write(b"x" * 900)

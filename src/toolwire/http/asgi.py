@@ -27,7 +27,7 @@ from toolwire.http.origin_check import Guard
 from toolwire.http.readiness import Readiness
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
 from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HttpRefusal, Page, respond
-from toolwire.http.unsent_answers import PacedSend, UnsentAnswers
+from toolwire.http.unsent_answers import PIECE_BYTES, PacedSend, UnsentAnswers
 from toolwire.http.uvicorn_end import Uvicorn, UvicornWatch, find_uvicorn
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import DIRECT, Direct, HeaderList, Receive, Scope, SendMessage
@@ -602,7 +602,7 @@ class HttpApp:
         headers: Mapping[str, str],
         body: bytes,
         receive: Receive,
-        send: SendMessage,
+        send: PacedSend,
         extra: HeaderList,
     ) -> None:
         if self._stateless is None:
@@ -636,6 +636,7 @@ class HttpApp:
             handled = self._endpoint.handler.handle(incoming, outlet)
             result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
             body = encode_answer(incoming.id, result, self._limits.result)
+            result = None
         except BaseException as raised:
             if isinstance(raised, InsufficientScope | Taken) and not outlet.begun:
                 await outlet.abandon()
@@ -649,8 +650,8 @@ class HttpApp:
             body = failure
             if isinstance(raised, ProtocolError):
                 status = status_of(raised.code, handled=True)
-        if self.unsent.drops(incoming.caller, len(body)):
-            body = encode_error(incoming.id, INTERNAL_ERROR, _DROPPED)
+        if len(body) > PIECE_BYTES:
+            body = outlet.hold(incoming.id, body)
         if not outlet.answer(status, body):
             await outlet.finish(status, body)
 
@@ -671,7 +672,6 @@ class HttpApp:
 
 # Listen streams are open for hours and have a limit of their own.
 _LISTEN: Final = "subscriptions/listen"
-_DROPPED: Final = "The answer was dropped, because too many earlier answers are unread"
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
 # The key of the principal in the scope of a request.
 _PRINCIPAL: Final = "toolwire.principal"

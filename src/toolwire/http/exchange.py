@@ -13,7 +13,7 @@ from toolwire.http1.asgi_types import Direct, Receive, SendMessage
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
-from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.jsonrpc import RequestId, encode_notification
 from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.shaping import shape
 from toolwire.util.out_queue import OutQueue
@@ -210,6 +210,8 @@ class ExchangeOutlet:
         """Stop counting the exchange, which is over, and let go of its task."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
+        if isinstance(self._send, PacedSend):
+            self._send.release()
         waiting = self._waiting
         if self._is_assigned:
             assert waiting is not None
@@ -272,10 +274,23 @@ class ExchangeOutlet:
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _body(self, data: bytes, more: bool = True) -> None:
-        if len(data) > PIECE_BYTES and self._unsent is not None:
+        if len(data) > PIECE_BYTES:
+            self._pace()
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def _pace(self) -> None:
+        if self._unsent is not None:
             task = self._task if self._direct is None else self._direct.task
             self._send, self._unsent = PacedSend(self._send, self._unsent, self._caller, task), None
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def hold(self, identifier: RequestId, body: bytes) -> bytes:
+        """Count an answer until it is sent; return it, or an error in its place where it has to be dropped."""
+        if len(body) > PIECE_BYTES:
+            self._pace()
+            self.is_unsettled = True
+            if isinstance(self._send, PacedSend):
+                return self._send.hold(identifier, body)
+        return body
 
     def answer(self, status: int, body: bytes) -> bool:
         """Answer with one JSON object at once; return False where `finish` has to be awaited."""

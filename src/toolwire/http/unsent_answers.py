@@ -9,7 +9,8 @@ half of the limit             further requests are refused, and stalled answers 
 the limit                     answers of requests that run already are dropped
 ```
 
-Both hold for one caller, with its share of the limit, and for all callers together.
+Both hold for one caller, with its share of the limit, and for all callers together. An answer counts from the moment
+when it is encoded (`PacedSend.hold`), also while it waits in a queue, for a log or for other answers of its batch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from toolwire.http1.asgi_types import SendMessage
+from toolwire.protocol.errors import INTERNAL_ERROR
+from toolwire.protocol.jsonrpc import RequestId, encode_error
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.shares import Caller, Shares, Taken
 
@@ -30,6 +33,7 @@ UNSENT_BYTES: int = 512 * 1024 * 1024
 PIECE_SECONDS: float = 30.0
 SCARCE_SECONDS: float = 5.0
 _WHAT: Final = "bytes of unread answers"
+_DROPPED: Final = "The answer was dropped, because too many earlier answers are unread"
 _RETRY_SECONDS: Final = 5
 
 
@@ -58,10 +62,6 @@ class UnsentAnswers:
         if shares.total >= self._half:
             raise unread(self._half, own=False)
 
-    def drops(self, caller: Caller, size: int) -> bool:
-        """Return whether a finished answer has to be dropped."""
-        return size > PIECE_BYTES and not self.shares.has_room(caller, size)
-
     def seconds(self, caller: Caller) -> float:
         """Return the time in which a client has to take the next piece."""
         try:
@@ -78,7 +78,7 @@ class PacedSend:
     the connection, because the answer is not complete.
     """
 
-    __slots__ = ("_caller", "_send", "_task", "_unsent")
+    __slots__ = ("_caller", "_held", "_send", "_task", "_unsent")
 
     def __init__(
         self, send: SendMessage, unsent: UnsentAnswers, caller: Caller, task: asyncio.Task[Any] | None = None
@@ -88,6 +88,24 @@ class PacedSend:
         self._send = send
         self._unsent = unsent
         self._caller = caller
+        self._held = 0
+
+    def hold(self, identifier: RequestId | None, answer: bytes) -> bytes:
+        """Count an answer from now on; return it, or an error in its place where it has to be dropped."""
+        size = len(answer)
+        if size > PIECE_BYTES:
+            try:
+                self._unsent.shares.take(self._caller, size)
+            except Taken:
+                return encode_error(identifier, INTERNAL_ERROR, _DROPPED)
+            self._held += size
+        return answer
+
+    def release(self) -> None:
+        """Stop counting the answers that wait: they were given up."""
+        held, self._held = self._held, 0
+        if held:
+            self._unsent.shares.give_back(self._caller, held)
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         body = message.get("body", b"")
@@ -95,11 +113,16 @@ class PacedSend:
             await self._send(message)
             return
         shares, caller = self._unsent.shares, self._caller
-        try:
-            shares.take(caller, len(body))
-        except Taken:
-            await self._cut()
-            return
+        held = min(self._held, len(body))
+        self._held -= held
+        if held:
+            shares.add(caller, len(body) - held)  # The rest of an event, whose answer is counted already.
+        else:
+            try:
+                shares.take(caller, len(body))
+            except Taken:
+                await self._cut()
+                return
         try:
             await self._send_pieces(body, message.get("more_body", False))
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from toolwire.http.legacy.post_stream import PostStream
+from toolwire.http.unsent_answers import PacedSend, UnsentAnswers
 
 REVISIONS = ("2025-03-26", "2025-11-25")
 freed: list[int] = []
@@ -61,7 +62,8 @@ async def test_answer_is_freed_when_it_is_sent(revision: str, is_batch: bool) ->
     async def send(message: Any) -> None:
         sizes.append(len(message.get("body", b"")))
 
-    stream = PostStream(Streams(), "session", "post", revision, _receive, send, [], [] if is_batch else None)
+    paced = PacedSend(send, UnsentAnswers(0.25), "a")
+    stream = PostStream(Streams(), "session", "post", revision, _receive, paced, [], [] if is_batch else None)
     stream.expect(1)
     stream.waits()
     await asyncio.sleep(0)
@@ -80,7 +82,8 @@ async def test_stream_is_freed_after_its_answer_without_a_collection() -> None:
     async def send(message: Any) -> None:
         """Take the answer."""
 
-    stream = Marked(Streams(), "session", "post", "2025-11-25", _receive, send, [])
+    paced = PacedSend(send, UnsentAnswers(0.25), "a")
+    stream = Marked(Streams(), "session", "post", "2025-11-25", _receive, paced, [])
     stream.expect(1)
     stream.waits()
     await asyncio.sleep(0)

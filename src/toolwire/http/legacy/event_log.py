@@ -153,6 +153,12 @@ def unanswered(header: StreamHeader, events: list[LoggedEvent]) -> list[RequestI
     return [request for request in header.requests if request not in ids]
 
 
+def answered_request(message: bytes) -> RequestId | None:
+    """Return the id of the request that a message answers; None for a question or a notification."""
+    answer = _decode_answer(message)
+    return answer.id if answer.method is UNSET else None
+
+
 class EventLog:
     """The log as streams see it."""
 

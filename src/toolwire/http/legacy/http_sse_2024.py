@@ -17,10 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS
+from toolwire.http.legacy.event_log import answered_request
 from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import json_refusal, respond
-from toolwire.http.unsent_answers import UnsentAnswers, unread
+from toolwire.http.unsent_answers import PIECE_BYTES, PacedSend, UnsentAnswers, unread
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
@@ -70,7 +71,7 @@ class SseHost(Protocol):
 class SseServerChannel(Channel):
     """A stream as a channel: messages that are posted come in, messages that are written become events."""
 
-    def __init__(self, send: SendMessage) -> None:
+    def __init__(self, send: PacedSend) -> None:
         self._send = send
         self._inbox = Inbox()
         self._sender: Any = None
@@ -137,6 +138,8 @@ class SseServerChannel(Channel):
             self._queue.clear()
             self.end()
             raise Unreachable("the client leaves its answers unread")
+        if len(message) > PIECE_BYTES and (identifier := answered_request(message)) is not None:
+            message = self._send.hold(identifier, message)
         self._queue.put(encode_event(message, event="message"))
         self._wake.set()
 
@@ -271,7 +274,7 @@ class SseTransport:
         caller: Caller,
         headers: Mapping[str, str],
         receive: Receive,
-        send: SendMessage,
+        send: PacedSend,
         extra: HeaderList,
     ) -> None:
         """Answer a GET: open a connection, and serve it until the client disconnects."""
@@ -301,6 +304,7 @@ class SseTransport:
             if not self._channels:
                 self._emptied.set()
             channel.end()
+            send.release()
             for task in (watch, pump):
                 if task is not None:
                     task.cancel()

@@ -26,6 +26,7 @@ from toolwire.http.legacy.event_log import (
     event_id,
 )
 from toolwire.http.responses import JSON_TYPE, respond
+from toolwire.http.unsent_answers import PacedSend
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.errors import INTERNAL_ERROR
 from toolwire.protocol.framing import encode_comment, encode_event
@@ -76,7 +77,7 @@ class PostStream:
         name: str,
         revision: str,
         receive: Receive,
-        send: SendMessage,
+        send: PacedSend,
         headers: HeaderList,
         ready: list[bytes] | None = None,
     ) -> None:
@@ -88,7 +89,7 @@ class PostStream:
         self._streams = streams
         self._revision = revision
         self._receive: Receive | None = receive
-        self._send: SendMessage | None = send
+        self._send: PacedSend | None = send
         self._headers = headers
         self._batch = ready is not None
         self._loop = asyncio.get_running_loop()
@@ -131,9 +132,12 @@ class PostStream:
             self.detach()  # The host gave the connection up, but the calls go on.
             raise
         if self._writer is None and self._send is not None:
-            send = self._send
+            send, self._send = self._send, None
             self._disconnect()
-            await self._send_json(send)
+            try:
+                await self._send_json(send)
+            finally:
+                send.release()
 
     async def _send_json(self, send: SendMessage) -> None:
         for identifier in self._cancelled:
@@ -164,6 +168,8 @@ class PostStream:
             self._wake.set()
 
     def _disconnect(self) -> None:
+        if self._send is not None:
+            self._send.release()
         self._receive = self._send = None
         # The cancelled task keeps its frame, and so the stream: a reference back would make a cycle.
         watch, self._watch = self._watch, None
@@ -233,8 +239,10 @@ class PostStream:
         self._last_request = identifier
         if answer is None:
             self._cancelled.append(identifier)
-        elif self._writer is not None or self.attached:
-            self._answers.append(answer)
+        elif self._send is not None:
+            self._answers.append(self._send.hold(identifier, answer))
+        elif self._writer is not None:
+            self._answers.append(self._fit_log(identifier, answer))
         if self._writer is not None:
             self._move_answers()
             assert self._wake is not None
@@ -343,15 +351,17 @@ class PostStream:
         lines: list[bytes] = []
         last = False
         while messages:
-            message = messages.popleft()
-            last = finished and not messages
-            line = await self._logged(message, last)
-            if self.attached:
-                lines.append(line)
+            last = finished and len(messages) == 1
+            # No name for the message, which would keep a large answer twice while it is sent.
+            lines.append(await self._logged(messages.popleft(), last))
+            if not self.attached:
+                lines.clear()
         if finished and not last:
             await self._keep(END, b"")
+        data = b"".join(lines)
+        lines.clear()
         if self.attached:
-            await self._body(b"".join(lines))
+            await self._body(data)
         else:
             self._streams.woken(self.session, self.name, self._carrier)
 
@@ -379,8 +389,7 @@ class PostStream:
         if len(message) > MAX_ENTRY:
             if not last:
                 return encode_event(message)  # Only a client that is connected gets it.
-            text = "The answer is too large to be kept for a connection that was lost"
-            kept = encode_error(self._last_request, INTERNAL_ERROR, text)
+            kept = self._fit_log(self._last_request, message)
         is_kept = await self._keep(LAST if last else MESSAGE, kept)
         if not is_kept and (last or not self._has_event_id or self._is_torn):
             return encode_event(message)
@@ -392,6 +401,13 @@ class PostStream:
                 self._tear("too much waits for it")
                 return encode_event(message)
         return encode_event(message, id=self._event_id())
+
+    def _fit_log(self, identifier: RequestId | None, answer: bytes) -> bytes:
+        """Return an answer as the log takes it: an error in place of one that is too large."""
+        if len(answer) <= MAX_ENTRY:
+            return answer
+        text = "The answer is too large to be kept for a connection that was lost"
+        return encode_error(identifier, INTERNAL_ERROR, text)
 
     def _event_id(self) -> str:
         return event_id(self.name, self._position, len(self._unlogged))

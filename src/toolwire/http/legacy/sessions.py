@@ -29,7 +29,7 @@ from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import JSON_TYPE, json_refusal, respond
-from toolwire.http.unsent_answers import UnsentAnswers
+from toolwire.http.unsent_answers import PacedSend, UnsentAnswers
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.changes import Change, declared_extensions
@@ -216,7 +216,7 @@ class Sessions:
         headers: Mapping[str, str],
         body: bytes,
         receive: Receive,
-        send: SendMessage,
+        send: PacedSend,
         extra: HeaderList,
     ) -> None:
         limits = self.limits

@@ -148,7 +148,7 @@ class Stateless:
         try:
             handled = self._handler.handle(incoming, outlet)
             result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
-            return encode_answer(incoming.id, result, self.limits.result)
+            return outlet.hold(incoming.id, encode_answer(incoming.id, result, self.limits.result))
         except BaseException as raised:
             failure = encode_failure(incoming, raised, self.limits.result)
             if failure is None:
