@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.scripted_http import Reply, Request, Script, event, on, rpc, stream
+from tests.client.scripted_http import JSON, Reply, Request, Script, event, on, rpc, stream
 from tests.http_process import started
 
 from toolwire import Client
@@ -262,12 +262,15 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
+@pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","error":{"code":429,"message":"busy"}}'])
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(status: int, slept: list[float]) -> None:
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(status: int, body: bytes, slept: list[float]) -> None:
     # The call is turned away, and then the sign of life.
     busy: list[tuple[str, str]] = []
     script = Script(
-        lambda request: Reply(status, {"retry-after": busy.pop(0)[1]}) if busy and request.rpc == busy[0][0] else None
+        lambda request: (
+            Reply(status, {**JSON, "retry-after": busy.pop(0)[1]}, body) if busy and request.rpc == busy[0][0] else None
+        )
     )
     async with script.client() as client:
         busy += [("tools/call", "20"), ("server/discover", "7")]

@@ -135,7 +135,7 @@ async def test_one_timer_serves_many_deadlines(seconds: float, more: float) -> N
 
 async def test_progress_before_the_first_look_begins_to_count() -> None:
     async with calling(ceiling=60) as (far, session):
-        task = asyncio.create_task(session.request("tools/call", UNSET, timeout=50))
+        task = asyncio.create_task(session.request("tools/call", UNSET, timeout=50, on_progress=lambda _: None))
         await far.until(1)
         session.progressed(progress(1, token=1))
         pending: Pending = session.peer.outgoing[1]
@@ -144,6 +144,20 @@ async def test_progress_before_the_first_look_begins_to_count() -> None:
         session.deadlines.ring()
         with pytest.raises(Timeout):
             await task
+
+
+async def test_progress_without_a_sent_token_leaves_the_deadline_alone() -> None:
+    """The id of a request is its token only where the request asked for progress."""
+    async with calling(ceiling=60) as (far, session):
+        task = asyncio.create_task(session.request("tools/call", UNSET, timeout=5))
+        await far.until(1)
+        pending: Pending = session.peer.outgoing[1]
+        pending.expires = session.loop.time() + 1
+        before = pending.expires
+        session.progressed(progress(1, token=1))
+        assert pending.expires == before
+        far.send({"jsonrpc": "2.0", "id": 1, "result": {}})
+        await task
 
 
 async def test_progress_without_a_deadline_is_only_told() -> None:

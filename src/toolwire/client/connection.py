@@ -346,7 +346,9 @@ class ClientConnection:
         # A retry is a request of its own: its token, the id, is new as well.
         identifier = self.session.peer.next_id()
         params.meta = self.metadata(None if on_progress is None else identifier, meta)
-        report = None if on_progress is None else self.extend_on_progress(clock, self._reporter(on_progress))
+        report: OnProgress | None = None
+        if on_progress is not None and not (meta and t.PROGRESS_TOKEN_KEY in meta):
+            report = self.extend_on_progress(clock, self._reporter(on_progress))
         # Members that no type here knows are written by the codec that keeps them.
         sent = Raw(t.encode(params)) if params.extra else params
         return self.session.request(method, sent, timeout, report, identifier, headers)

@@ -147,14 +147,7 @@ class HttpTarget(Target):
         owned = None if self._pool is not None else pool
         if self.verdict != "sse":
             return _HttpLink(endpoint, self.label, owned)
-        channel = SseClientChannel(endpoint)
-        try:
-            await channel.connect()
-        except BaseException:
-            if owned is not None:
-                await owned.close()
-            raise
-        return _SseLink(channel, self.label, owned)
+        return _SseLink(SseClientChannel(endpoint), self.label, owned)
 
     def explain(self, error: TransportError | InvalidResponse) -> None:
         if error.status is None or (isinstance(error, TransportError) and error.status not in _NO_SERVER):
@@ -173,6 +166,9 @@ class _SseLink(Link):
         super().__init__(channel, label)
         self._sse = channel
         self._pool = pool
+
+    async def connect(self, seconds: float | None) -> None:
+        await self._sse.connect(seconds)
 
     async def close(self) -> None:
         await self.channel.close()

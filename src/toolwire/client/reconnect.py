@@ -319,6 +319,11 @@ class Opener(Struct, eq=False):
         link = await self.target.open()
         if self.tap is not None:
             link.tap(_harmless(self.tap))
+        try:
+            await link.connect(clock.left())
+        except BaseException:
+            await link.close()
+            raise
         connection = self.make_connection(link, self.answers, self.on_log, self.changed, self.handlers)
         connection.session.deadlines.call_time = self.call_time
         try:

@@ -46,6 +46,9 @@ class Link:
         """Show every message that passes from now on."""
         self.channel = TappedChannel(self.channel, tap)
 
+    async def connect(self, seconds: float | None) -> None:
+        """Wait until messages can be sent, for so many seconds at most; None for as long as the transport allows."""
+
     def advise_silence(self) -> str:
         """Return advice about a server that does not answer; "" if there is none."""
         return ""

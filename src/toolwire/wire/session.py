@@ -428,13 +428,15 @@ class Session:
         return self.request(method, params, timeout, None, identifier)
 
     def progressed(self, params: t.ProgressNotificationParams) -> None:
-        """Pass progress to its request. Our progress tokens are our request ids."""
+        """Pass progress to its request. Our progress tokens are our request ids.
+
+        Only a request with `on_progress` has sent its token. Progress of others has no effect on their time either.
+        """
         pending = self.peer.outgoing.get(params.progress_token)
-        if pending is None:
+        if pending is None or pending.on_progress is None:
             return
         self.deadlines.restart(pending)
-        if pending.on_progress is not None:
-            pending.on_progress(params)
+        pending.on_progress(params)
 
     def answering(self) -> AbstractContextManager[None]:
         """Let no deadline pass while a question of the other side is answered: a person may take longer than a call."""

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, SignsIn, endless, event, stream, unanswered
 
+from toolwire.http.client import http_sse_2024
 from toolwire.http.client.endpoint import Endpoint
 from toolwire.http.client.http_sse_2024 import ENDPOINT_SECONDS, SseClientChannel
 from toolwire.http1.asgi_pool import AsgiPool
-from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.errors import NotStreamable, Unreachable
 from toolwire.testing import elapse
 
 
@@ -28,6 +29,20 @@ async def test_a_server_that_names_no_endpoint_is_not_waited_for(answer: Any) ->
     await elapse(ENDPOINT_SECONDS)
     with pytest.raises(Unreachable, match="did not name an endpoint"):
         await connecting
+
+
+@pytest.mark.parametrize("answer", [unanswered, endless])
+async def test_time_limit_of_a_client_includes_the_wait_for_an_endpoint(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sse_2024, "ENDPOINT_SECONDS", 10_000)
+    script = Script(lambda request: answer(request) if request.method == "GET" else Reply(405, {}))
+    connecting = asyncio.create_task(script.client(timeout=5).connect())
+    await script.until("GET")
+    await elapse(5)
+    async with asyncio.timeout(20):
+        with pytest.raises(NotStreamable):
+            await connecting
 
 
 async def test_signing_in_may_take_longer() -> None:

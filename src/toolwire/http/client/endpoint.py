@@ -24,8 +24,8 @@ ERROR_BODY: Final = 64 * 1024
 # How many encoded headers of posts are kept, and how long they may be.
 _MANY_HEADS: Final = 256
 _SHORT_HEAD: Final = 4_096
-# Statuses of a server that refused the request before it did anything.
-_TURNED_AWAY: Final = frozenset({429, 503})
+#: Statuses of a server that refused the request before it did anything.
+TURNED_AWAY: Final = frozenset({429, 503})
 
 
 #: A callback that gets the method, the headers and the body of a request, and the head of its response.
@@ -173,10 +173,10 @@ async def failure(response: HttpResponse) -> TransportError:
     told = f"{origin(response.url)} answered with status {status}"
     told += f", a redirect to {where[:_SHOWN]}, which is not followed" if where else ""
     told += f": {text}" if text else ""
-    lost = status >= 500 and status not in _TURNED_AWAY
+    lost = status >= 500 and status not in TURNED_AWAY
     error: TransportError = OutcomeUnknown(told) if lost else Unreachable(told)
     error.status, error.url = status, response.url
-    if status in _TURNED_AWAY:
+    if status in TURNED_AWAY:
         error.retry_after = response.retry_after
     return error
 

@@ -53,9 +53,12 @@ class SseClientChannel(Channel):
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def connect(self) -> None:
+    async def connect(self, seconds: float | None = None) -> None:
+        """Open the stream, and wait up to `seconds` for the URL to post to; None for `ENDPOINT_SECONDS`."""
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.get_running_loop().create_task(self._read(named))
+        self._reading = asyncio.get_running_loop().create_task(
+            self._read(named, ENDPOINT_SECONDS if seconds is None else min(seconds, ENDPOINT_SECONDS))
+        )
         try:
             either: set[asyncio.Future[Any]] = {named, self._reading}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -79,10 +82,10 @@ class SseClientChannel(Channel):
             raise Unreachable("The server named an endpoint of another origin to post to")
         return url
 
-    async def _read(self, named: asyncio.Future[str]) -> None:
+    async def _read(self, named: asyncio.Future[str], seconds: float) -> None:
         error: ToolwireError | None = None
         try:
-            async with asyncio.timeout(ENDPOINT_SECONDS) as deadline:
+            async with asyncio.timeout(seconds) as deadline:
                 async with await self._stream.send("GET", ACCEPT_STREAM, None, TimeoutClock(deadline)) as response:
                     if response.status != 200 or response.media_type != EVENT_STREAM:
                         raise await failure(response)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Raw, Struct
 
 from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
-from toolwire.http.client.endpoint import ERROR_BODY, Endpoint, failure
+from toolwire.http.client.endpoint import ERROR_BODY, TURNED_AWAY, Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import CrossedClosing, HttpResponse, Lost, StartedResponse, TooLarge
 from toolwire.protocol.errors import (
@@ -432,7 +432,8 @@ class HttpSession(Session):
             refusal = NotStreamable(str(exchange.error or await failure(response)))
             refusal.status, refusal.url = response.status, response.url
             raise refusal
-        if not exchange.done:
+        # A busy server says when to come back, also with a message in the body.
+        if not exchange.done or (response.status in TURNED_AWAY and response.retry_after is not None):
             raise await failure(response)
 
     def _session_gone(self) -> Unreachable:

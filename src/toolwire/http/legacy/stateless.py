@@ -153,7 +153,7 @@ class Stateless:
             failure = encode_failure(incoming, raised, self.limits.result)
             if failure is None:
                 raise
-            return failure
+            return outlet.hold(incoming.id, failure)
 
 
 def _nothing() -> None:
