@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.client.scripted_http import STREAM, Reply, Request, Script, event, on, rpc, stream, text
 
+from toolwire.protocol.errors import OutcomeUnknown
 from toolwire.util.backoff import FIRST_SECONDS
 
 #: Pauses are at least this long once a server has ended a few streams in a row.
@@ -89,3 +90,56 @@ async def test_stream_that_lasted_is_opened_again_soon(pauses: list[float], monk
     async with script.client():
         await script.until("GET", STREAMS)
     assert pauses[: STREAMS - 1] == [FIRST_SECONDS] * (STREAMS - 1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_own_stream_of_a_busy_server_is_opened_when_the_server_asks(status: int, pauses: list[float]) -> None:
+    def get(request: Request) -> Reply:
+        return Reply(status, {"retry-after": "8"})
+
+    script = Script(on(GET=get), modern=False)
+    async with asyncio.timeout(20), script.client():
+        await script.until("GET", 3)
+    assert pauses.count(8.0) >= 2
+
+
+async def test_stream_of_a_request_is_resumed_when_a_busy_server_asks(pauses: list[float]) -> None:
+    def get(request: Request) -> Reply:
+        if "last-event-id" not in request.headers:
+            return Reply(405, {})
+        resumed.append(request)
+        if len(resumed) < 3:
+            return Reply(503, {"retry-after": "8"})
+        return stream(event(rpc(id=script.of("tools/call")[0].id, result={"content": text("at last")}), id="z"))
+
+    resumed: list[Request] = []
+    script = Script(on(GET=get, tools_call=lambda request: stream(event(b"", id="a"))), modern=False)
+    async with asyncio.timeout(20), script.client() as client:
+        assert (await client.call_tool("x")).text == "at last"
+    assert pauses.count(8.0) == 2
+
+
+async def test_subscription_at_a_busy_server_is_opened_when_the_server_asks(pauses: list[float]) -> None:
+    def listen(request: Request) -> Reply:
+        meta = {"io.modelcontextprotocol/subscriptionId": request.id}
+        if len(script.of("subscriptions/listen")) == 2:
+            return Reply(503, {"retry-after": "8"})
+
+        accepted = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+        changed = rpc(method="notifications/tools/list_changed", params={"_meta": meta})
+        return stream(event(rpc(method="notifications/subscriptions/acknowledged", params=accepted)), event(changed))
+
+    script = Script(on(subscriptions_listen=listen))
+    async with asyncio.timeout(20), script.client() as client:
+        async for _ in client.listen(tools=True):
+            if len(script.of("subscriptions/listen")) == 3:
+                break
+    assert 8.0 in pauses
+
+
+@pytest.mark.parametrize("status", [303, 304, 408, 409, 499, 500])
+async def test_outcome_is_unknown_after_a_status_that_proves_no_refusal(status: int) -> None:
+    script = Script(on(tools_call=lambda request: Reply(status, {})))
+    async with script.client() as client:
+        with pytest.raises(OutcomeUnknown, match=f"status {status}"):
+            await client.call_tool("x")

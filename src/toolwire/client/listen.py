@@ -17,11 +17,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.client.connection import ClientConnection
 from toolwire.client.errors import InvalidResponse
-from toolwire.client.reconnect import Connector
+from toolwire.client.reconnect import Connector, pause_after
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import FrozenParams
-from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
-from toolwire.util.backoff import Backoff
+from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError, Unreachable
+from toolwire.util.backoff import LONGEST_SECONDS, Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -238,12 +238,7 @@ class Subscription:
                     if not self._heals or isinstance(error, InvalidResponse):
                         raise
                     backoff.settle(stream.age())
-                    pause = backoff.next()
-                    if pause is None:
-                        raise
-                    await self.close()
-                    await asyncio.sleep(pause)
-                    stream = await self._open(lost=True)
+                    stream = await self._reopen(error, backoff)
                     for missed in stream.everything():
                         yield missed
                     continue
@@ -253,6 +248,21 @@ class Subscription:
                 yield change
         finally:
             await self.close()
+
+    async def _reopen(self, error: TransportError, backoff: Backoff) -> _ChangeStream:
+        """Open the stream again after a pause, and once more while the server is busy; raise the last error."""
+        while True:
+            pause = backoff.next()
+            if pause is None or (pause := pause_after(error, pause)) > LONGEST_SECONDS:
+                raise error
+            await self.close()
+            await asyncio.sleep(pause)
+            try:
+                return await self._open(lost=True)
+            except Unreachable as refusal:
+                if refusal.retry_after is None:
+                    raise
+                error = refusal
 
     async def _open(self, *, lost: bool = False) -> _ChangeStream:
         connection = await (self._connector.recovered() if lost else self._connector.usable())

@@ -473,7 +473,8 @@ class RemoteServer(Server):
                 log.warning("%s does not tell of its changes: %s", self.name, error)
             # A server that is gone shows when its lists are read.
             is_refusal = isinstance(error, ProtocolError | InvalidResponse)
-            pause = LISTEN_SECONDS if is_refusal else self._listen_pauses.after(None)
+            asked = min(getattr(error, "retry_after", None) or 0.0, LISTEN_SECONDS)
+            pause = LISTEN_SECONDS if is_refusal else max(self._listen_pauses.after(None), asked)
             self._listens_from = asyncio.get_running_loop().time() + pause
             return None
         self._listen_pauses.reset()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from toolwire.http.client.endpoint import Endpoint
+from toolwire.http.client.endpoint import TURNED_AWAY, Endpoint
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse, MalformedResponse
 from toolwire.protocol.errors import (
@@ -48,7 +48,7 @@ ANSWER_SECONDS: Final = 600.0
 REPEAT_SECONDS: Final = 60.0
 # The longest pause between two posts of a message, unless the server asks for a longer one, and the longest such one.
 LONGEST_PAUSE: Final = 5.0
-_LONGEST_ASKED: Final = 30.0
+LONGEST_ASKED: Final = 30.0
 SETTLING_SECONDS: Final = 2.0
 # The time for which requests wait for the GET stream to open. Some servers send no headers before the first event.
 OPENING_SECONDS: Final = 0.5
@@ -294,11 +294,13 @@ class HttpChannel(Channel):
                             backoff.settle(loop.time() - opened_at)
                             last_event_id = decoder.last_event_id
                             retry = retry if decoder.retry is None else decoder.retry
+                    asked = 0.0
                 except TransportError as error:
                     if isinstance(error, MalformedResponse):
                         raise
                     log.debug("the server's stream broke off: %s", error)
-                await asyncio.sleep(backoff.after(retry))
+                    asked = retry_after(error)
+                await asyncio.sleep(max(backoff.after(retry), asked))
         except (Unauthorized, MalformedResponse) as error:
             if isinstance(error, Unauthorized):
                 log.warning("the server's stream was refused: %s", error)
@@ -313,8 +315,10 @@ class HttpChannel(Channel):
     def _offers_stream(self, response: HttpResponse, heard_before: bool) -> bool:
         if response.status == 200 and response.media_type == EVENT_STREAM:
             return True
-        if response.status >= 500:
-            raise TransportError(f"the status was {response.status}")
+        if response.status >= 500 or response.status in TURNED_AWAY:
+            busy = TransportError(f"the status was {response.status}")
+            busy.retry_after = response.retry_after
+            raise busy
         if heard_before and response.status == 404 and self._session_id is not None:
             # There was a stream before, so 404 means that the session is gone.
             self.forget_session()
@@ -372,7 +376,7 @@ class HttpChannel(Channel):
 def retry_after(error: ToolwireError) -> float:
     """Return the seconds of `Retry-After`; 0 without one."""
     asked = error.retry_after if isinstance(error, TransportError) else None
-    return min(asked or 0.0, _LONGEST_ASKED)
+    return min(asked or 0.0, LONGEST_ASKED)
 
 
 def _was_unreached(error: ToolwireError) -> bool:

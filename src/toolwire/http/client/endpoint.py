@@ -26,6 +26,13 @@ _MANY_HEADS: Final = 256
 _SHORT_HEAD: Final = 4_096
 #: Statuses of a server that refused the request before it did anything.
 TURNED_AWAY: Final = frozenset({429, 503})
+# Statuses that say that the request was not carried out (RFC 9110 and its extensions). After any other, such as 303 or
+# 408, it may have been.
+_REFUSED: Final = TURNED_AWAY | {
+    *(301, 302, 307, 308),
+    *(400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 423, 424, 425, 426),
+    *(428, 431, 451),
+}
 
 
 #: A callback that gets the method, the headers and the body of a request, and the head of its response.
@@ -173,8 +180,7 @@ async def failure(response: HttpResponse) -> TransportError:
     told = f"{origin(response.url)} answered with status {status}"
     told += f", a redirect to {where[:_SHOWN]}, which is not followed" if where else ""
     told += f": {text}" if text else ""
-    lost = status >= 500 and status not in TURNED_AWAY
-    error: TransportError = OutcomeUnknown(told) if lost else Unreachable(told)
+    error: TransportError = Unreachable(told) if status in _REFUSED else OutcomeUnknown(told)
     error.status, error.url = status, response.url
     if status in TURNED_AWAY:
         error.retry_after = response.retry_after

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
+from toolwire.http.client.channel import EVENT_STREAM, LONGEST_ASKED, HttpChannel
 from toolwire.http.client.endpoint import ERROR_BODY, TURNED_AWAY, Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import CrossedClosing, HttpResponse, Lost, StartedResponse, TooLarge
@@ -495,10 +495,12 @@ class HttpSession(Session):
 
         2025-11-25 basic/transports, resumability.
         """
+        asked = 0.0
         while True:
             if backoff.exhausted:
                 raise OutcomeUnknown(f"The stream of {exchange.method} broke off and could not be taken up again")
-            await asyncio.sleep(backoff.after(retry))
+            await asyncio.sleep(max(backoff.after(retry), asked))
+            asked = 0.0
             headers = self.channel.resume_headers(exchange.method, last_event_id)
             try:
                 response = await self._endpoint.send("GET", headers, None, exchange)
@@ -516,6 +518,7 @@ class HttpSession(Session):
                     self._session_gone()
                 # 3.4.4.9: the answer cannot come any more, so the request ends.
                 raise OutcomeUnknown(f"The stream of {exchange.method} broke off for good (status {response.status})")
+            asked = min(response.retry_after or 0.0, LONGEST_ASKED)
 
     def _accept(self, exchange: Exchange, data: bytes) -> None:
         if self._endpoint.tap is not None:
