@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from toolwire import Server
-from toolwire.cli import reloading
 from toolwire.cli.reloading import LoadFailed, Reloader
+from toolwire.util import file_watch
 
 SERVER = """
 from toolwire import Server
@@ -21,8 +21,8 @@ server.app("page.html")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(reloading, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(file_watch, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(file_watch, "QUIET_SECONDS", 0)
 
 
 @pytest.mark.covers("APP-8A.4")

@@ -22,6 +22,9 @@ class Reply(NamedTuple):
     when_done: Callable[[], None] | None = None
     """Called when the answer is written, or the browser has left."""
 
+    def __repr__(self) -> str:
+        return f"Reply({self.status!r})"
+
 
 Respond: TypeAlias = Callable[[str, asyncio.StreamReader], Awaitable[Reply]]
 

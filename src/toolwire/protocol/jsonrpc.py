@@ -343,7 +343,8 @@ def bound_error(error: ProtocolError, limit: int) -> ProtocolError:
 def shorten_error(error: ProtocolError, size: int, limit: int) -> ProtocolError:
     """Return the first words of an error of `size` bytes, and the reason why its rest is missing."""
     text = f"{error.message[:_MAX_WORDS]} [The error has {size} bytes, and {limit} are allowed. The rest is left out.]"
-    return ProtocolError(INTERNAL_ERROR if error.code in _CODES_WITH_DATA else error.code, text)
+    code = INTERNAL_ERROR if error.code in _CODES_WITH_DATA else error.code
+    return ProtocolError(code, text)
 
 
 _MAX_WORDS: Final = 200
