@@ -623,7 +623,7 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("https address", lambda: UserOAuth("http://login.example")),
     ("needs client_id=", lambda: Vault(MemoryKV(), [SECRET], {"a": TokenExchange("https://login.example")})),
     ("need client_id=", lambda: UserOAuth("https://login.example", client_secret="x")),
-    ("lists of texts", lambda: UserOAuth("https://login.example", scopes="read")),
+    ("is a list", lambda: UserOAuth("https://login.example", scopes="read")),
     ("grant=, or the operators=", lambda: ServerOAuth("https://login.example")),
     ("visible ASCII", lambda: StaticSecret("two\r\nlines")),
     ("no header for a secret", lambda: StaticSecret("x", header="Host")),

@@ -60,4 +60,6 @@ def scopes_of(value: str | Iterable[str] | None) -> frozenset[str]:
     """Return scopes from one text with spaces (RFC 6749 section 3.3), from a list, or from nothing."""
     if value is None:
         return frozenset()
+    if isinstance(value, Mapping):
+        raise ValueError("scopes are a list of texts, not a mapping")
     return frozenset(value.split()) if isinstance(value, str) else frozenset(value)

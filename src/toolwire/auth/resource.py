@@ -16,6 +16,7 @@ from toolwire.loops import plain_callback
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
+from toolwire.util.text_lists import text_list
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import UserOAuth
@@ -79,7 +80,7 @@ class ResourceServer:
         if any(isinstance(each, str | Mapping) for each in (scopes, scopes_supported, allow, allow_usernames)):
             raise ServerError('scopes=, scopes_supported=, allow= and allow_usernames= are lists, such as ["read"]')
         self.verifier: Verifier = as_verifier(verifier)
-        self.authorization_servers: tuple[str, ...] = tuple(authorization_servers)
+        self.authorization_servers: tuple[str, ...] = text_list(authorization_servers, "authorization_servers=")
         self.scopes: frozenset[str] = frozenset(scopes)
         self.scopes_supported: frozenset[str] = self.scopes if scopes_supported is None else frozenset(scopes_supported)
         self.resource = resource

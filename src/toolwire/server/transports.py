@@ -23,6 +23,7 @@ from toolwire.server.http_endpoint import Endpoint, ServedKernel
 from toolwire.server.lifespan import Held
 from toolwire.server.limits import LIMITS_AT_USE, Limits
 from toolwire.stores import Stores
+from toolwire.util.text_lists import text_list
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
 from toolwire.wire.server_files import current_host, is_started_by_client
@@ -154,8 +155,8 @@ class Serving:
         from toolwire.http.origin_check import Guard
 
         guard = Guard(
-            allowed_hosts=_listed(allowed_hosts, "allowed_hosts="),
-            allowed_origins=(*_listed(allowed_origins, "allowed_origins="), *_listed(cors, "cors=")),
+            allowed_hosts=text_list(allowed_hosts, "allowed_hosts="),
+            allowed_origins=(*text_list(allowed_origins, "allowed_origins="), *text_list(cors, "cors=")),
             public_url=public_url,
             local_pages=True,
         )
@@ -170,7 +171,7 @@ class Serving:
             sse=sse,
             gate=self._gate(self.auth if auth is UNSET else auth, path, address),
             pages=self._pages(),
-            callers=Callers(_listed(trusted_proxies, "trusted_proxies=")),
+            callers=Callers(text_list(trusted_proxies, "trusted_proxies=")),
         )
         self._applications[application] = (
             None if auth is not UNSET else partial(self._gate, path=path, public_url=address)
@@ -347,12 +348,6 @@ class Serving:
         if stop is None:
             raise ServerError(f"The server {self.name!r} is not running")
         stop()
-
-
-def _listed(given: Iterable[str], option: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise ServerError(f"{option} is a list: write [{given!r}]")
-    return tuple(given)
 
 
 def _http_limits(limits: Limits) -> HttpLimits:

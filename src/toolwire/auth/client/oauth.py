@@ -22,6 +22,7 @@ from toolwire.auth.flow.authorization import check_redirect_uri, query_parameter
 from toolwire.auth.flow.clients import Naming, Registration, check_metadata_url
 from toolwire.auth.flow.scopes import clean_scopes
 from toolwire.auth.flow.urls import is_loopback_host, without_query
+from toolwire.util.text_lists import text_list
 
 #: How long a person may take to sign in.
 LOGIN_SECONDS: Final = 300.0
@@ -116,7 +117,7 @@ class OAuth:
             dpop=dpop,
             send_resource=send_resource,
             default_endpoints=default_endpoints,
-            trusted_hosts=tuple(trusted_hosts),
+            trusted_hosts=text_list(trusted_hosts, "trusted_hosts="),
             accept_issuer=_checked_issuers(accept_issuer or {}),
             parameters=dict(parameters or {}),
             tls=tls,

@@ -20,6 +20,7 @@ from toolwire.auth.flow.urls import same_origin
 from toolwire.auth.verify.fetch import checked_url
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.rounds import digest
+from toolwire.util.text_lists import text_list
 
 #: Scopes that say what the answer holds. Providers do not repeat them among the scopes that they granted.
 NOT_GRANTED: Final = frozenset({"openid", "offline_access", "profile", "email"})
@@ -131,8 +132,6 @@ class Provider:
         parameters: Mapping[str, str] | None = None,
         trusted_hosts: Collection[str] = (),
     ) -> None:
-        if isinstance(scopes, str) or isinstance(trusted_hosts, str):
-            raise ServerError("scopes= and trusted_hosts= are lists of texts")
         if client_id is None and (client_secret is not None or client_key is not None):
             raise ServerError("client_secret= and client_key= need client_id=")
         if client_secret is not None and client_key is not None:
@@ -156,11 +155,11 @@ class Provider:
             None if client_id is None else Registration(client_id, client_secret, token_endpoint_auth_method)
         )
         self._key = client_key
-        self.scopes: Scopes = clean_scopes(scopes)
+        self.scopes: Scopes = clean_scopes(text_list(scopes, "scopes="))
         self.accepts_fewer_scopes = accepts_fewer_scopes
         self.dpop = dpop
         self.parameters: Mapping[str, str] = dict(parameters or {})
-        self.trusted_hosts: tuple[str, ...] = tuple(trusted_hosts)
+        self.trusted_hosts: tuple[str, ...] = text_list(trusted_hosts, "trusted_hosts=")
         self.service: str = ""
         """The origin that tokens are sent to; empty for any (see `bind_to_origin`)."""
         self.is_named: bool = True
@@ -274,8 +273,7 @@ class ServerOAuth(Provider):
         **options: Unpack[ProviderOptions],
     ) -> None:
         super().__init__(issuer, **options)
-        if isinstance(operators, str):
-            raise ServerError("operators= is a list of subjects")
+        operators = text_list(operators, "operators=")
         if (grant is None) == (not operators):
             raise ServerError("ServerOAuth takes grant=, or the operators= who may connect it")
         if grant is not None and self.client is not None:
@@ -314,7 +312,7 @@ class TokenExchange(Provider):
     ) -> None:
         super().__init__(issuer, **options)
         self.audience = audience
-        self.subject_issuers: frozenset[str] = frozenset(_listed(subject_issuers))
+        self.subject_issuers: frozenset[str] = frozenset(text_list(subject_issuers, "subject_issuers="))
         self.subject_token_type = subject_token_type
 
     @property
@@ -353,7 +351,7 @@ class IdentityAssertion(Provider):
         self.provider = provider
         self.provider_token_endpoint: str = checked_url(provider_token_endpoint, "provider_token_endpoint")
         self.provider_client: Registration = Registration(provider_client_id, provider_secret)
-        self.subject_issuers: frozenset[str] = frozenset(_listed(subject_issuers))
+        self.subject_issuers: frozenset[str] = frozenset(text_list(subject_issuers, "subject_issuers="))
         self.subject_token_type = subject_token_type
 
     @property
@@ -419,12 +417,6 @@ def bind_to_origin(kind: Kind, service: str) -> Kind:
     bound = copy(kind)
     bound.service = service
     return bound
-
-
-def _listed(names: Collection[str]) -> Collection[str]:
-    if isinstance(names, str):
-        raise ServerError("subject_issuers= is a list of texts")
-    return names
 
 
 def checked_secret(secret: str) -> str:

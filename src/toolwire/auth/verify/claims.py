@@ -10,6 +10,7 @@ from msgspec import Struct
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import ExpiredToken, InvalidToken
 from toolwire.protocol.errors import ServerError
+from toolwire.util.text_lists import texts_of
 
 SKEW: Final = 60.0
 #: RFC 9068 section 5: where a client may choose its id, the id could be that of a user. So it is not a default subject.
@@ -96,7 +97,7 @@ def as_time(value: Any) -> float | None:
 
 def audience_of(audience: str | Sequence[str]) -> frozenset[str]:
     """Return the audience that a user set. There is no default, because it would accept tokens for any server."""
-    names = frozenset([audience] if isinstance(audience, str) else audience)
+    names = frozenset(texts_of(audience, "audience="))
     if not names or not all(isinstance(each, str) and each for each in names):
         raise ServerError("audience= is needed: what the issuer writes into `aud` of tokens for this server")
     return names

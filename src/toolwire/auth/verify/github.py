@@ -17,6 +17,7 @@ from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.errors import ServerError
+from toolwire.util.text_lists import text_list
 
 API: Final = "https://api.github.com"
 PROVIDER: Final = "https://github.com"
@@ -68,7 +69,7 @@ class GitHub(RemoteVerifier):
                 " any_app=True takes the tokens of every application"
             )
         self._client_id, self._client_secret = client_id, client_secret
-        self._users = None if users is None else frozenset(_login(each) for each in users)
+        self._users = None if users is None else frozenset(_login(each) for each in text_list(users, "users="))
         self._organization = organization
         self._api = checked_url(api, "address of GitHub").rstrip("/")
         self._provider = provider

@@ -13,6 +13,7 @@ from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+from toolwire.util.text_lists import text_list
 
 #: Members of an answer that name the type of the token, and the types that open no server.
 _TYPE_MEMBERS: Final = ("token_type", "token_use", "typ")
@@ -51,7 +52,7 @@ class Introspection(RemoteVerifier):
         self._terms = Terms(
             issuers=frozenset(),
             audience=audience_of(audience),
-            other_audiences=frozenset(other_audiences),
+            other_audiences=frozenset(text_list(other_audiences, "other_audiences=")),
             subject_claims=tuple(subject_claims),
             skew=skew,
         )

@@ -23,6 +23,7 @@ from toolwire.auth.verify.key_server import KeyServer
 from toolwire.auth.verify.token_cache import LONGEST, Remembered
 from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.protocol.errors import ServerError
+from toolwire.util.text_lists import text_list, texts_of
 
 #: RFC 9068 section 2.1, and what issuers wrote before it. Anything else is another kind of token.
 TOKEN_TYPES: Final = frozenset({"at+jwt", "application/at+jwt", "jwt"})
@@ -63,13 +64,13 @@ class JWT:
     ) -> None:
         check_installed()
         self.algorithms: frozenset[str] = _checked(algorithms)
-        self.issuers: frozenset[str] = frozenset([issuer] if isinstance(issuer, str) else issuer)
+        self.issuers: frozenset[str] = frozenset(texts_of(issuer, "issuer="))
         if not self.issuers:
             raise ServerError("issuer= is needed: what the issuer writes into `iss` of its tokens")
         self.terms: Terms = Terms(
             issuers=self.issuers,
             audience=audience_of(audience),
-            other_audiences=frozenset(other_audiences),
+            other_audiences=frozenset(text_list(other_audiences, "other_audiences=")),
             scope_claims=tuple(scope_claims),
             subject_claims=tuple(subject_claims),
             skew=skew,
