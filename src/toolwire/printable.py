@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+# Unicode, DerivedCoreProperties: Default_Ignorable_Code_Point. Python counts some of them as printable.
+_INVISIBLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def is_printable(text: str) -> bool:
+    """Return whether every character of a text is visible, or a blank."""
+    return text.isprintable() and (text.isascii() or _INVISIBLE.search(text) is None)
+
 
 def printable(text: str) -> str:
     """Return the text on one line, with control characters written as escapes: `\\x1b`, `\\n`, `\\u202e`."""
-    if text.isprintable():
+    if is_printable(text):
         return text
-    return "".join(character if _harmless(character) else repr(character)[1:-1] for character in text)
+    return "".join(character if _harmless(character) else _escape(character) for character in text)
 
 
 def printable_lines(text: str) -> str:
@@ -18,4 +32,11 @@ def printable_lines(text: str) -> str:
 
 
 def _harmless(character: str) -> bool:
-    return character.isprintable() or character == "\t"
+    return is_printable(character) or character == "\t"
+
+
+def _escape(character: str) -> str:
+    if not character.isprintable():
+        return repr(character)[1:-1]
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

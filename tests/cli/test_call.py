@@ -208,7 +208,7 @@ def test_terminals_that_draw_pictures_get_nothing_but_base64() -> None:
 def test_logs_go_to_standard_error(toolwire: Command, server: Server) -> None:
     toolwire.serves(server)
     done = toolwire("call", "server", "slow")
-    assert (done.out, done.err) == ("done\n", "[info] so far so good \\x1b[2J\n")
+    assert (done.out, done.err) == ("done\n", "server| [info] so far so good \\x1b[2J\n")
 
 
 def test_without_a_terminal_nobody_is_asked(toolwire: Command, server: Server) -> None:
@@ -450,3 +450,24 @@ def test_a_person_at_a_terminal_is_asked(tmp_path: Path, answers: list[str], end
         assert "2. Large" in said
         assert 'Value "count": expected an integer, got "many"' in said
         assert "50% asking" in said
+
+
+PRINTS = """
+import sys
+from toolwire import Server
+from toolwire.errors import ToolError
+server = Server("prints")
+print("no database", file=sys.stderr, flush=True)
+
+@server.tool
+def fail() -> str:
+    raise ToolError("failed")
+"""
+
+
+def test_lines_printed_before_a_call_are_shown_when_the_tool_fails(toolwire: Command, tmp_path: Path) -> None:
+    file = tmp_path / "prints.py"
+    file.write_text(PRINTS, encoding="utf-8")
+    done = toolwire("call", f"{file}:server", "fail")
+    assert done.status == 1
+    assert "server| no database\n" in done.err

@@ -485,4 +485,5 @@ def test_the_log_level_holds_for_the_log_messages_of_the_server(
     toolwire.serves(server)
     options = [] if level is None else ["--log-level", level]
     done = toolwire("call", "server", "shout", "--revision", revision, *options)
-    assert [line.partition("]")[0].strip("[") for line in done.err.splitlines() if line.startswith("[")] == shown
+    lines = [line.removeprefix("server| [") for line in done.err.splitlines() if line.startswith("server| [")]
+    assert [line.partition("]")[0] for line in lines] == shown

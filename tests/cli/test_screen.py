@@ -47,6 +47,18 @@ def test_text_becomes_printable_and_keeps_its_lines(text: str) -> None:
     assert lines.count("\n") == text.count("\n")
 
 
+@pytest.mark.parametrize(
+    "invisible", ["\u00ad", "\u034f", "\u115f", "\u17b4", "\u3164", "\ufe0f", "\uffa0", "\U000e0100"]
+)
+def test_characters_without_a_glyph_become_escapes(invisible: str) -> None:
+    escape = invisible.encode("unicode_escape").decode()
+    assert printable(f"https://a{invisible}.example") == f"https://a{escape}.example"
+    assert invisible not in printable_lines(f"a\n{invisible}")
+    text = as_json({"url": f"a{invisible}"})
+    assert invisible not in text
+    assert json.loads(text) == {"url": f"a{invisible}"}
+
+
 @example({"\x7f": "\x7f\x9b"})
 @given(
     st.recursive(

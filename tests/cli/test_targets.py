@@ -38,6 +38,7 @@ CONFIGURATION = {
 
 def test_a_url_a_file_and_a_command() -> None:
     assert locate("https://weather.example/mcp") == Place("https://weather.example/mcp")
+    assert locate("HTTPS://weather.example/MCP") == Place("https://weather.example/MCP")
     assert locate(str(HELLO)) == Place(str(HELLO))
     assert locate(f"{HELLO}:server").target[1:] == ["-P", "-m", "toolwire", "run", f"{HELLO}:server"]
     assert locate("npx -y 'some server'") == Place(["npx", "-y", "some server"])

@@ -21,6 +21,7 @@ from toolwire.auth import Principal
 from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
+from toolwire.testing.failures import Failure
 from toolwire.testing.fuzzing import fuzz
 from toolwire.testing.generated import Maker
 from toolwire.testing.hostile import attack
@@ -283,3 +284,9 @@ async def test_tools_are_called_by_the_principal_that_is_named() -> None:
     assert callers == {"ann"}
     (failure,) = await fuzz(server, tools=["mine"], examples=2)
     assert failure.problem == "raised AttributeError"
+
+
+def test_failure_shows_control_characters_as_escapes() -> None:
+    shown = str(Failure("tool\x1b[2J", "raised\x07", {}, ValueError("hidden\x1b]0;owned\x07\nsecond line")))
+    assert not set("\x1b\x07") & set(shown)
+    assert shown.endswith("hidden\\x1b]0;owned\\x07\nsecond line")

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from toolwire.printable import is_printable
 from toolwire.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 
 WIRE_VERSION: Final = "2026-01-26"
@@ -244,7 +245,7 @@ def is_allowed_link(url: str) -> bool:
     """Return whether a host may offer to open a link: http and https alone, without anything that hides its host."""
     from urllib.parse import urlsplit
 
-    if len(url) > 8192 or not url.isprintable() or any(each.isspace() or each == "\\" for each in url):
+    if len(url) > 8192 or not is_printable(url) or any(each.isspace() or each == "\\" for each in url):
         return False
     try:
         parts = urlsplit(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -11,6 +12,7 @@ from toolwire import schemas
 from toolwire.cli import key_values
 from toolwire.cli.errors import UsageError
 from toolwire.client import Accept, Cancel, Decline, Elicitation
+from toolwire.printable import is_printable
 from toolwire.protocol import types as t
 from toolwire.schemas.walking import description_of
 
@@ -61,16 +63,22 @@ def fields_of(schema: dict[str, Any]) -> Fields:
 
 
 def elicitation(person: Person, pause: Callable[[], None]) -> Elicitation:
-    """Return callbacks that put a server's questions to the person. `pause` clears the progress line first."""
+    """Return callbacks that put a server's questions to the person, one at a time.
+
+    `pause` clears the progress line first.
+    """
+    turn = asyncio.Lock()
 
     async def form(message: str, params: t.ElicitRequestParams) -> Any:
-        pause()
         schema = {} if params.requested_schema is UNSET else params.requested_schema
-        return await _settled(_form(person, message, schema))
+        async with turn:
+            pause()
+            return await _settled(_form(person, message, schema))
 
     async def url(message: str, params: t.ElicitRequestParams) -> Any:
-        pause()
-        return await _settled(_url(person, message, "" if params.url is UNSET else params.url))
+        async with turn:
+            pause()
+            return await _settled(_url(person, message, "" if params.url is UNSET else params.url))
 
     return Elicitation(form=form, url=url)
 
@@ -222,4 +230,4 @@ async def _url(person: Person, message: str, url: str) -> Any:
 
 def is_web_address(url: str) -> bool:
     """Return whether a URL can be opened as shown, without blanks and control characters."""
-    return url.startswith(("https://", "http://")) and url.isprintable() and " " not in url
+    return url.lower().startswith(("https://", "http://")) and is_printable(url) and " " not in url

@@ -61,7 +61,6 @@ class OpenRequest:
 
     async def send(self, request: Awaitable[T]) -> T:
         """Wait for the result of the request; raise `UsageError` if a question of the server had no answer."""
-        self.stderr.clear()
         try:
             result = await request
         except ToolwireError as error:
@@ -102,7 +101,7 @@ class OpenRequest:
                 return
             self.progress.clear()
             data = params.data if isinstance(params.data, str) else screen.as_json(params.data)
-            screen.note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
+            screen.server_note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
 
         return show
 

@@ -7,10 +7,12 @@ colours and tables that wrap when `rich` is installed (the extra `cli`). Everyth
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -18,8 +20,9 @@ import msgspec
 from msgspec import UNSET
 
 from toolwire.extras import require
-from toolwire.printable import printable, printable_lines
+from toolwire.printable import is_printable, printable, printable_lines
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -67,11 +70,64 @@ def server_note(text: str) -> None:
     """
     screen = Screen(sys.stderr)
     is_dimmed = screen.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if is_dimmed:
-        screen.raw(_DIM)
-    screen.line(f"{_OF_SERVER}{text}")
-    if is_dimmed:
-        screen.raw(_PLAIN)
+    line = f"{_OF_SERVER}{printable(text)}\n"
+    # One write, so that output that is held back and cut keeps the two sequences together.
+    screen.raw(f"{_DIM}{line}{_PLAIN}" if is_dimmed else line)
+
+
+@contextmanager
+def hold_output() -> Iterator[TextIO]:
+    """Hold back what is written to standard error, and write it at the end. Yield the stream for the question.
+
+    Without this, a server could extend or erase a question that a person is about to answer.
+    """
+    stream = sys.stderr
+    held = HeldOutput(stream)
+    sys.stderr = held
+    try:
+        yield stream
+    finally:
+        sys.stderr = stream
+        held.release()
+
+
+class HeldOutput(io.TextIOBase):
+    """A stream that keeps the beginning of what is written, and counts the lines of the rest."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._texts: list[str] = []
+        self._size = 0
+        self._left_out = 0
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding or "utf-8"
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self._left_out or self._size + len(text) > SHOWN_ON_TERMINAL:
+            self._left_out += text.count("\n")
+        else:
+            self._texts.append(text)
+            self._size += len(text)
+        return len(text)
+
+    def release(self) -> None:
+        """Write what was kept, and how many lines were not."""
+        self._stream.write("".join(self._texts))
+        if self._left_out:
+            left_out = counted(self._left_out, "line")
+            self._stream.write(f"toolwire: {left_out} of output left out while the question was open\n")
+        self._stream.flush()
 
 
 class Screen:
@@ -116,7 +172,7 @@ class Screen:
             self._write(_GAP.join(cells).rstrip() + "\n")
 
     def raw(self, data: str) -> None:
-        """Write a sequence that a terminal has to obey. Never use it for text from a server."""
+        """Write text with sequences that a terminal has to obey. Never use it for raw text from a server."""
         self._write(data)
 
     def _bounded(self, text: str) -> tuple[str, int]:
@@ -185,7 +241,8 @@ class ProgressLine:
         self._drawn = False
 
     def __call__(self, params: t.ProgressNotificationParams) -> None:
-        if self._draws:
+        # Progress is not held back while a question is open: it would be outdated.
+        if self._draws and not isinstance(sys.stderr, HeldOutput):
             width = shutil.get_terminal_size().columns - 1
             self._stream.write(_CLEAR + _progress(params)[:width])
             self._stream.flush()
@@ -216,7 +273,9 @@ def _is_number(value: Any) -> bool:
 def as_json(value: Any) -> str:
     """Write indented JSON. DEL and control characters beyond ASCII, which JSON leaves as they are, become escapes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return _escaped(text, lambda character: character in "\n\t" or character.isprintable())
+    if is_printable(text.replace("\n", "").replace("\t", "")):
+        return text
+    return _escaped(text, lambda character: character in "\n\t" or is_printable(character))
 
 
 def _escaped(text: str, keeps: Callable[[str], bool]) -> str:

@@ -228,7 +228,7 @@ def locate(target: str) -> Place:
             split_server_url(target)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return Place(target)
+        return Place(_lower_scheme(target))
     if target.endswith(FILES) and Path(target).is_file():
         return Place(target)
     words = _words(target)
@@ -292,7 +292,13 @@ def _windows_words(command: str) -> list[str]:
 
 
 def is_url(target: Any) -> bool:
-    return isinstance(target, str) and target.startswith(("http://", "https://"))
+    return isinstance(target, str) and target.lower().startswith(("http://", "https://"))
+
+
+def _lower_scheme(url: str) -> str:
+    """Write the scheme of a URL in lower case (RFC 3986, 3.1: its case does not count)."""
+    scheme, colon, rest = url.partition(":")
+    return f"{scheme.lower()}{colon}{rest}"
 
 
 def check_url(url: str) -> None:
@@ -350,7 +356,7 @@ def _entry(path: Path, wanted: str | None) -> Place:
     if entry.url is not None:
         if not is_url(entry.url):
             raise UsageError(f"the url of the entry {wanted!r} of {path} does not begin with http:// or https://")
-        return Place(entry.url, headers=entry.headers)
+        return Place(_lower_scheme(entry.url), headers=entry.headers)
     if entry.command is None:
         raise UsageError(f"the entry {wanted!r} of {path} has neither a command nor a url")
     return Place([entry.command, *entry.args], entry.env, entry.cwd)

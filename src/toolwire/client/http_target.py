@@ -25,6 +25,7 @@ from toolwire.http.client.session import SPARE, HttpSession
 from toolwire.http1.pool import CONNECTIONS, HttpPool, Pool
 from toolwire.http1.response import MalformedResponse
 from toolwire.http1.url import parse_url
+from toolwire.printable import is_printable
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle.client import ClientLifecycle
@@ -45,7 +46,7 @@ _NO_SERVER: Final = frozenset({404, 405, 410, 501})
 def split_server_url(url: str) -> SplitResult:
     """Split the URL of a server; raise `ValueError` for one that cannot be requested."""
     try:
-        if not url.isprintable():  # Python's parser leaves line breaks out without a word.
+        if not is_printable(url):  # Python's parser leaves line breaks out without a word.
             raise ValueError
         parse_url(url)
         return urlsplit(url)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from toolwire.cli.screen import as_json
+from toolwire.printable import printable, printable_lines
 
 
 class Failure(Struct, frozen=True):
@@ -25,7 +26,7 @@ class Failure(Struct, frozen=True):
     """The generated answers to the questions that the call asked the user or the model."""
 
     def __str__(self) -> str:
-        text = f"{self.name} {self.problem}; the arguments were\n{as_json(_shortened(self.arguments))}"
+        text = f"{printable(f'{self.name} {self.problem}')}; the arguments were\n{as_json(_shortened(self.arguments))}"
         if self.answers:
             text += f"\nand the answers to its questions\n{as_json(_shortened(list(self.answers)))}"
         if self.cause is None:
@@ -34,7 +35,8 @@ class Failure(Struct, frozen=True):
         import traceback
 
         frames = _own_frames(self.cause.__traceback__)
-        return text + "\n" + "".join(traceback.format_exception(type(self.cause), self.cause, frames)).rstrip()
+        trace = "".join(traceback.format_exception(type(self.cause), self.cause, frames)).rstrip()
+        return f"{text}\n{printable_lines(trace)}"
 
 
 def _own_frames(trace: TracebackType | None) -> TracebackType | None:
