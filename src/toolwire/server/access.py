@@ -11,7 +11,7 @@ decide what it may use. Lists are computed once for each permission set.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -36,7 +36,9 @@ _NO_SCOPES: Final[frozenset[str]] = frozenset()
 
 
 # Stands for the resources of a server that no list has.
-_UNLISTED: Final = ResourceTemplate("{+uri}", lambda uri: uri, name="unlisted", screen=False)
+@cache
+def _unlisted() -> ResourceTemplate:
+    return ResourceTemplate("{+uri}", lambda uri: uri, name="unlisted", screen=False)
 
 
 class AudienceOnWay(NamedTuple):
@@ -257,7 +259,7 @@ class Access:
             return self.permits(principal, found)
         if self.readable(uri, None) is not None:
             return False
-        ways = [Found(_UNLISTED, owner, way) for owner, way in self._catalog.ways_to(change.server)]
+        ways = [Found(_unlisted(), owner, way) for owner, way in self._catalog.ways_to(change.server)]
         return not ways or any(view.sees(each) and self.permits(principal, each) for each in ways)
 
     def usable(self, principal: Principal | None, is_local: bool) -> Sees | None:
