@@ -180,6 +180,9 @@ READS = {"read_only_hint": True}
         # UI012: no address of a view.
         (tool({"ui": {"resourceUri": "https://shop.example/a"}, "ui/resourceUri": "https://shop.example/a"}, **READS),
          {"UI012": "error"}),
+        # UI015: a visibility that is not a list of audiences.
+        (tool({**ui(), "ui": {"resourceUri": URI, "visibility": "app"}}, **READS), {"UI015": "error"}),
+        (tool({**ui(), "ui": {"resourceUri": URI, "visibility": {}}}, **READS), {"UI015": "error"}),
         # UI014: members that belong on the resource.
         (tool(ui(csp={}), **READS), {"UI014": "error"}),
         (tool(ui(permissions={}), **READS), {"UI014": "error"}),

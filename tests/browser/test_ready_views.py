@@ -237,6 +237,13 @@ def test_no_character_of_a_change_is_hidden(show: Show) -> None:
     expect(host.view.locator(".name")).to_contain_text("U+202Etxt.exe")
 
 
+def test_unseen_characters_of_a_change_are_shown_by_number(show: Show) -> None:
+    host = show("unseen")
+    rows = host.view.locator("tr.added")
+    for character in shown.UNSEEN:
+        expect(rows.filter(has_text=f"adU+{ord(character):04X}min")).to_have_count(1)
+
+
 # --- many rows, and none ---
 
 

@@ -18,6 +18,7 @@ from toolwire.apps import Page as ViewHtml
 from toolwire.apps.bridge import MAX_BURST
 from toolwire.client import Budget
 from toolwire.inspector.views import view as view_module
+from toolwire.inspector.views.view import MAX_REFUSALS
 from toolwire.types import ToolAnnotations
 
 HTML = "<!doctype html><html><head><title>v</title></head><body><p>hello</p></body></html>"
@@ -249,6 +250,35 @@ async def test_a_person_decides(method: str, params: dict[str, Any], allowed: bo
         if not allowed:
             assert answer["error"] == {"code": -32000, "message": "the user did not allow it"}
             await view.noticed("refused", f"{method}: the user did not allow it")
+
+
+async def test_view_asks_no_more_after_refusals_in_a_row() -> None:
+    async with inspected(shop()) as page:
+        view = await open_view(page, "show")
+        await view.initialize()
+        link = {"url": "https://shop.example/"}
+        for number in range(1, MAX_REFUSALS + 1):
+            identifier = await view.begin("ui/open-link", **link)
+            await page.event("question", question=lambda each, number=number: each["id"] == str(number))
+            await page.respond({"id": str(number)}, action="decline")
+            await view.until(lambda each, number=identifier: each.get("id") == number)
+        answer = await view.request("ui/open-link", **link)
+        assert "may not ask until it is shown anew" in answer["error"]["message"]
+        await view.noticed("refused", "may not ask until it is shown anew")
+        # Its server can have it shown anew; only the person makes it ask again.
+        call = view.opened["view"]["call"]
+        await page.ask("closeView", view=view.id)
+        again = View(page, await page.ask("openView", call=call))
+        await again.initialize()
+        assert "error" in await again.request("ui/open-link", **link)
+        await page.ask("closeView", view=again.id)
+        fresh = View(page, await page.ask("openView", call=call, fresh=True))
+        await fresh.initialize()
+        identifier = await fresh.begin("ui/open-link", **link)
+        last = str(MAX_REFUSALS + 1)
+        await page.event("question", question=lambda each: each["id"] == last)
+        await page.respond({"id": last}, action="accept")
+        assert "result" in await fresh.until(lambda each: each.get("id") == identifier)
 
 
 @pytest.mark.covers("APP-4.6")

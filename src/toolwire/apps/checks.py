@@ -245,6 +245,12 @@ def check_app_tool(tool: t.Tool) -> Iterator[ViewFinding]:
     if ignored:
         message = f"hosts ignore {' and '.join(ignored)} of a tool: declare it on the resource"
         yield ViewFinding("error", "UI014", message)
+    visibility = ui.get("visibility")
+    if visibility is not None and not (
+        isinstance(visibility, list) and said and all(each in said for each in visibility)
+    ):
+        message = f"visibility is a list of 'model' and 'app', unlike {visibility!r:.100}: hosts disagree about it"
+        yield ViewFinding("error", "UI015", message)
     hints = tool.annotations
     reads_only = hints is not UNSET and hints.read_only_hint is True
     if "app" in said and not reads_only and (hints is UNSET or hints.destructive_hint is UNSET):

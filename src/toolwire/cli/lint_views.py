@@ -1,4 +1,4 @@
-"""Rules of `toolwire lint` on views of MCP Apps (UI001 to UI014): what leaves a view blank in some host.
+"""Rules of `toolwire lint` on views of MCP Apps (UI001 to UI015): what leaves a view blank in some host.
 
 The rules stand in `apps/checks.py`. They look at what a host sees, so they work on every server.
 """

@@ -55,11 +55,15 @@ def view_address(meta: Any) -> str | None:
 
 
 def audiences(meta: Any) -> frozenset[str]:
-    """Return the audiences of a tool. Clause "Tool Visibility": without `visibility`, it is for models and apps."""
+    """Return the audiences of a tool. Clause "Tool Visibility": without `visibility`, it is for models and apps.
+
+    A text counts as a list of one. Any other form hides the tool from both, since its server meant to limit it.
+    """
     named = ui_of(meta).get("visibility")
-    if not isinstance(named, list):
+    if named is None:
         return frozenset(AUDIENCES)
-    return frozenset(each for each in named if each in AUDIENCES)
+    listed = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    return frozenset(each for each in listed if each in AUDIENCES)
 
 
 def has_destructive_hint(tool: Tool) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.browser.servers.views import HOSTILE
 
+from toolwire import Client, Server
 from toolwire.apps import views
 from toolwire.apps.views.charts import draw
 from toolwire.types import CallToolResult, TextContent
@@ -94,8 +95,8 @@ def test_ten_thousand_values_are_as_small_as_the_drawing(kind: Any, series: int)
     ("labels", "series", "said"),
     [
         (["a"], {"x": [1, 2]}, "has 2 values, and the chart 1 labels"),
-        (["a"], {"x": [float("nan")]}, "no number or too large"),
-        (["a"], {"x": [1e300]}, "no number or too large"),
+        (["a"], {"x": [float("nan")]}, "no number, or beyond ±1e15"),
+        (["a"], {"x": [1e300]}, "no number, or beyond ±1e15"),
         (["a"], {str(n): [1] for n in range(9)}, "at most 8 series"),
         (["a"] * 100_001, {"x": [1] * 100_001}, "at most 100000 values"),
     ],
@@ -109,3 +110,16 @@ def test_no_numbers_are_said_to_be_none() -> None:
     for data in ({"labels": [], "series": {"a": []}}, {"labels": ["a"], "series": {}}):
         result = views.chart(empty="None yet.").present(CallToolResult(content=[], structured_content=data))
         assert [each.text for each in result.content if isinstance(each, TextContent)] == ["None yet."]
+
+
+@pytest.mark.parametrize(("value", "said"), [(1e308, "no number, or beyond ±1e15"), (5e-324, "5e-324")])
+async def test_extreme_numbers_are_drawn_or_refused_with_a_reason(value: float, said: str) -> None:
+    server = Server("s")
+
+    @server.tool(app=server.app(views.chart()))
+    def extremes() -> views.Chart:
+        return views.Chart(["a", "b"], {"x": [value, -value]})
+
+    async with Client(server) as client:
+        result = await client.call_tool("extremes")
+    assert said in result.text

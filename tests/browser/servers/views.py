@@ -15,6 +15,12 @@ from toolwire import Context, Image, Server, ToolError
 from toolwire.apps import views
 from toolwire.content import ToolResult
 
+#: Characters that are not seen, or that look like a space.
+UNSEEN = (
+    "\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b\u180e\u180f\u200b\u200d\u2003\u2028\u202e\u2060\u2065\u2800"
+    "\u3000\u3164\ufe00\ufe0f\ufeff\uffa0\ufffc\U0001d159\U0001d173\U000e0041\U000e0100"
+)
+
 server = Server("views", instructions="Shows views.")
 
 #: Texts that would run, load, break out or mislead if they were markup, an address or a format.
@@ -184,6 +190,12 @@ def look(count: int = 5) -> views.Diff:
 @server.tool(app=read_only)
 def hidden() -> views.Diff:
     return views.Diff.of("same\n# safe\u2028run()", "same\r\n# \u202esafe\nrun()\n", name="\u202etxt.exe")
+
+
+@server.tool(app=read_only)
+def unseen() -> views.Diff:
+    after = "".join(f"ad{each}min\n" for each in UNSEEN)
+    return views.Diff.of("admin\n", after)
 
 
 @change.tool

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from toolwire.apps.views.ready import ReadyView, data_of, with_text
 from toolwire.apps.views.tables import markdown_table
+from toolwire.protocol.errors import ToolError
 from toolwire.protocol.types import CallToolResult
 
 #: The member of `_meta` of a result that has the drawings.
@@ -20,10 +21,15 @@ CHART_KEY: Final = "io.toolwire/chart"
 MAX_SERIES: Final = 8
 MAX_VALUES: Final = 100_000
 _LARGEST: Final = 1e15
+_SMALLEST: Final = 1e-300
 _WIDE: Final = (640, 280)
 _NARROW: Final = (380, 260)
 # How wide a letter of the labels is, in pixels.
 _LETTER: Final = 6.6
+
+
+class BadChart(ToolError, ValueError):
+    """A chart that cannot be drawn; the caller of the tool gets the reason."""
 
 
 class Chart(Struct, omit_defaults=True):
@@ -41,16 +47,16 @@ class Chart(Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if len(self.series) > MAX_SERIES:
-            raise ValueError(f"A chart has at most {MAX_SERIES} series, and this one has {len(self.series)}")
+            raise BadChart(f"A chart has at most {MAX_SERIES} series, and this one has {len(self.series)}")
         if len(self.labels) * max(1, len(self.series)) > MAX_VALUES:
-            raise ValueError(f"A chart has at most {MAX_VALUES} values")
+            raise BadChart(f"A chart has at most {MAX_VALUES} values")
         for name, values in self.series.items():
             if len(values) != len(self.labels):
-                raise ValueError(
+                raise BadChart(
                     f"The series {name[:100]!r} has {len(values)} values, and the chart {len(self.labels)} labels"
                 )
             if not all(value is None or abs(value) <= _LARGEST for value in values):
-                raise ValueError(f"The series {name[:100]!r} has a value that is no number or too large to be drawn")
+                raise BadChart(f"The series {name[:100]!r} has a value that is no number, or beyond ±1e15")
 
 
 class ChartView(ReadyView):
@@ -129,7 +135,8 @@ def _ticks(chart: Chart, height: int) -> list[float]:
     # Bars start at zero, and a line does unless it would be flat then.
     if chart.kind == "bar" or low <= 0 or high - low > 0.3 * high:
         low, high = min(0.0, low), max(0.0, high)
-    if high == low:
+    # A smaller range has no steps that a float can have.
+    if high - low < _SMALLEST:
         high = low + 1
     rough = (high - low) / (height / 60)
     power = 10.0 ** math.floor(math.log10(rough))

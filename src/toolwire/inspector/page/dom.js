@@ -211,8 +211,8 @@ export function plural(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
 
-// Characters that are not seen, or that change the order of those around them.
-const INVISIBLE = /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
+// Characters that are not seen, look like a space, or change the order of those around them. printable.py has the same.
+const INVISIBLE = /(?![ \t\n])[\p{C}\p{Z}\p{DI}\u2800\ufffc\u{13441}\u{13442}\u{16fe4}\u{1d159}]/gu;
 
 /** Writes invisible characters by their numbers, so that a person sees what a program gets. */
 export function plainText(text) {

@@ -79,7 +79,7 @@ export function viewPanel(call) {
       title,
       status,
       h("span", { class: "spring" }),
-      iconButton("refresh", "Show the view anew", () => reopen()),
+      iconButton("refresh", "Show the view anew", () => reopen(true)),
     ),
     switches.element,
     asks,
@@ -97,12 +97,12 @@ export function viewPanel(call) {
     return { ...chosen.settings, displayMode: mode, containerDimensions: dimensions() };
   }
 
-  async function open() {
+  async function open(fresh = false) {
     number += 1;
     const mine = number;
     frameBox.style.width = chosen.width ? `${chosen.width}px` : "";
     frameBox.style.height = "";
-    const asked = { call, profile: chosen.profile, settings: settings(), granted };
+    const asked = { call, profile: chosen.profile, settings: settings(), granted, fresh };
     sent = JSON.stringify(asked.settings);
     let answer;
     try {
@@ -243,7 +243,7 @@ export function viewPanel(call) {
     document.body.classList.remove("app-fullscreen");
   }
 
-  async function reopen() {
+  async function reopen(fresh = false) {
     const before = opened;
     opened = null;
     number += 1;
@@ -253,7 +253,7 @@ export function viewPanel(call) {
     connection = null;
     if (before) state.views.delete(before.view.id);
     leave();
-    if (mine === number && element.isConnected) open();
+    if (mine === number && element.isConnected) open(fresh);
   }
 
   function close() {

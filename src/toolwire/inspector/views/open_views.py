@@ -31,6 +31,8 @@ from toolwire.util.expiring import Expiring
 MAX_OPEN: Final = 20
 #: Somebody may look at the messages of a view that was stopped.
 MAX_ENDED: Final = 5
+#: For how many calls the refusals are kept.
+MAX_CALLS_REFUSED: Final = 200
 #: The limits that the page and the sandbox page keep, too, so that a flood ends in the process of the view.
 LIMITS: Final = {"bytes": MAX_MESSAGE_BYTES, "perSecond": MAX_MESSAGES_PER_SECOND, "burst": MAX_BURST}
 
@@ -60,6 +62,8 @@ class PageViews:
         self._inspector = inspector
         self._open: dict[str, OpenView] = {}
         self._ended: Expiring[str, OpenView] = Expiring(MAX_ENDED)
+        # By call: a server that has its view shown anew gets no more questions by that.
+        self._refusals: Expiring[str, int] = Expiring(MAX_CALLS_REFUSED)
         self._served: dict[str, ViewPage] = {}
         self._numbers = itertools.count(1)
 
@@ -78,7 +82,8 @@ class PageViews:
         """Open the view of a call. `host` is the origin of the page that shows it.
 
         `asked` has the `call`, the name of the `profile`, the `settings` of the host, and the permissions that are
-        `granted`. The answer has the view and how to show it; or a `problem`, if there is nothing to show.
+        `granted`. `fresh` says that the person asked to show it anew, so that it may ask questions again. The answer
+        has the view and how to show it; or a `problem`, if there is nothing to show.
         """
         if self.pages.port is None:
             raise ToolwireError("Views are not served here")
@@ -98,7 +103,8 @@ class PageViews:
         if source.blank is not None:
             return {"problem": source.blank}
         self._close_old()
-        return self._show(source, call, tool, profile, settings, [str(each) for each in asked.get("granted", ())], host)
+        granted = [str(each) for each in asked.get("granted", ())]
+        return self._show(source, call, tool, profile, settings, granted, host, asked.get("fresh") is True)
 
     async def _read(self, tool: Mapping[str, Any], profile: HostProfile, own_port: int) -> ViewSource:
         inspector = self._inspector
@@ -116,6 +122,7 @@ class PageViews:
         settings: ViewSettings,
         granted: list[str],
         host: str,
+        is_fresh: bool,
     ) -> dict[str, Any]:
         allowed = {name: feature for name, feature in source.permissions.items() if name in granted}
         view = OpenView(
@@ -145,6 +152,7 @@ class PageViews:
                 f"The view may use {page.allow.replace('; ', ', ')}, and has an origin for that. A page that it"
                 " writes into a frame can send data to any address",
             )
+        view.refusals = 0 if is_fresh else self._refusals.get(call.identifier) or 0
         self._open[view.identifier] = view
         self._served[view.identifier] = page
         self.pages.add(page)
@@ -175,6 +183,7 @@ class PageViews:
     def _closed(self, view: OpenView) -> None:
         self._open.pop(view.identifier, None)
         self._ended.put(view.identifier, view)
+        self._refusals.put(view.call.identifier, view.refusals)
         page = self._served.pop(view.identifier, None)
         if page is not None:
             self.pages.remove(page)

@@ -44,6 +44,8 @@ MAX_LOG: Final = 2_000
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024
 MAX_FINDINGS: Final = 200
 MAX_MESSAGES: Final = 50
+#: After so many refusals in a row, a view may ask the person nothing more.
+MAX_REFUSALS: Final = 5
 #: How many requests of one view may wait for an answer.
 MAX_WAITING: Final = 32
 #: How many bytes may wait for the page to hand them to the view.
@@ -133,6 +135,8 @@ class OpenView:
         self._outbox_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._asks = False
+        self.refusals: int = 0
+        """How many questions of the view the person refused since the last one that was allowed."""
         self._teardown: asyncio.Future[None] | None = None
         self._handlers: dict[str, Handler] = {
             "ui/open-link": self._open_link,
@@ -388,11 +392,14 @@ class OpenView:
         if self._asks:
             # Otherwise a view could bury the page under questions.
             raise RequestDenied("a question of the view waits for an answer already")
+        if self.refusals >= MAX_REFUSALS:
+            raise RequestDenied(f"the user refused {MAX_REFUSALS} times, so it may not ask until it is shown anew")
         self._asks = True
         try:
             allowed = await self._server.consent(method, {"view": self.source.uri, **params})
         finally:
             self._asks = False
+        self.refusals = 0 if allowed else self.refusals + 1
         if not allowed:
             raise RequestDenied("the user did not allow it")
 

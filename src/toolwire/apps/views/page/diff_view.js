@@ -3,8 +3,9 @@ const STEP = 400;
 const LINE = { "+": ["added", "Added: "], "-": ["removed", "Removed: "], " ": ["same", ""] };
 
 // Characters that nobody sees, or that change the order of others: a change must not hide in them.
-const HIDDEN = /([\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff])/;
-const visible = (text) => text.split(HIDDEN).map((part, at) => at % 2 ? h("span", { class: "hidden-one" }, `U+${part.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`) : part);
+// printable.py has the same characters.
+const HIDDEN = /((?![ \t\n])[\p{C}\p{Z}\p{DI}\u2800\ufffc\u{13441}\u{13442}\u{16fe4}\u{1d159}])/u;
+const visible = (text) => text.split(HIDDEN).map((part, at) => at % 2 ? h("span", { class: "hidden-one" }, `U+${part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`) : part);
 
 const remark = (line) => h("tr", { class: "same" }, h("td", { class: "n" }), h("td", { class: "n" }), h("td", { class: "t quiet" }, line.slice(2)));
 
