@@ -7,13 +7,13 @@ whole answer. Looked for only where encoding failed, so that all other text pays
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw
 
-# The code for an error whose own code JSON cannot carry.
-_INTERNAL_ERROR: Final = -32603
+from toolwire.protocol.errors import INTERNAL_ERROR
+
 Hook: TypeAlias = Callable[[Any], Any]
 
 
@@ -52,7 +52,7 @@ def readable_error(code: int, message: str, data: Any) -> tuple[int, str, Any]:
         except (TypeError, ValueError, OverflowError, RecursionError):
             data = UNSET
     is_code = isinstance(code, int) and abs(code) < 2**53
-    return code if is_code else _INTERNAL_ERROR, readable_text(str(message)), data
+    return code if is_code else INTERNAL_ERROR, readable_text(str(message)), data
 
 
 def _mended(value: Any) -> Any:

@@ -182,6 +182,10 @@ class StoredCall(Struct, omit_defaults=True):
     """Whether the call may be run again after it has begun."""
     line: str = ""
     """The line that the task of a caller without a principal waits in. Other tasks wait in the line of their owner."""
+    wait: float = 0.0
+    """`Limits(task_wait)` of the process that accepted it; 0 in records of earlier versions."""
+    attempts: int = 0
+    """`Limits(task_attempts)` of that process; 0 in records of earlier versions."""
 
 
 class Record(Struct, omit_defaults=True):

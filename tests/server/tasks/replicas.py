@@ -144,10 +144,10 @@ class Replica:
     def die(self) -> None:
         """End like a process that is killed: nothing of it reaches the store any more."""
         self.line.is_cut = True
-        for run in self.tasks.following.all():
-            worker = getattr(run, "worker", None)
-            if worker is not None:
-                worker.cancel()
+        for run in self.tasks.following.runs():
+            if run.worker is not None:
+                run._unwanted = True
+                run.worker.cancel()
 
     @asynccontextmanager
     async def serving(self, revision: str = MODERN) -> AsyncIterator[Callable[..., Joining]]:

@@ -281,3 +281,24 @@ async def test_end_that_cannot_be_written_becomes_an_internal_error(
         shown = await look(client, task)
         assert (shown["status"], shown["statusMessage"]) == ("failed", "Internal error")
         assert replica.tasks.slots.running == 0
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_handler_that_cancels_itself_fails_its_task_once(idempotent: bool, clock: Clock) -> None:
+    replica = Replica(shared_stores(clock), limits={"task_attempts": 3})
+    runs = 0
+
+    @replica.server.tool(task="optional", annotations={"idempotentHint": idempotent})
+    async def gives_up() -> None:
+        nonlocal runs
+        runs += 1
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await asyncio.Event().wait()
+
+    async with replica.serving() as join, join(principal=ADA) as client:
+        task = await begin(client, "gives_up", {})
+        await pass_time(clock, 60)
+        shown = await look(client, task)
+    assert (shown["status"], shown["statusMessage"], runs) == ("failed", "The tool cancelled its own call", 1)

@@ -462,6 +462,37 @@ async def test_a_task_that_nobody_starts_in_time_fails_and_says_why(clock: Clock
         full.go.set()
 
 
+async def test_task_waits_by_the_limit_of_the_process_that_accepted_it(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    patient = Replica(shared, limits={"tasks_running": 1, "task_wait": 3600.0})
+    hasty = Replica(shared, limits={"task_wait": 10.0}, without=("once",))
+    async with patient.serving() as join, hasty.serving(), join(principal=ADA) as client:
+        await begin(client, "once", {"number": 0})
+        queued = await begin(client, "once", {"number": 1})
+        await pass_time(clock, 300, 5)
+        assert await status_of(client, queued) == "working"
+        patient.go.set()
+        assert text_in(await outcome(client, queued)) == "once 1 by ada"
+
+
+async def test_task_is_run_again_by_the_limit_of_the_process_that_accepted_it(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    patient, hasty = Replica(shared), Replica(shared, limits={"task_attempts": 1}, without=("again",))
+    async with hasty.serving() as join, join(principal=ADA) as client:
+        async with patient.serving() as there:
+            async with there(principal=ADA) as maker:
+                task = await begin(maker, "again", {"number": 1})
+            await patient.started.wait()
+            patient.die()
+            await pass_time(clock, 50)
+        assert await status_of(client, task) == "working"
+        able = Replica(shared)
+        able.go.set()
+        async with able.serving():
+            await pass_time(clock, 6)
+            assert text_in(await outcome(client, task)) == "again 1 by ada"
+
+
 async def test_a_record_of_a_process_that_is_gone_may_be_unreadable(clock: Clock) -> None:
     shared = shared_stores(clock)
     replica = Replica(shared)

@@ -166,7 +166,7 @@ class Acceptance:
         # Only within the request the outlet can be asked for it.
         run.answered = call.outlet.answered
         process = await self._tasks.process()
-        stored_call = stored(call, run.tool, self.kind(run))
+        stored_call = stored(call, run.tool, self.kind(run), self._tasks.limits)
         details: dict[str, Any] = {"message": rules.WAITING, "call": stored_call, "answers": _answers(call)}
         call.asking = None  # From here on questions are those of the task.
         if stored_call is UNSET or call.outlet.is_local:

@@ -179,7 +179,7 @@ class TaskManager:
         """Write down a task whose handler runs, or is about to: it is taken already, and has begun."""
         run.process = self._lease.name or await self.process()
         # A task that has begun is run again only if its tool is idempotent, and so only then by its record.
-        call = stored(run.call, run.tool, self.acceptance.kind(run)) if run.tool.idempotent else UNSET
+        call = stored(run.call, run.tool, self.acceptance.kind(run), self.limits) if run.tool.idempotent else UNSET
         progress, total = run.numbers
         return await self.create_for(
             run, message=run.said, progress=progress, total=total, process=run.process, begun=True, call=call
@@ -500,6 +500,12 @@ class TaskManager:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("looking after the tasks failed", exc_info=error)
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether the event loop ends. It cancels the watcher together with everything else."""
+        watching = self._watching
+        return watching is None or watching.done() or watching.cancelling() > 0
 
     @property
     def is_draining(self) -> bool:

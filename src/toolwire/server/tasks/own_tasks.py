@@ -232,6 +232,8 @@ class OwnTasks(ABC):
             error = ProtocolError(INTERNAL_ERROR, rules.checked_text("error", error))
         failure = error
         access, key = await self._locate(task)
+        if not isinstance(failure.code, int):
+            raise ServerError("A task keeps text, finite numbers and JSON values only")
         return await self._end(access, key, lambda record: rules.fail(record, failure))
 
     async def cancel(self, task: HostTask | str) -> bool:

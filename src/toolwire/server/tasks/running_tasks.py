@@ -29,6 +29,7 @@ from toolwire.server.components import ToolBase
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.owners import counted_caller
 from toolwire.server.tasks.task_questions import TaskAsking
+from toolwire.server.tasks.task_records import id_in
 from toolwire.stores import LeaseLost
 from toolwire.wire.answer import is_abandoned
 from toolwire.wire.outlet import Outlet
@@ -47,6 +48,10 @@ class Keeper(Protocol):
     kept: Shares
     """The bytes of records in the store, by caller."""
     limits: Limits
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether the event loop ends, which cancels all that runs on it."""
 
     async def open(self, run: Run) -> Record:
         """Write down a task that runs here already."""
@@ -403,8 +408,14 @@ class Run(Followed):
         except ProtocolError as error:
             outcome = error
         except asyncio.CancelledError:
-            self._let_go()
-            raise
+            if self._unwanted or not self.is_task or self._keeper.is_ending:
+                self._let_go()
+                raise
+            # The code of the handler cancelled it. That is its outcome, and no reason to run it again.
+            log.warning("the task %s was cancelled by its own tool", id_in(self.key))
+            outcome = ProtocolError(INTERNAL_ERROR, "The tool cancelled its own call")
+            while self.worker is not None and self.worker.cancelling():
+                self.worker.uncancel()
         except BaseException as error:
             if is_abandoned(error):
                 raise

@@ -13,11 +13,12 @@ from toolwire.protocol.tasks import StoredCall
 from toolwire.server.call import Call
 from toolwire.server.components import ToolBase
 from toolwire.server.in_process import Nowhere
+from toolwire.server.limits import Limits
 from toolwire.server.tasks.owners import counted_caller, line_of
 from toolwire.wire.shares import Caller, caller_of, is_distinct
 
 
-def stored(call: Call, tool: ToolBase, kind: str) -> StoredCall | UnsetType:
+def stored(call: Call, tool: ToolBase, kind: str, limits: Limits) -> StoredCall | UnsetType:
     """Return a call as data; nothing where its tool says that its tasks stay, or its principal cannot be written down.
 
     The params are those that the handler would get now: middleware and policies may have changed them.
@@ -44,6 +45,8 @@ def stored(call: Call, tool: ToolBase, kind: str) -> StoredCall | UnsetType:
         progress_token=request.progress_token,
         idempotent=tool.idempotent,
         line=line_of(counted_caller(request.caller)) if not is_distinct(request.principal) else "",
+        wait=limits.task_wait,
+        attempts=limits.task_attempts,
     )
 
 

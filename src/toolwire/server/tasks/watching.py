@@ -201,20 +201,22 @@ class Watcher:
 
         A process that lives and does not know its task has lost no attempt.
         """
-        key, limits = task.key, self.limits
+        key = task.key
         is_own = is_own or holder != ""
         orphan_of = task.process if is_placed and not holder else ""
         try:
             record = decode_record(task.key, task.value)
             attempt, call = record.attempt, record.call
-            loss = rules.lose_lease(record, limits.task_attempts, counts=not is_own)
+            # The limit of the process that accepted it: another server may share the store.
+            attempts = (0 if call is UNSET else call.attempts) or self.limits.task_attempts
+            loss = rules.lose_lease(record, attempts, counts=not is_own)
             if loss == "dead" and call is not UNSET:
                 # First the letter and then the end, so that a process that ends in between loses neither.
                 await self._letters.keep(key, decode_record(task.key, task.value))
             delay = min(FIRST_PAUSE * 2.0 ** (attempt - 1), LONGEST_PAUSE) if loss == "run again" else 0.0
             await self._tasks.change(
                 key,
-                lambda record: rules.lose_lease(record, limits.task_attempts, counts=not is_own) != "over",
+                lambda record: rules.lose_lease(record, attempts, counts=not is_own) != "over",
                 last=task.value,
                 holder=holder,
                 orphan_of=orphan_of,
@@ -248,18 +250,19 @@ class Watcher:
     # --- tasks that nobody takes ---
 
     async def _give_up_waiting(self) -> None:
-        seconds = self.limits.task_wait
-        waiting = await self._stores.queue.waiting(seconds, AT_ONCE)
+        own = self.limits.task_wait
+        waiting = await self._stores.queue.waiting(own, AT_ONCE)
         kinds = set(self._tasks.kinds()) if waiting else set()
-        foreign = [task for task in waiting if _kind(task) not in kinds]
+        late = {own: {task.key for task in waiting}}
         for task in waiting:
-            if task not in foreign:
-                await self._give_up(task, no_slot(seconds))
-        if foreign:
-            late = {task.key for task in await self._stores.queue.waiting(seconds + _GRACE_SECONDS, AT_ONCE)}
-            for task in foreign:
-                if task.key in late:
-                    await self._give_up(task, _no_tool(_kind(task), seconds))
+            kind, seconds = _kind_and_wait(task)
+            seconds, is_foreign = seconds or own, kind not in kinds
+            # Processes that have the tool decide first.
+            limit = seconds + _GRACE_SECONDS if is_foreign else max(seconds, own)
+            if limit not in late:
+                late[limit] = {each.key for each in await self._stores.queue.waiting(limit, AT_ONCE)}
+            if task.key in late[limit]:
+                await self._give_up(task, _no_tool(kind, seconds) if is_foreign else no_slot(seconds))
 
     async def _give_up(self, task: Task, failure: ProtocolError) -> None:
         def edit(record: Record) -> bool:
@@ -278,10 +281,10 @@ def _no_tool(kind: str, seconds: float) -> ProtocolError:
     return ProtocolError(INTERNAL_ERROR, f"No server process that has the tool {tool} took this task within {within}")
 
 
-def _kind(task: Task) -> str:
-    """Return the kind of a task that waits; empty where its record cannot be read."""
+def _kind_and_wait(task: Task) -> tuple[str, float]:
+    """Return the kind of a task and how long it may wait; nothing where its record does not say it."""
     try:
-        record = decode_record(task.key, task.value)
+        call = decode_record(task.key, task.value).call
     except rules.Unreadable:
-        return ""
-    return "" if record.call is UNSET else kind_of(server_of(task.key), record.call.kind)
+        return "", 0.0
+    return ("", 0.0) if call is UNSET else (kind_of(server_of(task.key), call.kind), call.wait)
