@@ -52,7 +52,7 @@ class Expiring(Generic[K, V]):
         # The value, its time to live, and when it expires. The first was stored or used longest ago.
         self._entries: dict[K, tuple[V, float, float]] = {}
         #: What all values weigh together.
-        self.weight = 0
+        self.weight: int = 0
 
     def __len__(self) -> int:
         """Return how many entries have not expired."""
