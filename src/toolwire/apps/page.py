@@ -105,14 +105,14 @@ def with_library(html: str, library: Library) -> str:
 
 
 def with_first_element(html: str, element: str) -> str:
-    """Return a page with an element before its own elements, so that its script runs before theirs."""
+    """Return a page with an element before its own, whose scripts run later."""
     # Without <head>, what follows the start of the document belongs to it.
     place = _BEFORE_SCRIPTS.match(html).end()  # type: ignore[union-attr]
     return f"{html[:place]}{element}{html[place:]}"
 
 
 def with_host_script(html: str, element: str) -> str:
-    """Return a page with an element of a host, which runs before any script of a hostile page.
+    """Return a page with an element of a host before any script of the page.
 
     Only a byte order mark, comments and the doctype stand before the element, and they are read as browsers read them:
     an attribute such as `<html title=">">` would hide an element behind it. A browser adds the attributes of `<html>`

@@ -262,7 +262,7 @@ class Gate:
         scope: Scope,
         headers: Mapping[str, str],
     ) -> Principal:
-        """Return the principal of a token. An address that is throttled has no token judged that may be a guess."""
+        """Return the principal of a token. Refuse possible guesses of a throttled address unjudged."""
         # A key in a header of its own is never checked as a bearer token.
         verifier = self._headers.get(sent.header)
         principal: Principal | None

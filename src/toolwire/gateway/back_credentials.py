@@ -226,13 +226,13 @@ def signed_place(
 
 def _own(vault: Vault, name: str, place: HttpTarget | CommandTarget, variable: str | None) -> Target:
     """Return the place of a server with a credential of the gateway itself."""
-    nobody, kind = Asker(None), vault.kind(name)
+    anonymous, kind = Asker(None), vault.kind(name)
     if isinstance(place, HttpTarget):
-        return place.signed_by(OwnerAuth(vault, name, kind, place.urls, nobody))
+        return place.signed_by(OwnerAuth(vault, name, kind, place.urls, anonymous))
 
     async def secrets() -> Mapping[str, str]:
         try:
-            return _variables(variable or "", await vault.obtain(name, nobody, kind=kind))
+            return _variables(variable or "", await vault.obtain(name, anonymous, kind=kind))
         except Unavailable as error:
             raise CallerUnready(str(error)) from None
 

@@ -95,8 +95,8 @@ def test_ten_thousand_values_are_as_small_as_the_drawing(kind: Any, series: int)
     ("labels", "series", "said"),
     [
         (["a"], {"x": [1, 2]}, "has 2 values, and the chart 1 labels"),
-        (["a"], {"x": [float("nan")]}, "no number, or beyond ±1e15"),
-        (["a"], {"x": [1e300]}, "no number, or beyond ±1e15"),
+        (["a"], {"x": [float("nan")]}, "not a number, or beyond ±1e15"),
+        (["a"], {"x": [1e300]}, "not a number, or beyond ±1e15"),
         (["a"], {str(n): [1] for n in range(9)}, "at most 8 series"),
         (["a"] * 100_001, {"x": [1] * 100_001}, "at most 100000 values"),
     ],
@@ -112,7 +112,7 @@ def test_no_numbers_are_said_to_be_none() -> None:
         assert [each.text for each in result.content if isinstance(each, TextContent)] == ["None yet."]
 
 
-@pytest.mark.parametrize(("value", "said"), [(1e308, "no number, or beyond ±1e15"), (5e-324, "5e-324")])
+@pytest.mark.parametrize(("value", "said"), [(1e308, "not a number, or beyond ±1e15"), (5e-324, "5e-324")])
 async def test_extreme_numbers_are_drawn_or_refused_with_a_reason(value: float, said: str) -> None:
     server = Server("s")
 

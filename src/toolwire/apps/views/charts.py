@@ -56,7 +56,7 @@ class Chart(Struct, omit_defaults=True):
                     f"The series {name[:100]!r} has {len(values)} values, and the chart {len(self.labels)} labels"
                 )
             if not all(value is None or abs(value) <= _LARGEST for value in values):
-                raise BadChart(f"The series {name[:100]!r} has a value that is no number, or beyond ±1e15")
+                raise BadChart(f"The series {name[:100]!r} has a value that is not a number, or beyond ±1e15")
 
 
 class ChartView(ReadyView):

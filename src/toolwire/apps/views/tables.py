@@ -97,7 +97,7 @@ def rows_of(data: Any, member: str | None) -> list[Any] | None:
 
 
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table in Markdown of at most `MAX_TEXT` characters, and notes on what is left out."""
+    """Return a Markdown table of at most `MAX_TEXT` characters, and notes on omissions."""
     columns = _count_columns(titles)
     lines = [_line([_cell(each, _MAX_TITLE) for each in titles[:columns]]), _line(["---"] * columns)]
     room = MAX_TEXT - sum(len(line) + 1 for line in lines)

@@ -76,9 +76,9 @@ class CallbackServer:
         query = self._query(head)
         if query is None:
             return Reply("404 Not Found", _HEADERS)
-        return Reply("200 OK", _HEADERS, _PAGE, lambda: self._take(query))
+        return Reply("200 OK", _HEADERS, _PAGE, lambda: self._deliver_answer(query))
 
-    def _take(self, query: str) -> None:
+    def _deliver_answer(self, query: str) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(query)
 

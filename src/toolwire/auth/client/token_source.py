@@ -54,7 +54,7 @@ class TokenSource:
     # --- what there is ---
 
     async def current(self) -> SignInRecord | None:
-        """Return the sign-in; None without one. What another process stored or deleted is found within a second."""
+        """Return the sign-in, at most a second behind other processes; None without one."""
         if not self._loaded:
             stored = await self._records.record(self.server_url)
             if not self._loaded:

@@ -195,7 +195,7 @@ class ConnectPages:
             raise BadPage("The key is not valid here" if wrong else "The key cannot be checked now") from None
 
     async def _judge(self, owner: Owner, name: str, proof: str, scope: Scope) -> None:
-        """Raise `BadPage` for a user who is not let in any more, or may not connect an account any more."""
+        """Raise `BadPage` for a user whose access or right to connect was withdrawn."""
         if not proof:
             raise BadPage("This page is no longer valid")
         if self._sign_in is None:
@@ -251,7 +251,7 @@ class ConnectPages:
         return CALLBACK if self._sign_in is None else self._sign_in.callback
 
     async def _proven(self, link: Link | None, browser: str, user: SignedIn) -> PageResponse:
-        """Continue with the user whom a link is for and refuse any other; without a link, show the accounts."""
+        """Continue with the user of a link, and refuse other users; without one, show the accounts."""
         if link is None:
             return await self._accounts(_account_owner(user.principal), browser, user.proof)
         if not _same(Owner.of(user.principal).id, link.owner.id):
@@ -358,7 +358,7 @@ class ConnectPages:
 
 
 class _FrontAttempt(msgspec.Struct, frozen=True):
-    """A sign-in to this server that has begun, and the identity of the settings with which it began."""
+    """A sign-in to this server that has begun, and the identity of its settings."""
 
     identity: str
     attempt: Attempt

@@ -43,7 +43,7 @@ class JWT:
       choose an id that is the `sub` of a user.
     """
 
-    #: Nobody guesses a signature. So new tokens are judged also where an address sent too many unknown ones.
+    #: A signature cannot be guessed. So new tokens are judged also where an address sent too many unknown ones.
     takes_signed_tokens: bool = True
 
     def __init__(

@@ -46,7 +46,7 @@ class LargeResults:
             if len(encoded) <= self.budget:
                 return result
             return await self._shortened(call, tool, t.decode(t.CallToolResult, encoded))
-        # What a policy masks in an answer stays masked in the resource, whoever reads it. A mask may be longer than
+        # What a policy masks in an answer stays masked in the resource for every reader. A mask may be longer than
         # what it hides.
         clean = call.mask(t.decode(t.CallToolResult, encoded))
         return result if len(t.encode(clean)) <= self.budget else await self._shortened(call, tool, clean)
