@@ -15,6 +15,7 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.gateway_scene import GATEWAY_SCENES, GatewayScene
 from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
 from tests.fleet.replicas import FleetError
+from tests.fleet.versions import PRESENT, commit_before, unpack_source
 
 #: How long replicas are killed, in the scene that does nothing else.
 KILLS_SECONDS = float(os.environ.get("FLEET_SECONDS") or 100)
@@ -151,6 +152,29 @@ async def scaled_in(fleet: Fleet) -> None:
     await fleet.place(2.0, each=3, replicas=[victim])
     await fleet.stop(victim)
     await fleet.load(8)
+
+
+async def upgraded_from_before(fleet: Fleet) -> None:
+    """Replace an earlier commit by the present one, under tasks, sessions and a question that the earlier one began."""
+    before = await asyncio.to_thread(unpack_source, commit_before(), fleet.folder / "before")
+    for replica in fleet.replicas:
+        await fleet.stop(replica)
+        await replica.start(**before)
+    fleet.ledger.losses.clear()
+    fleet.start_load()
+    await fleet.load(3)
+    # The present version reads the ends of these tasks and the question of this call.
+    ended = await fleet.place(0.1, each=5)
+    question = await fleet.traffic.ask()
+    for replica in fleet.replicas:
+        # Of these, the ones that may be begun again are handed back to the versions that are left.
+        await fleet.place(15.0, each=2, replicas=[replica])
+        await fleet.stop(replica)
+        await replica.start(**PRESENT)
+        await fleet.load(3)
+    await question.answer("yes")
+    fleet.ledger.remarks.append(f"{len(ended)} ends and one question of the earlier version were read")
+    await fleet.load(5)
 
 
 async def upgraded(fleet: Fleet) -> None:
@@ -295,6 +319,7 @@ SCENES: dict[str, Scene | GatewayScene] = {
     "primary-killed": Scene("primary killed, standby promoted", primary_killed, 50),
     "full": Scene("Redis full for 40 s", filled, 80),
     "upgrade": Scene("a rolling upgrade that adds a tool", upgraded, 110, kills=True),
+    "upgrade-before": Scene("a rolling upgrade from an earlier commit to this one", upgraded_from_before, 90),
     "scale-in": Scene("one replica of three stopped for good", scaled_in, 60),
     "slots": Scene("five times as many tasks as slots", few_slots, 35, environment={"FLEET_SLOTS": "3"}),
     "takeover": Scene(
@@ -308,5 +333,5 @@ SCENES: dict[str, Scene | GatewayScene] = {
     **GATEWAY_SCENES,
 }
 """All scenes by name."""
-SHORT = ("outage-5", "outage-40", "failover", "primary-killed", "full", "scale-in", "slots", "gateways-short")
+SHORT = ("outage-5", "outage-40", "failover", "primary-killed", "full", "scale-in", "slots", "upgrade-before", "gateways-short")
 """The scenes of two minutes, for CI."""

@@ -156,6 +156,13 @@ async def block(seconds: float) -> str:
     return "blocked"
 
 
+@server.tool
+async def ask(question: str, ctx: Context) -> str:
+    """Asks its caller, who may answer another replica."""
+    answer = await ctx.elicit(question, str)
+    return answer.data if answer.action == "accept" else answer.action
+
+
 # --- changes ---
 
 

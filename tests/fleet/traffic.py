@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fleet.ledger import LEGACY, MODERN, Call, Ledger, Listener, Task
-from tests.fleet.replicas import KEY, Process
+from tests.fleet.replicas import KEY, FleetError, Process
 from tests.interop import peers
 
 from toolwire import Client
@@ -41,6 +41,44 @@ _PROGRESS = re.compile(rb'"progress":(\d+)')
 
 def client_of(url: str, revision: str, on_message: Callable[[str, bytes], None] | None = None) -> Client:
     return Client(url, revision=revision, auth=KEY, timeout=PATIENCE, cache=False, on_message=on_message)
+
+
+class Question:
+    """A call of one client that waits for the answer to its question."""
+
+    def __init__(self, call: Call, url: str) -> None:
+        self._call = call
+        self._asked = asyncio.Event()
+        self._answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._client = Client(url, revision=MODERN, auth=KEY, timeout=PATIENCE, elicit=self._wait_for_answer)
+        self._running = asyncio.create_task(self._run())
+
+    async def wait_until_asked(self) -> None:
+        """Wait until the server has asked; raise what the call raised if it has ended before."""
+        asked = asyncio.create_task(self._asked.wait())
+        await asyncio.wait({asked, self._running}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not self._asked.is_set():
+            raise FleetError(f"no question came: {self._call.text or 'no answer'}")
+
+    async def answer(self, text: str) -> None:
+        """Answer the question, and wait until the call has its result."""
+        self._answer.set_result(text)
+        await self._running
+
+    async def _run(self) -> None:
+        try:
+            async with self._client as client:
+                result = await client.call_tool("ask", {"question": "Go on?"})
+        except ToolwireError as error:
+            self._call.outcome, self._call.text = "broken", f"{type(error).__name__}: {error}"
+        else:
+            self._call.outcome = "result"
+            self._call.text = str(self._call.number) if result.text == "yes" else result.text
+
+    async def _wait_for_answer(self, message: str, form: object) -> dict[str, str]:
+        self._asked.set()
+        return {"value": await self._answer}
 
 
 class Traffic:
@@ -284,6 +322,14 @@ class Traffic:
 
     def begin_call(self, client: Client, revision: str, count: int, pause: float) -> None:
         self._spawn(self.call(client, revision, count, pause))
+
+    async def ask(self) -> Question:
+        """Begin a call that asks a question; return when the question has come."""
+        call = Call(next(self._numbers), MODERN, 0)
+        self._ledger.calls.append(call)
+        question = Question(call, self._url)
+        await question.wait_until_asked()
+        return question
 
     def _heard(self, direction: str, message: bytes) -> None:
         """Count each report as it comes over the wire, before the client does anything with it."""
