@@ -72,6 +72,9 @@ class StoreServer:
         self.world = world
         self.process = StoreProcess(world, "store")
         self.stores = _in_memory(self.process.wall, **limits)
+        kv: Any = self.stores.kv
+        self.max_bytes: int = kv.max_bytes
+        """The limit that every client is configured with, also while the store is full."""
         self.clients: list[StoreClient] = []
         self.slow_until = 0.0
         self._outages = 0
@@ -507,9 +510,7 @@ class RemoteKV(Remote):
 
     @property
     def max_bytes(self) -> int:
-        kv: Any = self.client.server.stores.kv
-        most: int = kv.max_bytes
-        return most
+        return self.client.server.max_bytes
 
 
 class RemoteBus:

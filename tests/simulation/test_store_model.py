@@ -322,6 +322,15 @@ async def test_messages_are_heard_in_the_same_order(redis: RedisServer) -> None:
     assert [[each.decode() for each in one.heard] for one in heard] == [expected, expected]  # type: ignore[attr-defined]
 
 
+def test_full_store_keeps_its_configured_limit() -> None:
+    world = World(0)
+    server = StoreServer(world, max_bytes=1000)
+    server.fill(10.0)
+    # A replica that starts meanwhile divides this limit among its callers.
+    kv: Any = StoreClient(server, Process(world, "replica")).stores().kv
+    assert kv.max_bytes == 1000
+
+
 async def test_who_was_cut_off_hears_what_it_missed_or_that_it_did() -> None:
     world = World(0)
     server = StoreServer(world)
