@@ -25,6 +25,8 @@ SECONDS  ?= 100
 MIB      ?= 700
 # corpus: how many documents (all if no number is given).
 DOCUMENTS ?=
+# coverage: 1 to write the table anew.
+WRITE    ?=
 # walk: the walk to show (all are compared with their counts if none is named).
 WALK     ?=
 # mutation-rows: which rows (all if none is named).
@@ -35,7 +37,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help nightly setup run gateway play test check fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
+.PHONY: help nightly setup run gateway play test check coverage fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
 
 help: # show the targets that people type most
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -90,6 +92,11 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts examples
 	$(BIN)/python tests/blocks.py
 	$(BIN)/python -m pytest -q tests/test_layers.py
+
+coverage: $(READY) # run the tests and compare the coverage of each folder with tests/coverage.toml (WRITE=1 writes it anew)
+	$(BIN)/python -m pip install --quiet --group coverage
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=json:.coverage.json
+	$(BIN)/python scripts/coverage_table.py .coverage.json $(if $(WRITE),--write)
 
 fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
 	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
@@ -174,4 +181,4 @@ nightly: $(READY) ## run what takes too long for every change: hours of faults, 
 # --- Afterwards ---
 
 clean: # remove what the other targets made
-	rm -rf $(VENV) .venv* .bench .browser .corpus .fleet .gateway .soak-gateway .mutation .pythons dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .corpus .fleet .gateway .soak-gateway .mutation .pythons dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.json

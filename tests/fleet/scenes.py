@@ -333,5 +333,15 @@ SCENES: dict[str, Scene | GatewayScene] = {
     **GATEWAY_SCENES,
 }
 """All scenes by name."""
-SHORT = ("outage-5", "outage-40", "failover", "primary-killed", "full", "scale-in", "slots", "upgrade-before", "gateways-short")
+SHORT = (
+    "outage-5",
+    "outage-40",
+    "failover",
+    "primary-killed",
+    "full",
+    "scale-in",
+    "slots",
+    "upgrade-before",
+    "gateways-short",
+)
 """The scenes of two minutes, for CI."""
