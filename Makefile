@@ -25,7 +25,8 @@ SECONDS  ?= 100
 MIB      ?= 700
 # corpus: how many documents (all if no number is given).
 DOCUMENTS ?=
-# coverage: 1 to write the table anew.
+# test: 1 to compare the coverage of each folder with its table. coverage: 1 to write that table anew.
+COVERAGE ?=
 WRITE    ?=
 # walk: the walk to show (all are compared with their counts if none is named).
 WALK     ?=
@@ -81,7 +82,9 @@ play: $(READY) # play a short session with examples/hello.py over stdio and prin
 # --- Before a change lands (.ci/run has all of them) ---
 
 test: $(READY) ## run the tests (TESTS=tests/server for some of them)
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	$(if $(COVERAGE),$(BIN)/python -m pip install --quiet --group coverage)
+	$(BIN)/python -m pytest -n $(WORKERS) $(if $(COVERAGE),--cov --cov-report=json:.coverage.json) $(TESTS)
+	$(if $(COVERAGE),$(BIN)/python scripts/coverage_table.py .coverage.json $(if $(WRITE),--write))
 
 check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/ruff check .
@@ -93,10 +96,8 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/python tests/blocks.py
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
-coverage: $(READY) # run the tests and compare the coverage of each folder with tests/coverage.toml (WRITE=1 writes it anew)
-	$(BIN)/python -m pip install --quiet --group coverage
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=json:.coverage.json
-	$(BIN)/python scripts/coverage_table.py .coverage.json $(if $(WRITE),--write)
+coverage: # run the tests and compare the coverage of each folder with tests/coverage.toml (WRITE=1 writes it anew)
+	@$(MAKE) --no-print-directory test COVERAGE=1
 
 fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
 	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz

@@ -1,4 +1,4 @@
-"""Compares the coverage of each folder with tests/coverage.toml: `make coverage` runs the tests and calls this.
+"""Compares the coverage of each folder with tests/coverage.toml: `make coverage` runs the tests and calls this script.
 
     python scripts/coverage_table.py .coverage.json           fails where a folder has less than the table says
     python scripts/coverage_table.py .coverage.json --write   writes the table anew, on purpose
