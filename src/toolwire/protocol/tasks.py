@@ -449,7 +449,7 @@ def lose_lease(record: Record, most_attempts: int, *, counts: bool = True) -> Lo
         silent = counted(record.heartbeat, "second")
         text = f"The worker of this task did not report for {silent}; the work may have run"
         if not record.begun:
-            text = "No worker began this task in time"
+            text = "No worker reported on this task in time; the work may have run"
         fail(record, ProtocolError(INTERNAL_ERROR, text))
         return "failed"
     if not _may_move(record):

@@ -218,6 +218,24 @@ async def test_what_waits_for_the_log_is_bounded_in_bytes(server: Server, caplog
         assert "the log of events is too slow: notifications are dropped, and the client looks again" in caplog.messages
 
 
+async def test_what_arrives_while_a_stream_is_opened_is_bounded_in_bytes(
+    server: Server, kv: SlowKV, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(server.http_app()) as [client]:
+        await client.initialize("2025-06-18")
+
+        def happen() -> None:
+            for number in range(15):
+                server.log("warning", f"{number}{'x' * 100_000}")
+
+        stream = await opened_while(client, kv, happen)
+        await stream.message("notifications/resources/list_changed")
+        logged = [each for each in stream.messages if each["method"] == "notifications/message"]
+        assert 0 < len(logged) * 100_000 <= CONGESTED
+        said = "too many notifications before a stream has begun: the rest is dropped, and the client is told"
+        assert caplog.messages.count(said) == 1
+
+
 @pytest.mark.covers("FLT-21")
 async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(
     server: Server, caplog: pytest.LogCaptureFixture

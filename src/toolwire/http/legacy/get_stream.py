@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, version_header
 from toolwire.http.legacy.event_log import (
     END,
@@ -360,6 +362,7 @@ class SessionStream(GetStream):
 
     __slots__ = (
         "_before_claim",
+        "_before_claim_bytes",
         "_declared",
         "_handovers",
         "_hears",
@@ -431,6 +434,7 @@ class SessionStream(GetStream):
         self._lost_timer: asyncio.TimerHandle | None = None
         self._before_claim: list[Callable[[], None]] | None = None
         """Notifications that arrived while this stream was the owner, but did not know the subscriptions yet."""
+        self._before_claim_bytes = 0
 
     def _first(self) -> bytes:
         if not supports(self.token.revision, "sse_priming"):
@@ -464,7 +468,8 @@ class SessionStream(GetStream):
     def changed(self, change: Change) -> None:
         """Notify the client of a change, if it subscribed to it and may know of it."""
         if self.claimed is not None:
-            self._keep(lambda: self.changed(change))
+            params = 0 if change.params is None else len(msgspec.json.encode(change.params))
+            self._keep(lambda: self.changed(change), len(change.uri) + params)
             return
         notification = legacy_notification(change, self.uris, self._promised, self._declared)
         if notification is not None and (change.kind != "updated" or self._hears(change)):
@@ -473,7 +478,7 @@ class SessionStream(GetStream):
     def logged(self, level: t.LoggingLevel, message: bytes) -> None:
         """Send a log message, if the client wants those of its level."""
         if self.claimed is not None:
-            self._keep(lambda: self.logged(level, message))
+            self._keep(lambda: self.logged(level, message), len(message))
         elif t.severity(level) >= t.severity(self.level):
             self.notify(message)
 
@@ -552,15 +557,18 @@ class SessionStream(GetStream):
             notify()
         self.owns = owned
 
-    def _keep(self, notify: Callable[[], None]) -> None:
-        """Keep a notification until the subscriptions are known."""
+    def _keep(self, notify: Callable[[], None], size: int) -> None:
+        """Keep a notification of `size` bytes until the subscriptions are known."""
         if not self.owns:
             return
         if self._before_claim is None:
-            self._before_claim = []
-        if len(self._before_claim) < MAX_PENDING:
+            self._before_claim, self._before_claim_bytes = [], 0
+        if self._before_claim and self._before_claim[-1] == self.lost:
+            return
+        if len(self._before_claim) < MAX_PENDING and self._before_claim_bytes + size <= CONGESTED:
             self._before_claim.append(notify)
-        elif len(self._before_claim) == MAX_PENDING:
+            self._before_claim_bytes += size
+        else:
             log.warning("too many notifications before a stream has begun: the rest is dropped, and the client is told")
             self._before_claim.append(self.lost)
 
@@ -572,7 +580,7 @@ class SessionStream(GetStream):
             log.warning("a notification of %d bytes is dropped: at most %d bytes are kept", len(message), MAX_ENTRY)
             return
         if self.claimed is not None:
-            self._keep(lambda: self.notify(message))
+            self._keep(lambda: self.notify(message), len(message))
             return
         if self._pending is None:
             self._pending = deque()
