@@ -13,6 +13,7 @@ from tests.wireclient import LEGACY, MODERN, PREFIX, REVISIONS, Message, WireCli
 from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing
 from toolwire.protocol.errors import ServerError
 from toolwire.server.subscriptions import MAX_HELD
+from toolwire.util.out_queue import FULL
 from toolwire.wire.channel import UNREAD_CONGESTED
 
 every_legacy_revision = pytest.mark.parametrize("revision", LEGACY)
@@ -558,18 +559,39 @@ async def test_what_is_kept_for_a_reader_that_is_behind_has_a_bound(
             # It has missed too much: the stream ends, and the client looks again and listens anew.
             assert (await response)["result"]["_meta"][ID] == "L1"
             assert len(client.of(UPDATED)) <= UNREAD_CONGESTED + 1 + MAX_HELD + 1
-            assert caplog.messages == [f"a listen stream is more than {MAX_HELD} changes behind, and ends"]
+            assert caplog.messages == ["a listen stream is too far behind, and ends"]
         else:
             # It is told to look at everything again, instead of at those that happen to be left.
             await client.until(lambda: client.of(UPDATED)[-1]["uri"] == "dir://a")
             await client.notified(changed("tools"))
             assert len(client.of(UPDATED)) == UNREAD_CONGESTED + 2
-            assert caplog.messages == [
-                f"a client is more than {MAX_HELD} changes behind: it is told to look at everything again"
-            ]
+            assert caplog.messages == ["a client is too far behind: it is told to look at everything again"]
             # And from then on as ever.
             server.notify_updated("dir://a/new")
             await client.until(lambda: client.of(UPDATED)[-1]["uri"] == "dir://a/new")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_what_is_kept_for_a_reader_that_is_behind_is_bounded_in_bytes(
+    revision: str, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    extension = server.extension("com.example/jobs")
+    extension.listen_filter("jobIds", lambda wanted: wanted, legacy=True)
+    size, count = 100_000, 100
+    async with connect(server, revision, {"extensions": {"com.example/jobs": {}}}) as client:
+        if revision == MODERN:
+            response = await listen(client, jobIds=["j1"])
+        client.channel.pause()
+        for _ in range(count):
+            server.publish("jobIds", "j1", "notifications/jobs/done", {"text": "x" * size})
+        client.channel.resume()
+        if revision == MODERN:
+            assert (await response)["result"]["_meta"][ID] == "L1"
+            assert caplog.messages == ["a listen stream is too far behind, and ends"]
+        else:
+            await client.notified(changed("tools"))
+            assert caplog.messages == ["a client is too far behind: it is told to look at everything again"]
+        assert len(client.of("notifications/jobs/done")) * size < FULL
 
 
 async def test_a_reader_that_is_behind_is_told_how_many_log_messages_it_missed(

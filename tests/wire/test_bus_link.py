@@ -8,7 +8,7 @@ import pytest
 from tests.stores.contract import Heard
 
 from toolwire.stores import MemoryBus, StoreFailed
-from toolwire.wire.bus_link import BusLink
+from toolwire.wire.bus_link import MAX_WAITING_BYTES, BusLink
 
 
 class FailingBus(MemoryBus):
@@ -110,4 +110,29 @@ async def test_messages_to_one_process_that_were_missed_are_told() -> None:
     for _ in range(3):
         await link.send("process", "say", b"")
     await lost.wait()
+    link.close()
+
+
+async def test_messages_that_wait_for_a_slow_bus_are_bounded_in_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    go_on = asyncio.Event()
+
+    class SlowBus(MemoryBus):
+        async def publish(self, topic: str, data: bytes) -> None:
+            await go_on.wait()
+            await super().publish(topic, data)
+
+    heard = Heard()
+    link = BusLink(SlowBus(), "t")
+    link.on("say", heard)
+    link.open()
+    size = MAX_WAITING_BYTES // 8
+    for number in range(20):
+        link.post("say", b"%02d" % number + b"x" * size)
+    link.post("say", b"last")
+    await asyncio.sleep(0)
+    go_on.set()
+    while b"last" not in heard:
+        await heard.until(len(heard) + 1)
+    assert sum(map(len, heard)) <= MAX_WAITING_BYTES
+    assert "the bus is too slow: a message to the other processes was dropped" in caplog.messages
     link.close()

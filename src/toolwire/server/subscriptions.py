@@ -35,6 +35,7 @@ from toolwire.server.call import Call
 from toolwire.server.extensions import AnyMethod, Extension
 from toolwire.server.limits import Limits
 from toolwire.server.watched_addresses import WatchedAddresses
+from toolwire.util.out_queue import FULL
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Shares
@@ -44,6 +45,8 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 # The number of different changes that are kept for a client that reads slowly.
 MAX_HELD: Final = 1000
+# The bytes of these changes. They fit into an outgoing queue whose reader has caught up.
+MAX_HELD_BYTES: Final = FULL // 2
 # The number of addresses that are remembered because HTTP sessions subscribed to them.
 MAX_WATCHED: Final = 10_000
 _FILTERS: Final = {
@@ -64,6 +67,7 @@ class LegacyClient:
         self.uris: set[str] = set()
         self.loop: asyncio.AbstractEventLoop = session.loop
         self._held: dict[Change, tuple[str, Any]] = {}
+        self._held_bytes = 0
         self._is_behind = False
         """Whether changes were dropped, so that the client has to read everything again."""
         self._unsent_logs = 0
@@ -109,19 +113,22 @@ class LegacyClient:
 
     def _hold(self, change: Change, notification: tuple[str, Any]) -> None:
         """Keep a change for a client that reads slowly. It gets each change once, when it has caught up."""
-        if self._is_behind:
+        if self._is_behind or change in self._held:
             return
+        size = _size_of(change)
         if not self._held:
             self.loop.create_task(self._release())
-        elif len(self._held) >= MAX_HELD:
-            log.warning("a client is more than %d changes behind: it is told to look at everything again", MAX_HELD)
+        elif len(self._held) >= MAX_HELD or self._held_bytes + size > MAX_HELD_BYTES:
+            log.warning("a client is too far behind: it is told to look at everything again")
             self._is_behind = True
             return
         self._held[change] = notification
+        self._held_bytes += size
 
     async def _release(self) -> None:
         await self.session.channel.drain()
         held, self._held = self._held, {}
+        self._held_bytes = 0
         if self._is_behind:
             self._is_behind = False
             # Each change is sent once, even if the client is still behind. Later changes are kept again.
@@ -148,8 +155,10 @@ class Stream:
             set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
         )
         self._held: dict[Change, None] = {}
+        self._held_bytes = 0
         self._is_acknowledged = False
         self._early: list[Change] = []
+        self._early_bytes = 0
 
     def acknowledge(self) -> None:
         """SUB-2: tell the client, in the first message of the stream, which notifications it will get."""
@@ -172,23 +181,30 @@ class Stream:
         change = Change("", method=method, params=FrozenParams(params))
         if self._is_acknowledged:
             self._tell(change)
-        elif len(self._early) < MAX_HELD:
+        elif len(self._early) < MAX_HELD and self._early_bytes <= MAX_HELD_BYTES:
             self._early.append(change)
+            self._early_bytes += _size_of(change)
 
     def _tell(self, change: Change) -> None:
         if self.ended.done():
             return
         if self.outlet.congested:
-            if not self._held:
-                self.loop.create_task(self._release())
-            self._held[change] = None
-            if len(self._held) > MAX_HELD:
-                # The client can fetch the current state and listen again.
-                log.warning("a listen stream is more than %d changes behind, and ends", MAX_HELD)
-                self._held.clear()
-                self.end()
+            if change not in self._held:
+                self._hold(change)
             return
         self._send(change)
+
+    def _hold(self, change: Change) -> None:
+        """Keep a change for a client that reads slowly. End the stream of one that is too far behind."""
+        if not self._held:
+            self.loop.create_task(self._release())
+        self._held[change] = None
+        self._held_bytes += _size_of(change)
+        if len(self._held) > MAX_HELD or (len(self._held) > 1 and self._held_bytes > MAX_HELD_BYTES):
+            # The client can fetch the current state and listen again.
+            log.warning("a listen stream is too far behind, and ends")
+            self._held.clear()
+            self.end()
 
     def tell_everything(self) -> None:
         for change in everything(self.uris):
@@ -216,12 +232,18 @@ class Stream:
     async def _release(self) -> None:
         await self.outlet.drain()
         held, self._held = self._held, {}
+        self._held_bytes = 0
         for change in held:
             self._send(change)
 
     def end(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _size_of(change: Change) -> int:
+    """Return about how many bytes the notification of a change has."""
+    return len(change.uri) + (0 if change.params is None else len(t.encode(change.params)))
 
 
 class Relay(Protocol):

@@ -23,6 +23,7 @@ from toolwire.wire.threads import call_on
 log: logging.Logger = logging.getLogger("toolwire.wire")
 
 MAX_WAITING: Final = 1024
+MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 LONGEST_PAUSE: Final = 5.0
 #: The kind of a message that says that others were never sent: every process should look at everything again.
 _LOST: Final = "lost"
@@ -40,6 +41,7 @@ class BusLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._waiting: deque[tuple[str, bytes]] = deque()
+        self._waiting_bytes = 0
         self._pump: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
 
@@ -83,6 +85,7 @@ class BusLink:
             self._making_up.cancel()
         self._unsubscribe = self._loop = self._pump = self._making_up = None
         self._waiting.clear()
+        self._waiting_bytes = 0
 
     async def publish(self, kind: str, data: bytes) -> None:
         """Publish a message, and return when it is on its way: messages that are published afterwards come later."""
@@ -118,21 +121,29 @@ class BusLink:
     def _queue(self, topic: str, message: bytes) -> None:
         if self._loop is None:
             return
-        if len(self._waiting) >= MAX_WAITING:
-            self._waiting.popleft()
+        while self._waiting and (
+            len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(message) > MAX_WAITING_BYTES
+        ):
+            self._take()
             log.warning("the bus is too slow: a message to the other processes was dropped")
             self._make_up()
         self._waiting.append((topic, message))
+        self._waiting_bytes += len(message)
         self._start_pump()
 
     def _start_pump(self) -> None:
         if self._pump is None and self._loop is not None and self._waiting:
             self._pump = self._loop.create_task(self._send())
 
+    def _take(self) -> tuple[str, bytes]:
+        topic, message = self._waiting.popleft()
+        self._waiting_bytes -= len(message)
+        return topic, message
+
     async def _send(self) -> None:
         try:
             while self._waiting:
-                await self._bus.publish(*self._waiting.popleft())
+                await self._bus.publish(*self._take())
         except ToolwireError as error:
             log.error("publishing to the other processes failed: %s", error)
             self._make_up()

@@ -21,8 +21,6 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, version_header
 from toolwire.http.legacy.event_log import (
     END,
@@ -468,7 +466,7 @@ class SessionStream(GetStream):
     def changed(self, change: Change) -> None:
         """Notify the client of a change, if it subscribed to it and may know of it."""
         if self.claimed is not None:
-            params = 0 if change.params is None else len(msgspec.json.encode(change.params))
+            params = 0 if change.params is None else len(t.encode(change.params))
             self._keep(lambda: self.changed(change), len(change.uri) + params)
             return
         notification = legacy_notification(change, self.uris, self._promised, self._declared)
