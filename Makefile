@@ -171,7 +171,8 @@ mutation-rows: $(READY) # break the behaviour of each acceptance row and see whe
 	$(BIN)/python scripts/mutation_rows.py --workers $(WORKERS) $(if $(ROWS),--rows '$(ROWS)')
 
 # What takes too long for every change. A failure does not keep the rest from running.
-NIGHTLY := "fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
+NIGHTLY := "fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "interop TOOLWIRE_SHARED_SIGN_IN=20x50" \
+	"simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
 	flood kills fleet corpus mutation mutation-rows bench
 
 nightly: $(READY) ## run what takes too long for every change: hours of faults, floods and mutations
