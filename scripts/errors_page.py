@@ -1,11 +1,10 @@
-"""Keep docs/errors.md complete: every error and log line of the library, when it appears and what to do.
+"""Make the page of all errors and log lines from the source.
 
-    .venv/bin/python scripts/errors_page.py            # write the page again
-    .venv/bin/python scripts/errors_page.py --check    # say what is missing, and fail if something is
+    .venv/bin/python scripts/errors_page.py     # print the page
 
-The page is the only place for these explanations. The script reads them from the page, finds all texts in
-`src/toolwire` and writes the page again. A text that was reworded keeps its explanation: the script looks for the
-most similar text among those that are gone. A new text gets `?` in both columns, and somebody has to replace it.
+The page is not in the repository: `make docs` makes it as docs/errors.md, because mkdocs.yml names this file as a hook.
+docs/guides/errors.md is written by hand; it has causes and remedies of the errors that people meet most, and the page
+of all errors links to it. tests/test_errors_page.py checks that the texts of that guide are still in the source.
 
 A text counts when a user can meet it: the text of an exception of the library, of wrong use on the command line, of a
 warning, and of a log line. A text that only passes on another one, such as `str(error)`, does not count.
@@ -18,22 +17,21 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
+from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src" / "toolwire"
-PAGE: Final = ROOT / "docs" / "errors.md"
-UNEXPLAINED: Final = "?"
-# How alike a new text and one that is gone have to be for the explanation to stay.
-SIMILAR: Final = 0.6
+#: The guide that is written by hand, and the page that is made, as paths below docs/.
+GUIDE: Final = "guides/errors.md"
+PAGE: Final = "errors.md"
 
 #: Exceptions that reach a user although they are no subclasses of `ToolwireError`.
 _OTHER_ERRORS: Final = ("ArgumentTypeError", "UsageError", "Unreadable")
-#: Functions and classes of `http/` whose second argument is the text of an HTTP response that refuses a request.
-_HTTP_REFUSALS: Final = ("Refused", "Refusal", "refused")
+#: The class whose second argument is the text of an HTTP response that refuses a request.
+_HTTP_REFUSAL: Final = "HttpRefusal"
 _LOGGERS: Final = ("log", "_log", "logger", "_logger")
 _LEVELS: Final = ("debug", "info", "warning", "error", "exception", "critical")
 #: Names of the parameter that takes the text in the `__init__` of an exception.
@@ -71,18 +69,17 @@ class Message(NamedTuple):
     area: str
     kind: str
     text: str
+    module: str
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what makes two texts the same: the names of placeholders and the area do not matter."""
-        return self.kind, re.sub(r"\{\w*\}", "{}", self.text)
+        """Identify the text: the names of its placeholders, the area and the module do not matter."""
+        return self.kind, unnamed(self.text)
 
 
-class Explanation(NamedTuple):
-    """The two columns of the page that people write."""
-
-    when: str = UNEXPLAINED
-    remedy: str = UNEXPLAINED
+def unnamed(text: str) -> str:
+    """Return a text whose placeholders have no names."""
+    return re.sub(r"\{\w*\}", "{}", text)
 
 
 # --- the texts of the source -----------------------------------------------------------------------------------------
@@ -176,7 +173,7 @@ class Module:
                 for kind, argument in self._sites(child, owner):
                     for text in self._texts(argument, function):
                         if re.search(r"[A-Za-z]{2}", re.sub(r"\{\w*\}", "", text)):
-                            yield Message(self._area, kind, " ".join(text.split()))
+                            yield Message(self._area, kind, " ".join(text.split()), self._name)
             inner = child if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
             yield from self._in(child, inner, child.name if isinstance(child, ast.ClassDef) else owner)
 
@@ -185,7 +182,7 @@ class Module:
         function = call.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         value = function.value if isinstance(function, ast.Attribute) else None
-        if self._area == "HTTP" and name in _HTTP_REFUSALS and len(call.args) > 1:
+        if name == _HTTP_REFUSAL and len(call.args) > 1:
             yield "HTTP", call.args[1]
         elif self._exceptions.reaches_users(name, self._name):
             if (argument := self._exceptions.text_of(name, self._name, call)) is not None:
@@ -272,11 +269,18 @@ def _returned(function: Function) -> Iterator[ast.expr]:
             yield node.value
 
 
-def collect() -> list[Message]:
-    """Return every text of the source once, in the order of the page."""
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """Parse every module of the package."""
     # The templates of new projects lie in folders that are not packages.
     paths = [path for path in sorted(SOURCE.rglob("*.py")) if (path.parent / "__init__.py").is_file()]
-    trees = {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+@cache
+def collect() -> list[Message]:
+    """Return every text of the source once, in the order of the page."""
+    trees = _trees()
     exceptions = Exceptions(trees)
     found: dict[tuple[str, str], Message] = {}
     for name, tree in trees.items():
@@ -290,6 +294,19 @@ def collect() -> list[Message]:
     return sorted(found.values(), key=place)
 
 
+@cache
+def literals() -> set[str]:
+    """Return every string of the source, with `{}` for the parts that differ: also those in no exception."""
+    strings = (node for tree in _trees().values() for node in ast.walk(tree))
+    found: set[str] = set()
+    for node in strings:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value.strip())
+        elif isinstance(node, ast.JoinedStr):
+            found.add(unnamed("".join(_part(part) for part in node.values)).strip())
+    return found
+
+
 def _module(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -299,31 +316,40 @@ def _is_log(kind: str) -> bool:
     return kind.startswith("log ")
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
-
-_INTRODUCTION: Final = """# Errors and log lines
-
-This page has every error and every line of the log: when it appears, and what to do. Search for the words of the text.
-`{name}` stands for a part that differs. [Troubleshooting](guides/troubleshooting.md) starts from symptoms, and
-[the reference](reference/errors.md) from the exceptions. All loggers are below the logger `toolwire`
-([logs](reference/wire.md#logs)).
-
-<!-- `python scripts/errors_page.py` writes the first two columns from the source and keeps the other two. -->
-"""
+# --- the guide -------------------------------------------------------------------------------------------------------
 
 
-def read_page(page: str) -> dict[tuple[str, str], Explanation]:
-    """Read the explanations of a page."""
-    found = {}
-    for line in page.splitlines():
-        cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 4 and cells[0].startswith("`"):
-            text, kind = cells[0].strip("`").strip(), cells[1].strip("`")
-            found[Message("", kind, text).key] = Explanation(cells[2], cells[3])
+def guide_texts(guide: str) -> dict[str, str]:
+    """Return the texts of the guide, and the anchor of the part that each stands in."""
+    found, anchor = {}, ""
+    for line in guide.splitlines():
+        if line.startswith("## "):
+            anchor = re.sub(r"\W+", "-", line[3:].strip().lower())
+        elif (cell := re.match(r"\| (`+)(.+?)\1 \|", line)) is not None:
+            found[cell[2].strip()] = anchor
     return found
 
 
-def write_page(messages: Iterable[Message], explanations: dict[tuple[str, str], Explanation]) -> str:
+def untrue(texts: Iterable[str], messages: Iterable[Message]) -> list[str]:
+    """Return the texts that are not in the source. `…` at an end of a text stands for text before or after it."""
+    known = {unnamed(message.text) for message in messages} | literals()
+    return [text for text in texts if unnamed(text.strip("… ")) not in known]
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+_INTRODUCTION: Final = f"""# Errors and log lines
+
+This page has every error and every line of the log, and the module that it comes from. Search for words of the text.
+`{{name}}` stands for a part that differs. [Errors that people meet]({GUIDE}) has causes and remedies,
+[troubleshooting](guides/troubleshooting.md) starts from symptoms, and [the reference](reference/errors.md) from the
+exceptions. All loggers are below the logger `toolwire` ([logs](reference/wire.md#logs)).
+"""
+
+
+def write_page(messages: Iterable[Message], explained: Mapping[str, str]) -> str:
+    """Write the page. `explained`: the texts of the guide, and the anchor of each."""
+    anchors = {unnamed(text): anchor for text, anchor in explained.items()}
     tables: dict[str, dict[bool, list[Message]]] = defaultdict(lambda: defaultdict(list))
     for message in messages:
         tables[message.area][_is_log(message.kind)].append(message)
@@ -331,13 +357,12 @@ def write_page(messages: Iterable[Message], explanations: dict[tuple[str, str], 
     for area, kinds in tables.items():
         page.append(f"## {area}\n")
         for is_log, rows in sorted(kinds.items()):
-            page.append(
-                f"| {'log line' if is_log else 'text'} | {'level' if is_log else 'error'} | when | what to do |"
-            )
-            page.append("|---|---|---|---|")
+            page.append("| log line | level | from |" if is_log else "| text | error | from |")
+            page.append("|---|---|---|")
             for row in rows:
-                known = explanations.get(row.key, Explanation())
-                cells = (_code(row.text), f"`{row.kind}`", known.when, known.remedy)
+                anchor = anchors.get(unnamed(row.text))
+                more = "" if anchor is None else f", [cause and remedy]({GUIDE}#{anchor})"
+                cells = (_code(row.text), f"`{row.kind}`", f"`{row.module}`{more}")
                 page.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
             page.append("")
     return "\n".join(page)
@@ -347,49 +372,19 @@ def _code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-def carried_over(
-    messages: Iterable[Message], known: dict[tuple[str, str], Explanation]
-) -> dict[tuple[str, str], Explanation]:
-    """Return the explanation of each text; a reworded text has that of the most similar text that is gone."""
-    wanted = [message.key for message in messages]
-    found = {key: known[key] for key in wanted if key in known}
-    gone = {key: known[key] for key in known.keys() - set(wanted)}
-    for key in (key for key in wanted if key not in known):
-        alike = [(_likeness(key, other), other) for other in gone]
-        likeness, other = max(alike, default=(0.0, key))
-        if likeness >= SIMILAR:
-            found[key] = gone.pop(other)
-    return found
+def made_page() -> str:
+    """Return the page of all errors, made from the source and the guide."""
+    guide = (ROOT / "docs" / GUIDE).read_text(encoding="utf-8")
+    return write_page(collect(), guide_texts(guide))
 
 
-def _likeness(one: tuple[str, str], other: tuple[str, str]) -> float:
-    """Compare two texts; the same kind of error counts a little."""
-    return SequenceMatcher(None, one[1], other[1], autojunk=False).ratio() - (0.0 if one[0] == other[0] else 0.1)
+def on_files(files: Any, config: Any) -> Any:
+    """Add the page to the documentation; mkdocs calls this."""
+    from mkdocs.structure.files import File
 
-
-def problems(page: str) -> list[str]:
-    """Say what is wrong with a page: texts that it lacks, texts that are gone, texts without an explanation."""
-    messages, known = collect(), read_page(page)
-    wanted = {message.key for message in messages}
-    found = [f"not on the page: {kind}: {text}" for kind, text in sorted(wanted - known.keys())]
-    found += [f"not in the source any more: {kind}: {text}" for kind, text in sorted(known.keys() - wanted)]
-    found += [f"without an explanation: {kind}: {text}" for (kind, text), each in known.items() if UNEXPLAINED in each]
-    if not found and page != write_page(messages, known):
-        found.append("the page is not in order")
-    return found
-
-
-def main(words: list[str]) -> int:
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if "--check" not in words:
-        messages = collect()
-        page = write_page(messages, carried_over(messages, read_page(page)))
-        PAGE.write_text(page, encoding="utf-8")
-    found = problems(page)
-    for problem in found:
-        sys.stderr.write(f"{problem}\n")
-    return 1 if found else 0
+    files.append(File.generated(config, PAGE, content=made_page()))
+    return files
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.stdout.write(made_page())

@@ -1,9 +1,10 @@
-"""docs/errors.md has every error and log line of the source, and nothing else."""
+"""Errors and log lines are found in the source, and docs/guides/errors.md has only texts that are there."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -21,14 +22,27 @@ def errors_page() -> ModuleType:
     return module
 
 
-def test_every_error_and_log_line_is_explained(errors_page: ModuleType) -> None:
-    problems = errors_page.problems(errors_page.PAGE.read_text(encoding="utf-8"))
-    assert not problems, (
-        "docs/errors.md and the texts of the source differ:\n  "
-        + "\n  ".join(problems[:50])
-        + "\nRun `python scripts/errors_page.py`: it writes new texts into the page and keeps the explanations of "
-        "reworded ones. Then replace each `?` in the page."
-    )
+def guide(errors_page: ModuleType) -> str:
+    page: Path = ROOT / "docs" / errors_page.GUIDE
+    return page.read_text(encoding="utf-8")
+
+
+def test_guide_has_sixty_texts_that_are_in_the_source(errors_page: ModuleType) -> None:
+    texts = errors_page.guide_texts(guide(errors_page))
+    assert len(texts) >= 60
+    untrue = errors_page.untrue(texts, errors_page.collect())
+    assert untrue == [], "docs/guides/errors.md has texts that are not in the source: correct or replace them"
+
+
+def test_text_of_the_guide_that_is_gone_from_the_source_is_noticed(errors_page: ModuleType) -> None:
+    rows = "## Call\n| `no module has {this}` | a | b |\n| `{what} did not finish within {seconds}` | a | b |"
+    assert errors_page.untrue(errors_page.guide_texts(rows), errors_page.collect()) == ["no module has {this}"]
+
+
+def test_each_row_of_the_guide_has_a_cause_and_a_remedy(errors_page: ModuleType) -> None:
+    rows = [line for line in guide(errors_page).splitlines() if line.startswith("| `")]
+    assert len(rows) == len(errors_page.guide_texts(guide(errors_page)))
+    assert [row for row in rows if not re.fullmatch(r"\| `.+` \| [^|]{10,} \| [^|]{10,} \|", row)] == []
 
 
 def texts(errors_page: ModuleType, **sources: str) -> list[tuple[str, str]]:
@@ -73,17 +87,22 @@ def test_texts_are_found_in_the_source(errors_page: ModuleType, source: str, fou
     assert seen == [("Missing", "{what} is missing"), *found]
 
 
-def test_a_reworded_text_keeps_its_explanation_and_a_new_one_has_none(errors_page: ModuleType) -> None:
+def test_page_has_each_text_once_and_links_to_the_guide(errors_page: ModuleType) -> None:
     def message(text: str) -> object:
-        return errors_page.Message("Servers", "ServerError", text)
+        return errors_page.Message("Servers", "ServerError", text, "toolwire.server")
 
-    before = [message("a port is 0 to {last}, not {port}"), message("the | `code` is bad")]
-    known = {each.key: errors_page.Explanation(f"when {at}", "do") for at, each in enumerate(before)}  # type: ignore[attr-defined]
-    page = errors_page.write_page(before, known)
-    assert errors_page.read_page(page) == known
-    after = [message("a port is from 0 to {most}, not {number}"), before[1], message("something else entirely")]
-    carried = errors_page.carried_over(after, errors_page.read_page(page))
-    rows = [
-        line.split(" | ")[-2:] for line in errors_page.write_page(after, carried).splitlines() if "ServerError" in line
+    explained = errors_page.guide_texts("## Call a tool\n| `a port is not {port}` | cause | remedy |")
+    page = errors_page.write_page([message("a port is not {text}"), message("the | `code` is bad")], explained)
+    assert [line for line in page.splitlines() if "ServerError" in line] == [
+        "| `a port is not {text}` | `ServerError` | `toolwire.server`, "
+        "[cause and remedy](guides/errors.md#call-a-tool) |",
+        "| `` the \\| `code` is bad `` | `ServerError` | `toolwire.server` |",
     ]
-    assert rows == [["when 0", "do |"], ["when 1", "do |"], ["?", "? |"]]
+
+
+def test_page_of_the_source_has_every_text_and_links_to_each_part_of_the_guide(errors_page: ModuleType) -> None:
+    page = errors_page.made_page()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(errors_page.collect()) > 1000
+    anchors = set(errors_page.guide_texts(guide(errors_page)).values())
+    assert set(re.findall(r"guides/errors\.md#([\w-]+)", page)) == anchors
