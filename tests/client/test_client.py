@@ -441,6 +441,17 @@ async def test_a_call_that_takes_too_long_is_cancelled(revision: str) -> None:
         await client.ping()
 
 
+@pytest.mark.covers("R25")
+async def test_request_times_out_when_server_is_silent() -> None:
+    async def forever(request: Any, outlet: Any) -> Any:
+        await asyncio.Event().wait()
+
+    server = FakeServer({"prompts/get": forever})
+    async with testing.connect(server, revision=MODERN, timeout=30) as (client, _):
+        with pytest.raises(Timeout, match="prompts/get"):
+            await client.get_prompt("x", timeout=0.01)
+
+
 @pytest.mark.covers("STD-9", "CAN-1", "1.5.1")
 async def test_cancelling_the_waiting_task_cancels_the_request() -> None:
     started, stopped = asyncio.Event(), asyncio.Event()

@@ -218,6 +218,22 @@ async def test_streams_in_memory_can_be_injected() -> None:
 
 
 @pytest.mark.covers("J89")
+async def test_streams_in_memory_stay_open_when_the_threads_of_a_channel_end() -> None:
+    before = set(threading.enumerate())
+    source, output = io.BytesIO(b""), io.BytesIO()
+    channel = StdioChannel(source, output)
+    channel.write(b"one")
+    await channel.flush()
+    started = set(threading.enumerate()) - before
+    assert started
+    await channel.close()
+    for thread in started:
+        await asyncio.to_thread(thread.join)
+    assert not source.closed
+    assert not output.closed
+
+
+@pytest.mark.covers("J89")
 async def test_buffered_output_is_flushed_with_each_message() -> None:
     class Buffered(io.BytesIO):
         flushed = b""
