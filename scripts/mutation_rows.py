@@ -2,7 +2,7 @@
 
 tests/breakages.toml has a mistake for each row, or several. Each is made in a copy of the repository that has a virtual
 environment of its own, so that the processes that tests start load the copy too. Only the tests that
-tests/requirements.toml names for the row run, until the first of them fails. A mistake counts as noticed when a test
+that are marked with the row run, until the first of them fails. A mistake counts as noticed when a test
 fails that passes with nothing broken, and not when the broken module cannot be imported or uses an unknown name.
 
     python scripts/mutation_rows.py [--rows J1,J2] [--workers 2]

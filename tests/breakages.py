@@ -18,9 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.requirements import collect_covers, group_by_id, read_rows
+
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "breakages.toml"
-REQUIREMENTS = ROOT / "tests" / "requirements.toml"
 
 ACCEPTANCE_ROW = re.compile(r"[JSER]\d+|FLT-\d+|GW-[\d.]+|OA-[\d.]+|APP-[\w.]+")
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -54,9 +55,14 @@ def breakages() -> list[Breakage]:
 
 
 def proofs_of_rows() -> dict[str, list[str]]:
-    """Return the tests of each acceptance row of tests/requirements.toml."""
-    rows = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))["row"]
-    return {row["id"]: row["tests"] for row in rows if ACCEPTANCE_ROW.fullmatch(row["id"])}
+    """Return the tests of each acceptance row, by their marks."""
+    found = group_by_id(collect_covers())
+    return {id: found.get(id, []) for id in acceptance_rows()}
+
+
+def acceptance_rows() -> list[str]:
+    """Return the ids of the acceptance rows of tests/requirements.toml."""
+    return [row["id"] for row in read_rows() if ACCEPTANCE_ROW.fullmatch(row["id"])]
 
 
 def broken(breakage: Breakage, source: Path = ROOT / "src") -> tuple[Path, str]:

@@ -1,9 +1,9 @@
 """Shared by every test: whether the official schemas are here, and which test proves which requirement.
 
 Tests carry `@pytest.mark.covers("META-2")`. This file collects those marks, writes them down on request
-(`--covers-map=FILE`, used by scripts/requirements.py), and after a full run fails the session when a row of
-tests/requirements.toml names a test that did not run and pass. It works the same under pytest-xdist: the outcomes
-arrive in the controlling process, the marks are the same in every worker.
+(`--covers-map=FILE`, used by tests/requirements.py), and after a full run fails the session when a row of
+tests/requirements.toml has no marked test, or one that did not run and pass. It works the same under pytest-xdist: the
+outcomes arrive in the controlling process, and each worker hands the marks over when it ends.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests import pairwise, spec
+from tests import pairwise, requirements, spec
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "tests" / "requirements.toml"
 
 # One entry per collected test, before anything is deselected: node id with parameters -> requirement ids.
-COVERS = pytest.StashKey[dict[str, list[str]]]()
+COVERS = pytest.StashKey[requirements.Covers]()
 
 # No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
 settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
@@ -51,16 +48,9 @@ def strict() -> bool:
 
 
 @pytest.fixture(scope="session")
-def covers_map(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What every test of the repository claims to prove, also when only some tests run."""
-    if is_full_run(request.config):
-        return request.config.stash[COVERS]
-    target = tmp_path_factory.mktemp("covers") / "map.json"
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"--covers-map={target}", str(ROOT / "tests")]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout + found.stderr
-    covers: dict[str, list[str]] = json.loads(target.read_text(encoding="utf-8"))
-    return covers
+def covers_map(request: pytest.FixtureRequest) -> requirements.Covers:
+    """Return the marks of every test of the repository, also when only some tests run."""
+    return request.config.stash[COVERS] if is_full_run(request.config) else requirements.collect_covers()
 
 
 def is_full_run(config: pytest.Config) -> bool:
@@ -113,6 +103,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the marks over to the controlling process of pytest-xdist, which collects nothing itself."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["covers"] = session.config.stash[COVERS]
+
+
 class OutcomeCheck:
     """Notes how each test ended and, after a full run, compares that with the table of requirements."""
 
@@ -126,23 +122,21 @@ class OutcomeCheck:
         if report.when == "call" or report.skipped:
             self.outcomes.setdefault(report.nodeid.split("[", 1)[0], set()).add(report.outcome)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        # A worker that crashed has handed nothing over.
+        self.config.stash[COVERS].update(getattr(node, "workeroutput", {}).get("covers", {}))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         interrupted = session.shouldstop or session.shouldfail or session.exitstatus not in (0, 1)
         if interrupted or not is_full_run(self.config):
             return
-        self.complaints = list(self.unproven())
+        covers, outcomes = self.config.stash[COVERS], self.outcomes
+        unproven = requirements.find_unproven(requirements.read_rows(), covers, outcomes, strict=strict())
+        self.complaints = list(unproven)
         if self.complaints and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def unproven(self) -> Iterator[str]:
-        for row in tomllib.loads(TABLE.read_text(encoding="utf-8"))["row"]:
-            for test in row["tests"]:
-                seen = self.outcomes.get(test, set())
-                if not seen:
-                    yield f"{row['id']}: {test} did not run"
-                elif "failed" in seen or ("passed" not in seen and strict()):
-                    yield f"{row['id']}: {test} {'failed' if 'failed' in seen else 'was skipped'}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.complaints:
