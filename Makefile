@@ -12,8 +12,10 @@ TESTS    ?=
 PORT     ?= 8000
 # browser: the program.
 CHROMIUM ?= chromium
-# bench: some of its parts (all if none is named; docs/numbers.md lists them).
+# bench, mutation: some of their parts (all if none is named; docs/numbers.md lists those of bench).
 PARTS    ?=
+# mutation: how many mistakes in each part (200 if no number is given).
+MUTANTS  ?=
 # soak, soak-gateway, simulate: for how long. kills: how often, and on which stores (a SQLite file if none is named).
 MINUTES  ?= 10
 RUNS     ?= 20
@@ -163,9 +165,9 @@ fleet: $(READY) # run three replicas on Redis behind nginx through outages, kill
 walk: $(READY) # compare the opcodes of eight calls with tests/walk/counts.toml (WALK=http-modern shows one of them)
 	$(BIN)/python -m tests.walk $(or $(WALK),--check)
 
-mutation: $(READY) # break the core 200 times and see whether the tests notice
+mutation: $(READY) # break protocol/ and server/policy 200 times each and see whether the tests notice (PARTS=policy MUTANTS=20)
 	$(BIN)/python -m pip install --quiet --group mutation
-	$(BIN)/python scripts/mutation.py
+	$(BIN)/python scripts/mutation.py --workers $(WORKERS) $(if $(PARTS),--parts $(PARTS)) $(if $(MUTANTS),--mutants $(MUTANTS))
 
 mutation-rows: $(READY) # break the behaviour of each acceptance row and see whether its tests notice (ROWS=J1,J2)
 	$(BIN)/python scripts/mutation_rows.py --workers $(WORKERS) $(if $(ROWS),--rows '$(ROWS)')
