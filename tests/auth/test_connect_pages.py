@@ -336,6 +336,7 @@ async def test_a_user_enters_a_secret() -> None:
         assert text(await client.call_tool("account")) == "of-alice"
 
 
+@pytest.mark.covers("GW-5.4")
 async def test_an_operator_connects_the_account_of_the_server() -> None:
     async with world() as scene:
         kind = ServerOAuth(scene.login.url, client_id="us", client_secret="our-secret", operators=["alice"])

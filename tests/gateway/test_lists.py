@@ -110,6 +110,7 @@ async def test_a_strict_gateway_refuses_a_list_that_is_not_complete(front: str, 
         assert await names(client) == ["fragile_run", "there_run"]
 
 
+@pytest.mark.covers("GW-7.2")
 async def test_a_server_that_comes_back_soon_is_no_change() -> None:
     target = Away(one("b", "run"), is_there=True)
     gateway = Gateway("front").add("fragile", target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.http.httpclient import SessionClient, initialize_request, serving
@@ -22,6 +23,8 @@ from toolwire import Context, Limits, Server
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import post_stream
 from toolwire.http.legacy.event_log import MAX_HEADER, StreamHeader, header_of
+from toolwire.http.legacy.session_calls import SessionConnection
+from toolwire.http.legacy.session_records import BackSession, SessionRecord
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.util.out_queue import CONGESTED
 
@@ -643,3 +646,18 @@ async def test_an_answer_too_large_to_keep_is_an_error_for_who_comes_late(
     late = await client.get({"last-event-id": away.last_event_id})
     await late.finished()
     assert late.messages[-1]["error"]["code"] == -32603
+
+
+@pytest.mark.covers("GW-6.5")
+async def test_call_joins_the_session_that_another_process_opened_at_a_server() -> None:
+    ours, theirs = BackSession("ours", "2025-11-25"), BackSession("theirs", "2025-11-25")
+    stored = SessionRecord(backs={"b": theirs})
+
+    async def edit(token: Any, change: Callable[[SessionRecord], None]) -> SessionRecord:
+        change(stored)
+        return stored
+
+    unused: Any = None
+    connection = SessionConnection(unused, SessionRecord(), unused, unused, unused, edit)
+    assert await connection.join("b", ours, replaces=None) == theirs
+    assert await connection.join("b", ours, replaces=theirs) == ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest
 from toolwire.openapi.definition.tool_definitions import ToolDefiner
 from toolwire.openapi.model import OperationSettings, ToolDefinition
 from toolwire.openapi.request import retries
+from toolwire.openapi.request.retries import Sender
 from toolwire.protocol import types as t
 
 BUSY = Reply(429, b"slow down", "text/plain", {"retry-after": "0"})
@@ -261,6 +263,19 @@ async def test_credentials_are_dropped_across_origins() -> None:
         assert [each.target for each in api.arrived] == ["/a?key=secret", "/c", "/d"]
         for arrived in api.arrived[1:]:
             assert not {"authorization", "x-thing", "cookie"} & arrived.headers.keys()
+
+
+@pytest.mark.covers("OA-5.8")
+async def test_request_to_another_permitted_origin_is_not_signed() -> None:
+    home, other = "https://api.example", "https://files.example"
+    operation: Any = SimpleNamespace(name="read", method="GET", is_read=True)
+    unused: Any = None
+    sender = Sender(operation, unused, home, frozenset({other}), signer=Tokens("t1"))
+    request = OutgoingRequest(method="GET", url=f"{other}/next", headers={}, body=None)
+    exchange: Any = SimpleNamespace(request=request, call=None, credentials="of the page before", signed=None)
+    await sender.sign(exchange)
+    assert exchange.signed is request and exchange.credentials is None
+    assert request.headers == {}
 
 
 @pytest.mark.covers("OA-5.8")
