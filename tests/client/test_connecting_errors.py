@@ -65,9 +65,11 @@ def test_client_in_a_plain_with_block_names_the_other_ways() -> None:
         pass
 
 
-async def test_unknown_tool_is_compared_with_the_known_ones() -> None:
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_unknown_tool_is_compared_with_the_tools_of_the_server(is_listed: bool) -> None:
     async with Client(calculator()) as client:
-        await client.list_tools()
+        if is_listed:
+            await client.list_tools()
         with pytest.raises(ProtocolError, match=r"^Unknown tool: ad; did you mean 'add'") as unknown:
             await client.call_tool("ad")
         assert unknown.value.code == -32602

@@ -500,7 +500,7 @@ class Client(Extending):
                 # 2025-11-25 tasks, tool-level negotiation: a tool that only runs as a task is refused with this code.
                 return await self._drive(params, timeout, clock, on_progress, meta, headers, returns)
             if not self._has_outdated_headers(error):
-                raise self._advised(error, name) from None
+                raise await self._advised(error, name, clock) from None
             await self._list_anew(name, clock)
             sent = self._with_arguments(params, headers)
             result = await self._ask(
@@ -643,11 +643,13 @@ class Client(Extending):
             clock.extend(CEILING_SECONDS)
         return await drive(handle, clock, on_progress, returns)
 
-    def _advised(self, error: ProtocolError, name: str) -> ProtocolError:
+    async def _advised(self, error: ProtocolError, name: str, clock: CallClock) -> ProtocolError:
         """Add to an error the name that was probably meant, or the missing client option."""
         if error.code == INVALID_PARAMS and error.message.startswith("Unknown tool"):
             from toolwire.schemas.wording import nearest
 
+            # The programmer may have listed nothing: the list has the names to compare with.
+            await self._learn_tools(clock)
             meant = nearest(name, self._connector.current().tools.names)
             if meant is not None and meant != name and "did you mean" not in error.message:
                 return ProtocolError(error.code, f"{error.message}; did you mean {meant!r}?", error.data)
