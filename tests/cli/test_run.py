@@ -248,6 +248,7 @@ def test_the_version_goes_to_standard_output() -> None:
         (("list", "x.py", "--jsn=1"), "unknown option --jsn; did you mean --json? (`toolwire list"),
         (("gateway", "check"), "are required: FILE (`toolwire gateway check --help`"),
         (("tasks", "lst", "x.db"), "did you mean list?"),
+        (("openapi", "ad", "api.yaml"), "'ad' is not one of list, add, check; did you mean add? ("),
         (("--verson",), "unknown option --verson; did you mean --version?"),
     ],
 )  # fmt: skip

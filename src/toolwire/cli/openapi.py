@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     words = "".join(f"  toolwire openapi {word:6} {purpose}\n" for word, (_, purpose) in WORDS.items())
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = f"uses:\n{words}"
-    parser.add_argument("word", metavar="list|add|check", help="what to do")
+    parser.add_argument("word", choices=tuple(WORDS), metavar="list|add|check", help="what to do")
 
 
 def main(arguments: Namespace) -> int:
