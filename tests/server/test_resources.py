@@ -378,6 +378,7 @@ async def test_settings_of_a_template_apply_to_all_its_resources(revision: str) 
         for uri, expected in (("a://1", ("text/x-rows", "text")), ("b://2", ("image/x-raw", "blob"))):
             (contents,) = (await client.result("resources/read", {"uri": uri}))["contents"]
             assert (contents["uri"], contents["mimeType"], expected[1] in contents) == (uri, expected[0], True)
+            assert contents.get("_meta") == ({"a/b": 1} if uri == "a://1" else None)
 
 
 @pytest.mark.covers("J40", "E26")
