@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from typing import Any, Literal
+
+from tests.patience import SILENCE, patience
 
 from toolwire import Context, Limits, ProtocolError, Server, ToolError
+
+
+class Sign(asyncio.Event):
+    """An event that a test waits for. It fails the test when it does not come."""
+
+    async def wait(self) -> Literal[True]:
+        async with patience("a sign of a handler"):
+            return await super().wait()
 
 
 class Held:
@@ -16,9 +27,9 @@ class Held:
         self.server = Server("tasks", limits=limits, **options)
         self.go = asyncio.Event()
         self.go_on = asyncio.Event()
-        self.started = asyncio.Event()
+        self.started = Sign()
         self.seen: list[Any] = []
-        self.stopped = asyncio.Event()
+        self.stopped = Sign()
         self._loop = asyncio.get_running_loop()
         self._register()
 
@@ -73,7 +84,9 @@ class Held:
         def computing(ctx: Context) -> str:
             self.seen.append(ctx.cancelled)
             ctx.progress(1, 2)
-            while not ctx.cancelled:
+            # A handler that never sees its cancellation ends, too: its thread would hold up the end of the test.
+            end = time.monotonic() + SILENCE / 2
+            while not ctx.cancelled and time.monotonic() < end:
                 sum(range(1000))
             self.seen.append(ctx.cancelled)
             self._loop.call_soon_threadsafe(self.stopped.set)
