@@ -40,6 +40,7 @@ MODULES = (
     "toolwire.shape",
     "toolwire.stores",
     "toolwire.testing",
+    "toolwire.testing.stores",
     "toolwire.transports",
     "toolwire.types",
 )
@@ -87,7 +88,8 @@ def _class_lines(name: str, cls: type[Any]) -> Iterator[str]:
     members: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.partition(".")[0] == "toolwire":
-            members |= {each: value for each, value in vars(base).items() if not each.startswith("_")}
+            # The tests of a contract are not called by name.
+            members |= {each: value for each, value in vars(base).items() if not each.startswith(("_", "test_"))}
     given = set(getattr(cls, "__struct_fields__", ()))
     for each in sorted(members.keys() - given):
         yield f"    {_member(each, members[each])}"

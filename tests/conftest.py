@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # One entry per collected test, before anything is deselected: node id with parameters -> requirement ids.
 COVERS = pytest.StashKey[requirements.Covers]()
 
+# Contracts of the package say as much as tests do when they fail.
+pytest.register_assert_rewrite("toolwire.testing.stores")
+
 # No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
 settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
 settings.load_profile("toolwire")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.contract import Heard
 
 from toolwire.stores import Ready, Stores
+from toolwire.testing.stores import Recorder
 
 PRELUDE = """
 import asyncio, json, sys
@@ -130,7 +130,7 @@ class ProcessContract:
     """Needs the fixtures `address`, of stores that are new, and `stores`, which are there."""
 
     async def test_messages_reach_other_processes_in_order(self, stores: Stores, address: str) -> None:
-        heard = Heard()
+        heard = Recorder()
         stores.bus.subscribe("back", heard)
         with Process(address, LISTENER) as one, Process(address, LISTENER) as two:
             assert [await one.said(), await two.said()] == ["ready", "ready"]

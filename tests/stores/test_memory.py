@@ -9,20 +9,25 @@ from typing import Any
 
 import pytest
 from tests.counted_steps import steps_of
-from tests.stores.contract import BusContract, Clock, Heard, KVContract, LogContract, Make, memo
-from tests.stores.queue_contract import QueueContract
 
 from toolwire.stores import KV, Bus, Held, Log, MemoryBus, MemoryKV, MemoryLog, MemoryQueue, Ready, Stores
-
-__all__ = ["memo"]
+from toolwire.testing.stores import (
+    BusContract,
+    KVContract,
+    LogContract,
+    MakeStores,
+    QueueContract,
+    Recorder,
+    StoreClock,
+)
 
 
 @pytest.fixture
-def make() -> Make:
-    return make_stores
+def make_stores() -> MakeStores:
+    return memory_stores
 
 
-def make_stores(*, clock: Callable[[], float] | None = None, **limits: Any) -> Stores:
+def memory_stores(*, clock: Callable[[], float] | None = None, **limits: Any) -> Stores:
     kv = {name: limits.pop(name) for name in ("max_items", "max_bytes") if name in limits}
     bus = {name: limits.pop(name) for name in ("max_subscribers", "max_pending") if name in limits}
     names = {"max_stream_bytes": "max_bytes", "max_log_bytes": "max_total_bytes"}
@@ -55,7 +60,7 @@ def test_the_container() -> None:
 
 
 async def test_renewing_for_ever_costs_no_memory() -> None:
-    kv = MemoryKV(clock=Clock())
+    kv = MemoryKV(clock=StoreClock())
     await kv.put("a", b"1", ttl=1)
     for _ in range(5000):
         await kv.expire("a", 10)
@@ -64,7 +69,7 @@ async def test_renewing_for_ever_costs_no_memory() -> None:
 
 
 async def test_reading_alone_clears_the_expired_away() -> None:
-    clock = Clock()
+    clock = StoreClock()
     kv = MemoryKV(clock=clock)
     for number in range(100):
         await kv.put(str(number), b"1", ttl=1)
@@ -83,7 +88,7 @@ async def test_a_deleted_stream_leaves_nothing_behind() -> None:
 
 async def test_nothing_is_delivered_inside_publish() -> None:
     bus = MemoryBus()
-    heard = Heard()
+    heard = Recorder()
     bus.subscribe("t", heard)
     await bus.publish("t", b"1")
     assert heard == []
@@ -92,7 +97,7 @@ async def test_nothing_is_delivered_inside_publish() -> None:
 
 async def test_what_was_sent_and_not_yet_delivered_is_dropped_at_the_end() -> None:
     bus = MemoryBus()
-    heard, witness = Heard(), Heard()
+    heard, witness = Recorder(), Recorder()
     stop = bus.subscribe("t", heard)
     await bus.publish("t", b"1")
     stop()

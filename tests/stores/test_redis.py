@@ -9,14 +9,11 @@ from urllib.parse import quote
 
 import pytest
 from tests.redis_server import RedisServer, running
-from tests.stores.contract import BusContract, KVContract, LogContract, Make, memo
 from tests.stores.processes import ProcessContract
-from tests.stores.queue_contract import KeptContract, QueueContract
 
 from toolwire.stores import Stores
 from toolwire.stores.redis import RedisKV, RedisStores
-
-__all__ = ["memo"]
+from toolwire.testing.stores import BusContract, KVContract, LeaseThreadContract, LogContract, MakeStores, QueueContract
 
 _prefixes = (f"test {number}" for number in itertools.count())
 
@@ -28,7 +25,7 @@ def redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def make(redis: RedisServer) -> Iterator[Make]:
+def make_stores(redis: RedisServer) -> Iterator[MakeStores]:
     made: list[RedisStores] = []
 
     def stores(*, clock: Callable[[], float] | None = None, **limits: Any) -> Stores:
@@ -52,7 +49,7 @@ class TestBus(BusContract):
     pass
 
 
-class TestQueue(QueueContract, KeptContract):
+class TestQueue(QueueContract, LeaseThreadContract):
     pass
 
 

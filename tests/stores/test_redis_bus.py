@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from tests.redis_server import RedisServer, running, until_answered, until_refused
-from tests.stores.contract import Heard
 
 from toolwire.stores import redis_bus
 from toolwire.stores.redis import RedisBus, RedisStores
+from toolwire.testing.stores import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 
@@ -58,7 +58,7 @@ async def test_a_process_does_not_read_what_others_tell_each_other(
         take(self, heard, messages)
 
     monkeypatch.setattr(RedisBus, "_take", spy)
-    here, there = Heard(), Heard()
+    here, there = Recorder(), Recorder()
     one.bus.subscribe("mine", here)
     two.bus.subscribe("yours", there)
     await asyncio.gather(one.check(), two.check())
@@ -74,7 +74,7 @@ async def test_the_wait_of_a_process_is_not_disturbed_by_others(redis: RedisServ
     listener, others = open_stores(), open_stores()
     listener.bus.subscribe("mine", lambda data: None)
     await listener.check()
-    heard = Heard()
+    heard = Recorder()
     others.bus.subscribe("yours", heard)
     await others.check()
     before = calls(redis, "xread")
@@ -128,7 +128,7 @@ async def test_subscribers_learn_that_messages_were_lost(
 ) -> None:
     monkeypatch.setattr(redis_bus, "LISTEN_SECONDS", 0.05)
     stores, others = open_stores(), open_stores()
-    heard, elsewhere = Heard(), Heard()
+    heard, elsewhere = Recorder(), Recorder()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     stores.bus.subscribe("u", elsewhere)
     await stores.check()
@@ -145,7 +145,7 @@ async def test_subscribers_learn_that_messages_were_lost(
 
 async def test_many_topics_in_one_process(open_stores: Open) -> None:
     stores, others = open_stores(), open_stores()
-    heard = Heard()
+    heard = Recorder()
     for number in range(350):
         stores.bus.subscribe(f"{number}", heard)
     await stores.check()
@@ -157,7 +157,7 @@ async def test_many_topics_in_one_process(open_stores: Open) -> None:
 async def test_a_topic_that_is_left_and_listened_to_again(open_stores: Open) -> None:
     stores, others = open_stores(), open_stores()
     for number in range(30):
-        heard = Heard()
+        heard = Recorder()
         leave = stores.bus.subscribe("t", heard, on_lost=lambda heard=heard: heard(b"lost"))
         await stores.kv.get("whatever is asked for afterwards comes afterwards")
         await others.bus.publish("t", b"%d" % number)

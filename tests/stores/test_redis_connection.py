@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.http1.raw_http import certificate
 from tests.redis_server import RedisServer, ask, free_port, packed, replica_of, running, sentinel_of, until_refused
-from tests.stores.contract import Heard
 
 from toolwire.stores import StoreFailed
 from toolwire.stores.redis import RedisStores
+from toolwire.testing.stores import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 
@@ -178,7 +178,7 @@ async def test_a_failover_by_readonly_is_followed_to_the_new_primary(
     primary: RedisServer, replica: RedisServer
 ) -> None:
     stores = RedisStores(f"redis://127.0.0.1:{primary.port},127.0.0.1:{replica.port}/0", timeout=PATIENT)
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     await stores.bus.publish("t", b"before")
     await stores.kv.put("a", b"1")
@@ -215,7 +215,7 @@ async def test_a_server_that_is_replaced_at_the_same_address(primary: RedisServe
     targets = [primary]
     async with forwarding(lambda: targets[0]) as port:
         stores = RedisStores(f"redis://127.0.0.1:{port}/0", timeout=PATIENT)
-        heard = Heard()
+        heard = Recorder()
         stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
         await stores.bus.publish("t", b"before")
         replica.until(b":1", "XLEN", "{toolwire}:bus:t")
@@ -281,7 +281,7 @@ async def test_sentinels_lead_to_the_primary_and_to_the_next_one(
         nobody = free_port()
         address = f"redis+sentinel://127.0.0.1:{nobody},127.0.0.1:{sentinel}/notes/0"
         stores = RedisStores(address, timeout=PATIENT)
-        heard = Heard()
+        heard = Recorder()
         stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
         assert await stores.kv.put("a", b"1")
         assert b":1" in primary.command("EXISTS", "{toolwire}:kv:a")
@@ -394,7 +394,7 @@ def cluster(running_cluster: Cluster) -> Cluster:
 async def test_any_node_of_a_cluster_leads_to_the_one_that_has_the_keys(cluster: Cluster, way: str) -> None:
     address = way.format(other=cluster.other.port, nobody=free_port())
     stores = RedisStores(f"unix://{cluster.other.socket}" if way == "unix" else address, timeout=PATIENT)
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard)
     assert await stores.kv.put("a", b"1")
     position = await stores.log.append("s", b"1")
@@ -408,7 +408,7 @@ async def test_any_node_of_a_cluster_leads_to_the_one_that_has_the_keys(cluster:
 
 async def test_a_slot_that_moves_to_another_node(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     stores = RedisStores(f"redis://127.0.0.1:{cluster.owner.port}", timeout=PATIENT)
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     for number in range(20):
         await stores.kv.put(f"{number}", b"1")

@@ -13,15 +13,13 @@ from typing import Any
 
 import pytest
 from tests.redis_server import RedisServer, running, until_refused
-from tests.stores.contract import BusContract, Heard, KVContract, LogContract, Make, memo
 
 from toolwire import stores as stores_package
 from toolwire.stores import Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
 from toolwire.stores.redis_scripts import GREET, RIGHTS, SCRIPTS
-
-__all__ = ["memo"]
+from toolwire.testing.stores import BusContract, KVContract, LogContract, MakeStores, Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 
@@ -56,7 +54,7 @@ def redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def make(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make_stores(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStores]:
     for script in EVERY:
         text = STRICT + script.text
         monkeypatch.setattr(script, "text", text)
@@ -122,7 +120,7 @@ def test_the_documented_user_may_run_every_command_of_the_scripts_and_no_other()
 async def test_the_documented_user_is_enough(redis: RedisServer) -> None:
     assert redis.command("ACL", "SETUSER", "least", "on", ">password", *allowed()).startswith(b"+OK")
     stores = RedisStores(f"unix://least:password@{redis.socket}?db=1", max_items=10, max_streams=2, max_events=2)
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard)
     for number in range(30):
         await stores.kv.put(f"{number % 10}", b"%d" % number, ttl=60 if number % 2 else None)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from tests.redis_server import RedisServer, free_port, running, until_answered, until_refused
-from tests.stores.contract import Heard
 
 from toolwire.protocol.errors import ServerError
 from toolwire.stores import StoreFailed, StoreFull
@@ -22,6 +21,7 @@ from toolwire.stores.by_address import open_stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.redis_pipeline import ScriptCall, ScriptQueue
 from toolwire.stores.redis_scripts import GET
+from toolwire.testing.stores import Recorder
 
 SECRET = "hunter-2-is-secret"
 QUICK = 0.3
@@ -82,7 +82,7 @@ async def test_a_short_absence_is_waited_for(redis: RedisServer, caplog: pytest.
 async def test_a_redis_that_is_killed_and_started_again_under_load(
     redis: RedisServer, quick: RedisStores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard = Heard()
+    heard = Recorder()
     quick.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     await until_answered(lambda: quick.bus.publish("t", b"before"))
     outcomes: list[object] = []
@@ -120,7 +120,7 @@ async def test_a_redis_that_is_killed_and_started_again_under_load(
 
 
 async def test_a_connection_that_is_cut_while_it_waits_misses_nothing(redis: RedisServer, stores: RedisStores) -> None:
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     await stores.check()
     with_others = RedisStores(redis.url)
@@ -237,7 +237,7 @@ async def test_a_user_who_may_not(redis: RedisServer) -> None:
 async def test_a_user_who_may_not_listen_is_told_so_once(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     redis.command("ACL", "SETUSER", "deaf", "on", f">{SECRET}", "~*", "+@all", "-xread")
     stores = RedisStores(f"unix://deaf:{SECRET}@{redis.socket}", timeout=60.0)
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard)
     await stores.bus.publish("t", b"1")
     await heard.until(1)
@@ -312,7 +312,7 @@ async def test_keys_of_another_kind(redis: RedisServer, quick: RedisStores, key:
 
 
 async def test_garbage_in_its_own_keys(redis: RedisServer, stores: RedisStores) -> None:
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard)
     await stores.kv.put("a", b"1")
     first = await stores.log.append("s", b"1")

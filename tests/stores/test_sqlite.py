@@ -13,20 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.contract import BusContract, Clock, Heard, KVContract, LogContract, Make, memo
 from tests.stores.processes import LISTENER, Process, ProcessContract
-from tests.stores.queue_contract import KeptContract, QueueContract
 
 from toolwire.stores import KV, Bus, Log, Stores
 from toolwire.stores import sqlite as module
 from toolwire.stores.process_wakeup import Doorbell
 from toolwire.stores.sqlite import SqliteStores, StoreFailed
-
-__all__ = ["memo"]
+from toolwire.testing.stores import (
+    BusContract,
+    KVContract,
+    LeaseThreadContract,
+    LogContract,
+    MakeStores,
+    QueueContract,
+    Recorder,
+    StoreClock,
+)
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
+def make_stores(tmp_path: Path) -> Iterator[MakeStores]:
     made: list[SqliteStores] = []
 
     def stores(*, clock: Callable[[], float] | None = None, **limits: Any) -> Stores:
@@ -50,7 +56,7 @@ class TestBus(BusContract):
     pass
 
 
-class TestQueue(QueueContract, KeptContract):
+class TestQueue(QueueContract, LeaseThreadContract):
     pass
 
 
@@ -164,9 +170,9 @@ async def test_whoever_gives_up_waiting_harms_nobody(stores: SqliteStores) -> No
     assert await stores.kv.put("b", b"1")
 
 
-async def test_the_sums_stay_right(make: Make, tmp_path: Path) -> None:
-    clock = Clock()
-    stores = make(clock=clock, max_events=3, max_streams=3, max_items=20)
+async def test_the_sums_stay_right(make_stores: MakeStores, tmp_path: Path) -> None:
+    clock = StoreClock()
+    stores = make_stores(clock=clock, max_events=3, max_streams=3, max_items=20)
     for number in range(30):
         await stores.kv.put(str(number % 20), b"x" * number, ttl=number % 7 + 1)
         await stores.kv.expire(str(number % 5), 3)
@@ -180,9 +186,9 @@ async def test_the_sums_stay_right(make: Make, tmp_path: Path) -> None:
     assert kept[2] <= 3
 
 
-async def test_the_expired_are_cleared_away(make: Make, tmp_path: Path) -> None:
-    clock = Clock()
-    stores = make(clock=clock)
+async def test_the_expired_are_cleared_away(make_stores: MakeStores, tmp_path: Path) -> None:
+    clock = StoreClock()
+    stores = make_stores(clock=clock)
     for number in range(100):
         await stores.kv.put(str(number), b"1", ttl=1)
         await stores.bus.publish("t", b"1")
@@ -208,7 +214,7 @@ async def test_messages_are_not_kept_without_bound(
 async def test_a_process_that_fell_behind_is_told(
     stores: SqliteStores, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     await stores.bus.publish("t", b"1")
     await heard.until(1)
@@ -286,7 +292,7 @@ async def test_messages_reach_other_processes_where_nobody_can_ring(
     deaf = "import toolwire.stores.process_wakeup as d\nd.Doorbell._open_to_others = lambda self: None\n"
     monkeypatch.setattr(Doorbell, "_open_to_others", lambda self: None)
     stores = SqliteStores(path)
-    heard = Heard()
+    heard = Recorder()
     stores.bus.subscribe("back", heard)
     await stores.open()
     with Process(path, deaf + LISTENER) as listener:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.contract import Clock
 
 from toolwire.stores import Held, Ready
 from toolwire.stores import sqlite_file as module
 from toolwire.stores.sqlite import SqliteStores
+from toolwire.testing.stores import StoreClock
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_a_file_of_an_earlier_release_gets_a_queue_and_can_still_be_used_b
 
 
 async def test_the_sums_stay_right(path: Path) -> None:
-    clock = Clock()
+    clock = StoreClock()
     stores = SqliteStores(path, clock=clock)
     queue = stores.queue
     await queue.renew("steady", 1000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.stores.contract import Heard
 
 from toolwire.stores import MemoryBus, StoreFailed
+from toolwire.testing.stores import Recorder
 from toolwire.wire.bus_link import MAX_WAITING_BYTES, BusLink
 
 
@@ -31,7 +31,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_messages_that_could_not_be_sent_are_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
     bus = FailingBus()
     links = [BusLink(bus, "t"), BusLink(bus, "t")]
-    heard = [Heard(), Heard()]
+    heard = [Recorder(), Recorder()]
     for link, ears in zip(links, heard, strict=True):
         link.on("say", ears)
         link.on_lost(lambda ears=ears: ears(b"look again"))  # type: ignore[misc]
@@ -67,7 +67,7 @@ async def test_a_link_that_is_left_makes_up_for_nothing() -> None:
 async def test_a_message_to_one_process_is_heard_there_alone() -> None:
     bus = MemoryBus()
     links = [BusLink(bus, "t") for _ in range(3)]
-    heard = [Heard() for _ in links]
+    heard = [Recorder() for _ in links]
     for number, (link, ears) in enumerate(zip(links, heard, strict=True)):
         link.on("say", ears)
         link.open()
@@ -87,7 +87,7 @@ async def test_a_message_to_one_process_is_heard_there_alone() -> None:
 
 async def test_a_process_that_is_left_hears_nothing_more() -> None:
     bus = MemoryBus()
-    link, heard = BusLink(bus, "t"), Heard()
+    link, heard = BusLink(bus, "t"), Recorder()
     link.on("say", heard)
     link.open()
     leave = link.hear("process")

@@ -1,4 +1,4 @@
-"""Stores by their address, as it stands in a setting: a file, or a Redis."""
+"""Stores by their address, as it stands in a setting: a file, a Redis, or a store of another distribution."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def stores_of_environment() -> Stores | None:
 
 
 def open_stores(address: str | os.PathLike[str]) -> Stores:
-    """Return the stores at an address: a Redis (`redis://`, `rediss://`, `unix://`, `redis+sentinel://` and
-    `rediss+sentinel://`), the path of a SQLite file otherwise.
+    """Return the stores at an address: a Redis, a store of another distribution, or a SQLite file.
+
+    A Redis has `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`. Any other scheme is
+    looked up in the entry points of the group `toolwire.stores`. An address without a scheme is the path of a file.
 
     Limits come from TOOLWIRE_STORES_LIMITS, such as `max_items=200000,max_bytes=256MiB`. Those in the address of a
     Redis win over them. Nothing is opened yet. Raise `ServerError`, which repeats no password, for an address that is
@@ -28,9 +30,17 @@ def open_stores(address: str | os.PathLike[str]) -> Stores:
     """
     text = os.fspath(address)
     limits: dict[str, Any] = _limits_of_environment()
-    if "://" in text:
+    scheme, mark, _ = text.partition("://")
+    if mark:
+        from toolwire.stores.redis_address import SCHEME_FORM, SCHEMES, read_address
+
+        scheme = scheme.lower()
+        if scheme not in SCHEMES and SCHEME_FORM.fullmatch(scheme):
+            # Imported here because it looks through the installed distributions.
+            from toolwire.stores.installed import open_installed
+
+            return open_installed(scheme, text, limits, SCHEMES)
         from toolwire.stores.redis import RedisStores
-        from toolwire.stores.redis_address import read_address
 
         in_address = read_address(text).limits
         return RedisStores(text, **{name: limit for name, limit in limits.items() if name not in in_address})

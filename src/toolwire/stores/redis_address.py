@@ -24,7 +24,7 @@ _OPTIONS: Final = frozenset(
 )
 
 #: The scheme of an address that is repeated in an error. A longer one may be part of a secret.
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{1,23}")
+SCHEME_FORM: Final = re.compile(r"[a-z][a-z0-9+.-]{1,23}")
 
 #: The host and the port of a server.
 Node: TypeAlias = tuple[str, int]
@@ -95,7 +95,7 @@ def _split_url(url: str) -> SplitResult:
 def read_address(url: str) -> RedisAddress:
     """Return the parts of an address. Raise `ServerError`, which repeats none of it, for one that is wrong."""
     scheme, mark, _ = url.partition("://")
-    if mark and scheme.lower() not in SCHEMES and _SCHEME.fullmatch(scheme):
+    if mark and scheme.lower() not in SCHEMES and SCHEME_FORM.fullmatch(scheme):
         known = ", ".join(f"{each}://" for each in SCHEMES)
         raise ServerError(
             f"No store has addresses that begin with {scheme}://. Use a Redis ({known}) or the path of a SQLite file"

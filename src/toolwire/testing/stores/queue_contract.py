@@ -1,16 +1,16 @@
-"""What every queue does, wherever it is. Each module of tests provides a `make` fixture and subclasses."""
+"""The contract of `Queue`, and of the thread that renews its leases."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.stores.contract import Clock, Make, in_threads
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import (
@@ -28,6 +28,7 @@ from toolwire.stores import (
     Stores,
     Task,
 )
+from toolwire.testing.stores.contracts import MakeStores, StoreClock, in_threads
 
 NOTHING = Counts(ready={}, held={}, delayed=0, orphans=0, oldest=0.0, leases=0)
 
@@ -53,7 +54,7 @@ async def keys(tasks: Awaitable[list[Task]]) -> list[str]:
 PROCESSES, KINDS, OWNERS, KEYS = "pqr", "xy", "12", "abcde"
 
 
-class Change(NamedTuple):
+class ChangeStep(NamedTuple):
     key: str
     place: Place | None
     expect: str
@@ -64,23 +65,23 @@ class Change(NamedTuple):
     most_ready: int | None
 
 
-class Take(NamedTuple):
+class TakeStep(NamedTuple):
     process: str
     kinds: set[str]
     most: int
     passing_over: set[str]
 
 
-class Call(NamedTuple):
+class CallStep(NamedTuple):
     name: str
     given: tuple[Any, ...]
 
 
-class Wait(NamedTuple):
+class WaitStep(NamedTuple):
     seconds: float
 
 
-Step: TypeAlias = Change | Take | Call | Wait
+Step: TypeAlias = ChangeStep | TakeStep | CallStep | WaitStep
 
 _process = st.sampled_from(PROCESSES)
 _fence = st.sampled_from(["", "", "", *PROCESSES])
@@ -90,7 +91,7 @@ _places = st.one_of(
     st.builds(Held, _process, st.sampled_from(["", *KINDS])),
 )
 _change = st.builds(
-    Change,
+    ChangeStep,
     st.sampled_from(KEYS),
     _places,
     st.sampled_from(["present", "present", "present", "none", "wrong"]),
@@ -101,30 +102,30 @@ _change = st.builds(
     st.sampled_from([None, None, 1, 2]),
 )
 _take = st.builds(
-    Take,
+    TakeStep,
     _process,
     st.sets(st.sampled_from(KINDS)),
     st.integers(0, 3),
     st.sets(st.sampled_from(OWNERS), max_size=1),
 )
 _call = st.one_of(
-    st.builds(Call, st.just("renew"), st.tuples(_process, st.sampled_from([3.0, 10.0]))),
-    st.builds(Call, st.just("release"), st.tuples(_process)),
-    st.builds(Call, st.just("bury"), st.tuples(_process, st.integers(1, 3))),
-    st.builds(Call, st.just("orphans"), st.tuples(st.integers(0, 3))),
-    st.builds(Call, st.just("held"), st.tuples(_process)),
-    st.builds(Call, st.just("waiting"), st.tuples(st.sampled_from([0.0, 3.0]), st.integers(0, 3))),
-    st.builds(Call, st.sampled_from(["counts", "stale", "leases"]), st.just(())),
-    st.builds(Call, st.just("places"), st.tuples(st.sampled_from(["", "b", "z"]))),
+    st.builds(CallStep, st.just("renew"), st.tuples(_process, st.sampled_from([3.0, 10.0]))),
+    st.builds(CallStep, st.just("release"), st.tuples(_process)),
+    st.builds(CallStep, st.just("bury"), st.tuples(_process, st.integers(1, 3))),
+    st.builds(CallStep, st.just("orphans"), st.tuples(st.integers(0, 3))),
+    st.builds(CallStep, st.just("held"), st.tuples(_process)),
+    st.builds(CallStep, st.just("waiting"), st.tuples(st.sampled_from([0.0, 3.0]), st.integers(0, 3))),
+    st.builds(CallStep, st.sampled_from(["counts", "stale", "leases"]), st.just(())),
+    st.builds(CallStep, st.just("places"), st.tuples(st.sampled_from(["", "b", "z"]))),
 )
-_wait = st.builds(Wait, st.sampled_from([0.5, 1.0, 3.0, 10.0]))
+_wait = st.builds(WaitStep, st.sampled_from([0.5, 1.0, 3.0, 10.0]))
 STEPS: st.SearchStrategy[Step] = st.one_of(_change, _change, _change, _take, _call, _call, _wait)
 
 
 async def outcome(step: Step, queue: Queue, present: bytes | None) -> Any:
     """Return the answer to a step, or the kind of its error."""
     try:
-        if isinstance(step, Change):
+        if isinstance(step, ChangeStep):
             return await queue.change(
                 step.key,
                 (present or b"") + b"+" if step.grows else present or b"1",
@@ -135,9 +136,9 @@ async def outcome(step: Step, queue: Queue, present: bytes | None) -> Any:
                 orphan_of=step.orphan_of,
                 most_ready=step.most_ready,
             )
-        if isinstance(step, Take):
+        if isinstance(step, TakeStep):
             return await queue.take(step.process, step.kinds, step.most, passing_over=step.passing_over)
-        assert isinstance(step, Call)
+        assert isinstance(step, CallStep)
         return await getattr(queue, step.name)(*step.given)
     except ToolwireError as error:
         return type(error)
@@ -147,11 +148,12 @@ async def outcome(step: Step, queue: Queue, present: bytes | None) -> Any:
 
 
 class QueueContract:
+    """The behaviour of a `Queue`. Subclass it in a file of tests with the fixture `make_stores`."""
+
     # --- records and places ---
 
-    @pytest.mark.covers("FLT-1")
-    async def test_a_record_and_its_place_are_written_together(self, make: Make) -> None:
-        stores = make()
+    async def test_a_record_and_its_place_are_written_together(self, make_stores: MakeStores) -> None:
+        stores = make_stores()
         queue = stores.queue
         assert await queue.change("a", b"1", ttl=None, expect=b"0", place=None) == b"", "there is none"
         assert await queue.change("a", b"1", ttl=None, expect=None, place=Ready("x", "o")) is None
@@ -169,8 +171,8 @@ class QueueContract:
         assert await queue.place("unknown") is None
         assert await queue.counts() == NOTHING._replace(leases=1)
 
-    async def test_any_text_is_a_key_a_kind_an_owner_and_a_process(self, make: Make) -> None:
-        queue = make().queue
+    async def test_any_text_is_a_key_a_kind_an_owner_and_a_process(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         texts = ["a", "a\0b", "0", "00", ":", "a:", "ü", "\ud800", "\uffff", " h 1", "x" * 500, "\n"]
         for text in texts:
             assert await queue.renew(text, 10)
@@ -187,9 +189,9 @@ class QueueContract:
         await queue.release("0")
         assert {task.process for task in await queue.orphans(100)} == {"0"}
 
-    async def test_a_record_that_is_over_or_removed_has_no_place(self, make: Make) -> None:
-        clock = Clock()
-        stores = make(clock=clock)
+    async def test_a_record_that_is_over_or_removed_has_no_place(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        stores = make_stores(clock=clock)
         queue = stores.queue
         await queue.renew("p", 1000)
         await create(queue, "a", Ready("x", "o"), ttl=10)
@@ -211,9 +213,9 @@ class QueueContract:
         await create(queue, "a", None)
         assert await queue.place("a") is None
 
-    async def test_the_kv_changes_a_record_and_leaves_its_place(self, make: Make) -> None:
-        clock = Clock()
-        stores = make(clock=clock)
+    async def test_the_kv_changes_a_record_and_leaves_its_place(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        stores = make_stores(clock=clock)
         queue = stores.queue
         await create(queue, "a", Ready("x", "o"), ttl=10)
         assert await stores.kv.put("a", b"2", ttl=100)
@@ -226,9 +228,9 @@ class QueueContract:
         clock.now += 50
         assert [await queue.place(key) for key in "ab"] == [None, Held("p", "x")]
 
-    async def test_the_time_to_live_begins_anew_with_each_change(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_the_time_to_live_begins_anew_with_each_change(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         value = await create(queue, "a", Ready("x", "o"), ttl=10)
         clock.now += 9
         assert await queue.change("a", b"2", ttl=10, expect=value, place=Ready("x", "o")) is None
@@ -237,9 +239,9 @@ class QueueContract:
         clock.now += 1
         assert await queue.place("a") is None
 
-    async def test_places_are_listed_in_the_order_of_the_keys(self, make: Make) -> None:
-        clock = Clock()
-        stores = make(clock=clock)
+    async def test_places_are_listed_in_the_order_of_the_keys(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        stores = make_stores(clock=clock)
         queue = stores.queue
         await queue.renew("p", 100)
         await create(queue, "a:1", Ready("x", "o", delay=5))
@@ -265,8 +267,8 @@ class QueueContract:
         assert await queue.places("c") == []
         assert await queue.places("a:", after="0") == listed
 
-    async def test_a_long_list_of_places_is_read_in_pages(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_long_list_of_places_is_read_in_pages(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         for number in range(450):
             await create(queue, f"{number:03}", Ready("x", "o") if number % 2 else None)
         found: list[tuple[str, Place | None]] = []
@@ -277,10 +279,9 @@ class QueueContract:
 
     # --- room ---
 
-    @pytest.mark.covers("FLT-10")
-    async def test_how_many_tasks_may_be_ready(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_how_many_tasks_may_be_ready(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         await queue.renew("p", 1000)
         await create(queue, "a", Ready("x", "o"), most_ready=2)
         await create(queue, "b", Ready("y", "o", delay=50), most_ready=2, ttl=100)
@@ -297,9 +298,8 @@ class QueueContract:
         clock.now += 100
         await create(queue, "d", Ready("x", "o"), most_ready=2)
 
-    @pytest.mark.covers("FLT-1")
-    async def test_a_full_store_changes_neither_the_record_nor_the_place(self, make: Make) -> None:
-        stores = make(max_items=2, max_bytes=22)
+    async def test_a_full_store_changes_neither_the_record_nor_the_place(self, make_stores: MakeStores) -> None:
+        stores = make_stores(max_items=2, max_bytes=22)
         queue = stores.queue
         await queue.renew("p", 10)
         await queue.change("a", b"x" * 10, ttl=None, expect=None, place=Ready("x", "o"))
@@ -314,9 +314,9 @@ class QueueContract:
         assert await queue.change("b", b"", ttl=None, expect=b"x" * 10, place=Ready("x", "o"), holder="p") is None
         assert (await queue.counts())[:2] == ({"x": 1}, {})
 
-    async def test_the_expired_make_room_first(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(max_items=3, clock=clock).queue
+    async def test_the_expired_make_room_first(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(max_items=3, clock=clock).queue
         for key in "abc":
             await create(queue, key, Ready("x", "o"), ttl=10)
         clock.now += 10
@@ -328,9 +328,8 @@ class QueueContract:
 
     # --- a step that is repeated after a lost answer ---
 
-    @pytest.mark.covers("FLT-1")
-    async def test_a_creation_is_repeated(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_creation_is_repeated(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         for _ in range(2):
             await create(queue, "a", Ready("x", "o"), most_ready=1)
@@ -340,10 +339,9 @@ class QueueContract:
         await create(queue, "a", Ready("x", "o"), most_ready=1)
         assert await queue.place("a") == Held("p", "x"), "it was written, and taken afterwards"
 
-    @pytest.mark.covers("FLT-1")
     @pytest.mark.parametrize("place", [None, Ready("x", "o", 5.0), Held("q"), Held("p")], ids=str)
-    async def test_a_change_is_repeated(self, make: Make, place: Place | None) -> None:
-        queue = make().queue
+    async def test_a_change_is_repeated(self, make_stores: MakeStores, place: Place | None) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         await queue.renew("q", 10)
         value = await create(queue, "a", Held("p", "x"))
@@ -357,8 +355,10 @@ class QueueContract:
             "it was written while the process held the task"
         )
 
-    async def test_a_change_of_the_place_alone_is_repeated_as_long_as_the_task_is_there(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_change_of_the_place_alone_is_repeated_as_long_as_the_task_is_there(
+        self, make_stores: MakeStores
+    ) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         await queue.renew("q", 10)
         value = await create(queue, "a", Held("p", "x"))
@@ -374,9 +374,9 @@ class QueueContract:
             await hand_back()
         assert await queue.place("a") == Held("q", "x")
 
-    async def test_a_process_finds_the_tasks_that_it_holds(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_a_process_finds_the_tasks_that_it_holds(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         assert await queue.held("p") == (0, [])
         for process in "pq":
             await queue.renew(process, 100)
@@ -397,9 +397,8 @@ class QueueContract:
         assert await queue.held("p") == (4, ["b", "d", "e", "ü"]), "also without a lease"
         assert await queue.held("q") == (1, ["z"])
 
-    @pytest.mark.covers("FLT-5")
-    async def test_leases_are_renewed_ended_and_buried_repeatedly(self, make: Make) -> None:
-        queue = make().queue
+    async def test_leases_are_renewed_ended_and_buried_repeatedly(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         for _ in range(2):
             assert await queue.renew("p", 10)
             assert await queue.renew("q", 10)
@@ -413,10 +412,9 @@ class QueueContract:
 
     # --- who may write ---
 
-    @pytest.mark.covers("FLT-9")
     @pytest.mark.parametrize("end", ["release", "bury"])
-    async def test_a_process_without_a_lease_neither_writes_nor_takes(self, make: Make, end: str) -> None:
-        stores = make()
+    async def test_a_process_without_a_lease_neither_writes_nor_takes(self, make_stores: MakeStores, end: str) -> None:
+        stores = make_stores()
         queue = stores.queue
         with pytest.raises(LeaseLost):
             await create(queue, "a", Held("p"))
@@ -441,9 +439,8 @@ class QueueContract:
         assert [await stores.kv.get(key) for key in "abc"] == [b"a", b"b", None]
         assert [await queue.place(key) for key in "ab"] == [Held("p", "x"), Ready("x", "o")]
 
-    @pytest.mark.covers("FLT-9")
-    async def test_only_the_holder_writes(self, make: Make) -> None:
-        stores = make()
+    async def test_only_the_holder_writes(self, make_stores: MakeStores) -> None:
+        stores = make_stores()
         queue = stores.queue
         for process in "pq":
             await queue.renew(process, 10)
@@ -462,14 +459,16 @@ class QueueContract:
             "there is no such task"
         )
         assert await queue.change("a", b"2", ttl=10, expect=b"other", place=None, holder="p") == b"a"
-        # Whoever is not the holder can end a task; the holder finds that out with its next change.
+        # Another process can end a task; the holder finds that out with its next change.
         assert await queue.change("a", b"over", ttl=10, expect=b"a", place=None) is None
         with pytest.raises(LeaseLost):
             await queue.change("a", b"2", ttl=10, expect=b"a", place=Held("p"), holder="p")
 
     @pytest.mark.parametrize("place", [Ready("x", "o"), Held("q"), None], ids=str)
-    async def test_an_orphan_is_changed_by_the_first_who_comes(self, make: Make, place: Place | None) -> None:
-        stores = make()
+    async def test_an_orphan_is_changed_by_the_first_who_comes(
+        self, make_stores: MakeStores, place: Place | None
+    ) -> None:
+        stores = make_stores()
         queue = stores.queue
         for process in "pq":
             await queue.renew(process, 10)
@@ -485,9 +484,8 @@ class QueueContract:
 
     # --- turns ---
 
-    @pytest.mark.covers("FLT-2")
-    async def test_kinds_and_owners_take_turns(self, make: Make) -> None:
-        queue = make().queue
+    async def test_kinds_and_owners_take_turns(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         # Kind x: owner 1 has a to d, owner 2 e and f, owner 3 g. Kind y: owner 1 has h and i. Kind z: owner 1 has j.
         for key, kind, owner in zip("abcdefghij", "xxxxxxxyyz", "1111223111", strict=True):
@@ -504,9 +502,8 @@ class QueueContract:
             await create(queue, key, Ready("x", owner))
         assert await taken(queue, "p", "x") == "mno"
 
-    @pytest.mark.covers("FLT-2")
-    async def test_owners_are_passed_over_and_keep_their_turn(self, make: Make) -> None:
-        queue = make().queue
+    async def test_owners_are_passed_over_and_keep_their_turn(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         for key, kind, owner in zip("abcdef", "xxxxyy", "112213", strict=True):
             await create(queue, key, Ready(kind, owner))
@@ -515,9 +512,8 @@ class QueueContract:
         assert await taken(queue, "p", "xy", passing_over=["1", "2", "3"]) == ""
         assert await taken(queue, "p", "xy") == "eab"
 
-    @pytest.mark.covers("FLT-3")
-    async def test_only_the_kinds_that_are_asked_for_are_taken(self, make: Make) -> None:
-        queue = make().queue
+    async def test_only_the_kinds_that_are_asked_for_are_taken(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         for key, kind in zip("abc", "xyz", strict=True):
             await create(queue, key, Ready(kind, "o"))
@@ -525,8 +521,8 @@ class QueueContract:
         assert await taken(queue, "p", "zyyz") == "bc"
         assert (await queue.counts())[:2] == ({"x": 1}, {"y": 1, "z": 1})
 
-    async def test_a_task_keeps_its_place_in_line_when_its_record_changes(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_task_keeps_its_place_in_line_when_its_record_changes(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         for key in "abcd":
             await create(queue, key, Ready("x", "o"))
@@ -536,8 +532,8 @@ class QueueContract:
         assert await queue.change("c", b"3", ttl=10, expect=b"2", place=Ready("x", "o")) is None
         assert await taken(queue, "p", "x") == "abdc"
 
-    async def test_a_task_that_was_handed_back_is_taken_again(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_task_that_was_handed_back_is_taken_again(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         await queue.renew("p", 10)
         await create(queue, "a", Ready("x", "o"))
         await create(queue, "b", Ready("x", "o"))
@@ -546,8 +542,8 @@ class QueueContract:
         assert await queue.change("a", b"2", ttl=10, expect=b"a", place=Ready("x", "o"), holder="p") is None
         assert await queue.take("p", ["x"], 5) == [Task("b", b"b", "p"), Task("a", b"2", "p")]
 
-    def test_each_task_is_taken_once_by_several_threads(self, make: Make) -> None:
-        queue = make().queue
+    def test_each_task_is_taken_once_by_several_threads(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
 
         async def fill() -> None:
             for number in range(200):
@@ -572,10 +568,9 @@ class QueueContract:
 
     # --- time ---
 
-    @pytest.mark.covers("FLT-4")
-    async def test_a_task_with_a_delay_is_taken_afterwards(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_a_task_with_a_delay_is_taken_afterwards(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         await queue.renew("p", 1000)
         await create(queue, "a", Ready("x", "o", delay=10))
         await create(queue, "b", Ready("x", "o"))
@@ -594,9 +589,9 @@ class QueueContract:
         assert await queue.counts() == NOTHING._replace(ready={"x": 3}, held={"x": 2}, oldest=5.0, leases=1)
         assert await taken(queue, "p", "x") == "dae", "tasks of an owner come in the order of their making"
 
-    async def test_tasks_that_nobody_takes(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_waiting_lists_the_oldest_ready_tasks(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         await create(queue, "a", Ready("x", "o", delay=20))
         await create(queue, "b", Ready("x", "o"))
         clock.now += 10
@@ -613,10 +608,11 @@ class QueueContract:
         await queue.take("p", ["x"], 1)
         assert await keys(queue.waiting(0, 10)) == ["b", "c"], "a was made first"
 
-    @pytest.mark.covers("FLT-4")
-    async def test_a_lease_is_stale_after_its_length_and_lasts_until_it_is_buried(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_a_lease_is_stale_after_its_length_and_lasts_until_it_is_buried(
+        self, make_stores: MakeStores
+    ) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         assert await queue.renew("machine 1", 10)
         clock.now += 1
         assert await queue.renew("machine 2", 10)
@@ -630,7 +626,7 @@ class QueueContract:
         clock.now += 60
         assert await queue.stale() == [("machine 1", 1), ("machine 2", 1)]
         await create(queue, "a", Ready("x", "o"))
-        assert await taken(queue, "machine 1", "x") == "a", "nobody has taken its lease away"
+        assert await taken(queue, "machine 1", "x") == "a", "its lease was not buried"
         assert await queue.renew("machine 1", 10)
         assert await queue.stale() == [("machine 2", 1)]
         assert not await queue.bury("machine 1", 1), "it was renewed since"
@@ -642,9 +638,9 @@ class QueueContract:
         assert await queue.stale() == [], "a clock that goes back does no harm"
         assert (await queue.counts()).leases == 2
 
-    async def test_names_of_processes_are_forgotten_after_a_day(self, make: Make) -> None:
-        clock = Clock()
-        queue = make(clock=clock).queue
+    async def test_names_of_processes_are_forgotten_after_a_day(self, make_stores: MakeStores) -> None:
+        clock = StoreClock()
+        queue = make_stores(clock=clock).queue
         await queue.release("p")
         clock.now += 24 * 3600 - 1
         await queue.release("q")
@@ -653,9 +649,8 @@ class QueueContract:
         await queue.release("r")
         assert [await queue.renew(process, 10) for process in "pqr"] == [True, False, False]
 
-    @pytest.mark.covers("FLT-25")
-    async def test_orphans_are_worked_off_in_batches(self, make: Make) -> None:
-        queue = make().queue
+    async def test_orphans_are_worked_off_in_batches(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         for process in ("dead", "gone", "lives"):
             await queue.renew(process, 10)
             for number in range(25):
@@ -682,9 +677,8 @@ class QueueContract:
 
     # --- keeping a lease ---
 
-    @pytest.mark.covers("FLT-5")
-    async def test_a_lease_that_is_kept_is_not_stale_until_that_ends(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_lease_that_is_kept_is_not_stale_until_that_ends(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         stop = queue.keep("p", 600, lambda: None)
         while not await queue.leases():
             await asyncio.sleep(0)
@@ -695,42 +689,42 @@ class QueueContract:
         await queue.release("p")
         assert await keys(queue.orphans(10)) == ["a"]
 
-    @pytest.mark.covers("FLT-5")
-    async def test_the_loss_of_a_lease_that_is_kept_is_told_once(self, make: Make) -> None:
-        queue = make().queue
+    async def test_loss_of_a_kept_lease_is_reported_once(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
         lost: asyncio.Queue[str] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        stops = [
-            queue.keep(process, 0.03, lambda process=process: loop.call_soon_threadsafe(lost.put_nowait, process))  # type: ignore[misc]
-            for process in "pq"
-        ]
+
+        def report(name: str) -> None:
+            loop.call_soon_threadsafe(lost.put_nowait, name)
+
+        stops = [queue.keep(process, 0.03, partial(report, process)) for process in "pq"]
         while len(await queue.leases()) < 2:
             await asyncio.sleep(0)
         while not await queue.bury("p", dict(await queue.leases()).get("p", 0)):
             pass
         assert await lost.get() == "p"
         assert await queue.leases("p") == []
-        # The other is still kept, and a process that has lost its lease is told at once.
-        stops.append(queue.keep("p", 600, lambda: loop.call_soon_threadsafe(lost.put_nowait, "again")))
+        # The other is still kept, and a process that has lost its lease is called at once.
+        stops.append(queue.keep("p", 600, partial(report, "again")))
         assert await lost.get() == "again"
         assert (await queue.counts()).leases == 1
         for stop in stops:
             stop()
         assert lost.empty()
 
-    async def test_a_function_that_fails_when_a_lease_is_lost_harms_nobody(
-        self, make: Make, caplog: pytest.LogCaptureFixture
+    async def test_failing_callback_of_a_lost_lease_does_not_stop_the_queue(
+        self, make_stores: MakeStores, caplog: pytest.LogCaptureFixture
     ) -> None:
-        queue = make().queue
+        queue = make_stores().queue
         await queue.release("p")
-        told = threading.Event()
+        called = threading.Event()
 
         def fails() -> None:
-            told.set()
+            called.set()
             raise RuntimeError("on purpose")
 
         stop = queue.keep("p", 10, fails)
-        assert await asyncio.to_thread(told.wait)
+        assert await asyncio.to_thread(called.wait)
         stop()
         assert await queue.renew("q", 10)
         assert "on purpose" in caplog.text
@@ -741,35 +735,38 @@ class QueueContract:
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors], deadline=None
     )
     @given(st.lists(STEPS, max_size=40), st.sampled_from([{}, {"max_items": 3}]))
-    async def test_behaves_like_the_queue_in_memory(
-        self, make: Make, steps: list[Step], limits: dict[str, int]
+    def test_behaves_like_the_queue_in_memory(
+        self, make_stores: MakeStores, steps: list[Step], limits: dict[str, int]
     ) -> None:
-        clock = Clock()
-        stores = make(clock=clock, **limits)
+        asyncio.run(self._compare_with_memory(make_stores, steps, limits))
+
+    async def _compare_with_memory(self, make_stores: MakeStores, steps: list[Step], limits: dict[str, int]) -> None:
+        clock = StoreClock()
+        stores = make_stores(clock=clock, **limits)
         model = Stores(MemoryKV(clock=clock, **limits), MemoryLog(), MemoryBus())
         for step in steps:
-            if isinstance(step, Wait):
+            if isinstance(step, WaitStep):
                 clock.now += step.seconds
                 continue
-            present = await model.kv.get(step.key) if isinstance(step, Change) else None
+            present = await model.kv.get(step.key) if isinstance(step, ChangeStep) else None
             assert await outcome(step, stores.queue, present) == await outcome(step, model.queue, present)
         for key in KEYS:
             assert await stores.queue.place(key) == await model.queue.place(key)
             assert await stores.kv.get(key) == await model.kv.get(key)
         looks = (
-            *(Call("counts", ()), Call("stale", ()), Call("leases", ()), Call("places", ("",))),
-            *(Call("orphans", (9,)), Call("waiting", (0, 9))),
+            *(CallStep("counts", ()), CallStep("stale", ()), CallStep("leases", ()), CallStep("places", ("",))),
+            *(CallStep("orphans", (9,)), CallStep("waiting", (0, 9))),
         )
         for step in looks:
             assert await outcome(step, stores.queue, None) == await outcome(step, model.queue, None)
         stores.close()
 
 
-class KeptContract:
-    """What a queue in a file or on a server does in addition: it renews leases in a thread of its own."""
+class LeaseThreadContract:
+    """The further behaviour of a queue that renews leases in a thread of its own, beside `QueueContract`."""
 
-    async def test_a_blocked_event_loop_keeps_its_lease(self, make: Make) -> None:
-        queue = make().queue
+    async def test_a_blocked_event_loop_keeps_its_lease(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
 
         async def watch() -> None:
             # Each number is that of a renewal by the thread of the store: this loop never asks for one.
