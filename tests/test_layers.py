@@ -205,7 +205,9 @@ def test_one_context_variable() -> None:
         name
         for name in SOURCES
         for node in nodes(name)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).partition("[")[0].split(".")[-1] == "ContextVar"
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).partition("[")[0].split(".")[-1] == "ContextVar"
+        and part(name) != "testing"  # The contract of a bus looks at the context of a callback.
     ]
     assert len(made) == 1, made
 

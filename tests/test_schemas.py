@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire import schemas
+from toolwire.adapters.pydantic_models import _closed
 from toolwire.schemas import Problem, SchemaError, engine
+from toolwire.schemas.nulls import with_optional_null
+from toolwire.schemas.walking import subschemas
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -387,6 +391,71 @@ def test_the_value_that_was_sent_is_not_changed() -> None:
 
 
 # -- compact ----------------------------------------------------------------------------------------------------------
+
+#: Values that look like schemas: a reference to a definition that is renamed or moved, and a member that may be null.
+LOOKS_LIKE_A_SCHEMA: dict[str, Any] = {
+    "$ref": "#/$defs/Row",
+    "type": "object",
+    "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": {"$ref": "#/$defs/Row"}},
+}
+
+
+@pytest.mark.parametrize("keyword", ["default", "const", "enum", "examples", "x-data"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda schema: schemas.merge({"Row": {"type": "null"}}, schema),
+        schemas.inline,
+        schemas.without_optional_null,
+        with_optional_null,
+        _closed,
+    ],
+    ids=["merge", "inline", "without_optional_null", "with_optional_null", "closed"],
+)
+def test_data_that_looks_like_a_schema_is_not_changed(change: Callable[[Any], Any], keyword: str) -> None:
+    data = [LOOKS_LIKE_A_SCHEMA] if keyword in ("enum", "examples") else LOOKS_LIKE_A_SCHEMA
+    schema = {
+        "type": "object",
+        "properties": {"row": {"$ref": "#/$defs/Row"}, "data": {keyword: data}},
+        "$defs": {"Row": {"type": "integer", keyword: data}},
+    }
+    before = json.dumps(data)
+    changed = change(schema)
+    assert changed["properties"]["data"] == {keyword: json.loads(before)} or (
+        # `T or null` is said around the member, whose data stays.
+        changed["properties"]["data"]["anyOf"][0] == {keyword: json.loads(before)}
+    )
+    assert json.dumps(data) == before
+
+
+def test_merge_renames_references_in_schemas_alone() -> None:
+    shared: dict[str, Any] = {"Row": {"type": "null"}}
+    data = {"$ref": "#/$defs/Row"}
+    body = schemas.merge(
+        shared,
+        {"items": {"$ref": "#/$defs/Row"}, "default": data, "$defs": {"Row": {"type": "integer", "const": data}}},
+    )
+    assert body == {"items": {"$ref": "#/$defs/Row2"}, "default": {"$ref": "#/$defs/Row"}}
+    assert shared == {"Row": {"type": "null"}, "Row2": {"type": "integer", "const": {"$ref": "#/$defs/Row"}}}
+
+
+@pytest.mark.parametrize("name", ["default", "const", "enum", "examples", "$ref"])
+def test_members_with_names_of_keywords_are_schemas(name: str) -> None:
+    nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    inner = {"type": "object", "properties": {"a": nullable}}
+    definitions = {"Row": {"type": "integer"}}
+    schema = {"type": "object", "properties": {name: {"$ref": "#/$defs/Row"}}, "$defs": definitions}
+    assert schemas.inline(schema) == {"type": "object", "properties": {name: {"type": "integer"}}}
+    assert schemas.without_optional_null({"properties": {name: inner}}) == {
+        "properties": {name: {"type": "object", "properties": {"a": {"type": "string"}}}}
+    }
+
+
+def test_dependencies_of_older_drafts_are_walked() -> None:
+    names = ["b"]
+    schema = {"dependencies": {"a": names, "c": {"$ref": "#/$defs/Row"}}, "$defs": {"Row": {"type": "integer"}}}
+    assert schemas.inline(schema) == {"dependencies": {"a": ["b"], "c": {"type": "integer"}}}
+    assert list(subschemas(schema)) == [{"$ref": "#/$defs/Row"}, {"type": "integer"}]
 
 
 def test_merge_renames_what_would_clash() -> None:

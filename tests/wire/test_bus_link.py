@@ -121,7 +121,7 @@ async def test_messages_that_wait_for_a_slow_bus_are_bounded_in_bytes(caplog: py
             await go_on.wait()
             await super().publish(topic, data)
 
-    heard = Heard()
+    heard = Recorder()
     link = BusLink(SlowBus(), "t")
     link.on("say", heard)
     link.open()

@@ -16,6 +16,7 @@ from toolwire.adapters.base import Adapter, FreshDefault, Mode
 from toolwire.adapters.constraints import meta_limits, meta_text, text_of
 from toolwire.protocol.steps import TooManySteps
 from toolwire.schemas import Invalid, Json, Problem, Schema
+from toolwire.schemas.walking import with_subschemas
 
 # An attempt takes pydantic up to ten microseconds where it fails, and less than one where it does not.
 _MAX_ATTEMPTS: Final = 5_000
@@ -207,11 +208,9 @@ def _pydantic_generator(pydantic: Any) -> Any:
 
 
 def _closed(schema: Json) -> Json:
-    if isinstance(schema, list):
-        return [_closed(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: value if key in ("default", "enum", "examples") else _closed(value) for key, value in schema.items()}
+    result = with_subschemas(schema, _closed)
     if result.get("type") == "object" and isinstance(result.get("properties"), dict):
         result.setdefault("additionalProperties", False)
     return result

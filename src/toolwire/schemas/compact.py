@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from toolwire.schemas.walking import Json, Schema
+from toolwire.schemas.walking import Json, Schema, subschemas, with_subschemas
 
 _REF_PREFIX: Final = "#/$defs/"
 
@@ -32,13 +32,10 @@ def merge(definitions: dict[str, Json], schema: Schema) -> Schema:
 
 
 def _renamed(schema: Json, names: dict[str, str]) -> Json:
-    if isinstance(schema, list):
-        return [_renamed(part, names) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    changed = {key: _renamed(value, names) for key, value in schema.items()}
-    if isinstance(reference := changed.get("$ref"), str) and reference.startswith(_REF_PREFIX):
-        name = reference.removeprefix(_REF_PREFIX)
+    changed = with_subschemas(schema, lambda part: _renamed(part, names))
+    if name := _target_of(schema):
         changed["$ref"] = _REF_PREFIX + names.get(name, name)
     return changed
 
@@ -82,15 +79,11 @@ def _count(
 
 
 def _refs(schema: Json) -> Iterator[str]:
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _refs(part)
-    elif isinstance(schema, dict):
+    if isinstance(schema, dict):
         if name := _target_of(schema):
             yield name
-        for key, value in schema.items():
-            if key not in ("default", "enum", "const", "examples"):
-                yield from _refs(value)
+        for part in subschemas(schema):
+            yield from _refs(part)
 
 
 def _target_of(schema: Schema) -> str:
@@ -102,8 +95,6 @@ def _target_of(schema: Schema) -> str:
 
 
 def _inlined(schema: Json, definitions: dict[str, Json], kept: set[str]) -> Json:
-    if isinstance(schema, list):
-        return [_inlined(part, definitions, kept) for part in schema]
     if not isinstance(schema, dict):
         return schema
     name = _target_of(schema)
@@ -111,10 +102,7 @@ def _inlined(schema: Json, definitions: dict[str, Json], kept: set[str]) -> Json
         around = {key: value for key, value in schema.items() if key != "$ref"}
         # What is said at the place of use (a description, a default) is about this use and wins.
         return {**_inlined(definitions[name], definitions, kept), **_inlined(around, definitions, kept)}
-    return {
-        key: value if key in ("default", "enum", "const", "examples") else _inlined(value, definitions, kept)
-        for key, value in schema.items()
-    }
+    return with_subschemas(schema, lambda part: _inlined(part, definitions, kept))
 
 
 def without_optional_null(schema: Json) -> Json:
@@ -122,14 +110,9 @@ def without_optional_null(schema: Json) -> Json:
 
     Models send nulls where they are offered; leaving the member out says the same. An explicit null is still accepted.
     """
-    if isinstance(schema, list):
-        return [without_optional_null(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {
-        key: value if key in ("default", "enum", "const", "examples") else without_optional_null(value)
-        for key, value in schema.items()
-    }
+    result = with_subschemas(schema, without_optional_null)
     properties = result.get("properties")
     if isinstance(properties, dict) and result.get("type") == "object":
         required = result.get("required", ())

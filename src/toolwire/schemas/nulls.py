@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.walking import MAX_DEPTH, SAME_VALUE_LIST, Json, Schema, at_reference, listed, parts_in
+from toolwire.schemas.walking import (
+    MAX_DEPTH,
+    SAME_VALUE_LIST,
+    Json,
+    Schema,
+    at_reference,
+    listed,
+    parts_in,
+    with_subschemas,
+)
 
 NULL: Final[Schema] = {"type": "null"}
 # A step takes less than a microsecond.
@@ -42,14 +51,9 @@ def with_optional_null(schema: Json) -> Json:
 
 
 def _with_optional_null(schema: Json, root: Json) -> Json:
-    if isinstance(schema, list):
-        return [_with_optional_null(part, root) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {
-        key: value if key in ("default", "enum", "const", "examples") else _with_optional_null(value, root)
-        for key, value in schema.items()
-    }
+    result = with_subschemas(schema, lambda part: _with_optional_null(part, root))
     properties = result.get("properties")
     if isinstance(properties, dict) and result.get("type") == "object":
         required = result.get("required", ())

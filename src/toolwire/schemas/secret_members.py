@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolwire.schemas.walking import SAME_VALUE_LIST, direct, listed, mapped
+from toolwire.schemas.walking import SAME_VALUE_LIST, listed, mapped, subschemas
 
-_DIRECT: Final = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "unevaluatedProperties")
-_LISTED: Final = (*SAME_VALUE_LIST, "prefixItems")
-_MAPPED: Final = ("$defs", "patternProperties", "dependentSchemas")
 # A schema with more parts is not a person's form, and looking further would take time.
 _MAX_PARTS: Final = 100_000
 
@@ -26,13 +23,8 @@ def secret_members(schema: Any) -> frozenset[str]:
         part = waiting.pop()
         if not isinstance(part, dict):
             continue
-        for name, inner in mapped(part, ("properties",)):
-            if _is_secret(inner):
-                found.add(name)
-            waiting.append(inner)
-        waiting.extend(inner for _, inner in mapped(part, _MAPPED))
-        waiting.extend(direct(part, _DIRECT))
-        waiting.extend(listed(part, _LISTED))
+        found.update(name for name, inner in mapped(part, ("properties",)) if _is_secret(inner))
+        waiting.extend(subschemas(part))
     return frozenset(found)
 
 

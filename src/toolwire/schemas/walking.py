@@ -40,7 +40,8 @@ _ONE: Final = (
     "unevaluatedItems", "unevaluatedProperties", "contentSchema",
 )  # fmt: skip
 _LISTS: Final = (*SAME_VALUE_LIST, "prefixItems")
-_MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+# In `dependencies` of older drafts, a list of names stands beside schemas.
+_MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 # `items` was a list of schemas in drafts before 2020-12.
 _HOLDERS: Final[dict[str, Any]] = {
     **dict.fromkeys(_ONE, (dict, bool)),
@@ -59,7 +60,7 @@ def subschemas(schema: Schema) -> Iterator[Json]:
         if isinstance(value, list):
             yield from value
         elif keyword in _MAPS:
-            yield from value.values()
+            yield from (part for part in value.values() if not isinstance(part, list))
         else:
             yield value
 
@@ -74,7 +75,7 @@ def with_subschemas(schema: Schema, change: Callable[[Json], Json]) -> Schema:
         elif isinstance(value, list):
             result[keyword] = [change(part) for part in value]
         elif keyword in _MAPS:
-            result[keyword] = {name: change(part) for name, part in value.items()}
+            result[keyword] = {name: part if isinstance(part, list) else change(part) for name, part in value.items()}
         else:
             result[keyword] = change(value)
     return result

@@ -331,3 +331,16 @@ async def test_arguments_that_are_nearly_right_are_read_as_meant() -> None:
         assert wrong.is_error
         assert "number" in str(wrong.text)
         assert "count" not in str(wrong.text)
+
+
+def test_references_in_data_neither_move_nor_keep_definitions() -> None:
+    data = {"$ref": "#/properties/a"}
+    held = {"$ref": "#/$defs/Hidden"}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "object", "default": data, "examples": [held]}},
+        "$defs": {"Hidden": {"type": "integer"}},
+    }
+    public = public_schema(schema, Arguments(["a", "b"], {"a": HIDDEN}))
+    assert public["properties"] == {"b": {"type": "object", "default": data, "examples": [held]}}
+    assert "$defs" not in public

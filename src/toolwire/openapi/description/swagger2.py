@@ -13,6 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from toolwire.openapi.description.pointers import MISSING, at_pointer, escaped, unescaped
 from toolwire.openapi.model import DescriptionError
+from toolwire.schemas.walking import SAME_VALUE_LIST, subschemas, with_subschemas
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
 _JSON: Final = ("application/json",)
@@ -34,10 +35,6 @@ _FLOWS: Final = {
 _SCHEMAS: Final = "/components/schemas/"
 _DEFINITIONS: Final = "/definitions/"
 _BINARY: Final = {"type": "string", "format": "binary"}
-# Members of a schema with subschemas. Some do not belong to 2.0, but are written all the same.
-_MAPS_OF_SCHEMAS: Final = ("properties", "patternProperties")
-_LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "items")
-_SINGLE_SCHEMAS: Final = ("additionalProperties", "not", "items")
 
 #: Return the content of another document, as it was written.
 Load = Callable[[str], Any]
@@ -116,7 +113,7 @@ class _Converter:
     def _collection(self, value: Any, depth: int) -> Any:
         if not isinstance(value, dict):
             return value
-        if depth < 3 and not any(key in value for key in ("$ref", "type", "properties", *_LISTS_OF_SCHEMAS)):
+        if depth < 3 and not any(key in value for key in ("$ref", "type", "properties", "items", *SAME_VALUE_LIST)):
             return {key: self._collection(each, depth + 1) for key, each in value.items()}
         return self._schema(value, self._uri)
 
@@ -273,15 +270,9 @@ class _Converter:
         if isinstance(reference := schema.get("$ref"), str):
             return {**schema, "$ref": self._schema_reference(reference, uri)}
         changed: dict[str, Any] = {}
-        for key in _MAPS_OF_SCHEMAS:
-            if isinstance(members := schema.get(key), dict):
-                changed[key] = {name: self._schema(each, uri) for name, each in members.items()}
-        for key in _LISTS_OF_SCHEMAS:
-            if isinstance(members := schema.get(key), list):
-                changed[key] = [self._schema(each, uri) for each in members]
-        for key in _SINGLE_SCHEMAS:
-            if isinstance(schema.get(key), dict):
-                changed[key] = self._schema(schema[key], uri)
+        if next(subschemas(schema), None) is not None:
+            # Some keywords do not belong to 2.0, but are written all the same.
+            changed = with_subschemas(schema, lambda part: self._schema(part, uri))
         if schema.get("type") == "file":
             changed |= _BINARY
         if isinstance(schema.get("discriminator"), str):

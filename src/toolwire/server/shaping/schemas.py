@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET
 
 from toolwire.protocol.errors import ServerError
+from toolwire.schemas.walking import at_pointer, subschemas, with_subschemas
 
 # The keywords whose schemas are about the same object.
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -93,16 +94,10 @@ def _target(reference: Any, root: Mapping[str, Any]) -> Any:
     """Return the part of a document that a reference points to."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         raise ServerError(f"its input schema has the reference {reference!r:.100}, which cannot be shaped")
-    node: Any = root
-    for step in reference.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        elif isinstance(node, dict) and key in node:
-            node = node[key]
-        else:
-            raise ServerError(f"its input schema has the reference {reference!r:.100} to nothing")
-    return node
+    target = at_pointer(root, reference[1:])
+    if target is None:
+        raise ServerError(f"its input schema has the reference {reference!r:.100} to nothing")
+    return target
 
 
 def _shaped(schema: Any, root: Mapping[str, Any], renaming: Renaming, depth: int) -> Any:
@@ -181,21 +176,17 @@ def _with_moved_references(public: dict[str, Any], original: dict[str, Any]) -> 
     while home in public.get("$defs", {}):
         home += "_"
 
+    kept = tuple(f"#/{each}/" for each in _DEFINITIONS)
+
     def walk(node: Any) -> Any:
         nonlocal moved
-        if isinstance(node, list):
-            return [walk(each) for each in node]
         if not isinstance(node, dict):
             return node
-        copied = {}
-        for key, value in node.items():
-            if key == "$ref" and isinstance(value, str) and value.startswith("#"):
-                if not value.startswith(tuple(f"#/{each}/" for each in _DEFINITIONS)):
-                    moved = True
-                    value = f"#/$defs/{home}{value[1:]}"
-                copied[key] = value
-            else:
-                copied[key] = walk(value)
+        copied = with_subschemas(node, walk)
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#") and not reference.startswith(kept):
+            moved = True
+            copied["$ref"] = f"#/$defs/{home}{reference[1:]}"
         return copied
 
     found = walk(public)
@@ -227,15 +218,11 @@ def _without_unused_definitions(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _references(node: Any) -> Iterator[str]:
-    if isinstance(node, list):
-        for each in node:
-            yield from _references(each)
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            if key == "$ref" and isinstance(value, str):
-                yield value
-            else:
-                yield from _references(value)
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for part in subschemas(node):
+            yield from _references(part)
 
 
 def schema_of_argument(schema: Mapping[str, Any], name: str) -> dict[str, Any] | None:
