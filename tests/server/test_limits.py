@@ -17,6 +17,7 @@ from toolwire.http.limits import HttpLimits
 from toolwire.openapi import OperationSettings, openapi
 from toolwire.openapi.description.documents import Limits as DescriptionLimits
 from toolwire.server.policy.concurrency import Slots
+from toolwire.server.transports import _http_limits
 
 NO_NUMBERS: list[Any] = ["5", None, True, [1], b"1", 1j]
 NEVER: list[Any] = [*NO_NUMBERS, -1, math.nan, math.inf, -math.inf, 10**400, 1e308]
@@ -38,6 +39,16 @@ def test_every_field_refuses_what_is_not_a_sensible_number(kind: type[Any]) -> N
 def test_defaults_are_allowed(kind: type[Any]) -> None:
     made = kind()
     assert kind(**{field: getattr(made, field) for field in kind.__struct_fields__}) == made
+
+
+def test_limits_of_http_follow_those_of_the_server() -> None:
+    assert _http_limits(Limits()) == HttpLimits()
+    shared = set(HttpLimits.__struct_fields__) & set(Limits.__struct_fields__)
+    assert shared == set(HttpLimits.__struct_fields__) - {"body", "upload"}
+    for name in shared:
+        value = 0.5 if name == "share" else 77
+        assert getattr(_http_limits(Limits(**{name: value})), name) == value
+    assert _http_limits(Limits(line=77)).body == 77
 
 
 @pytest.mark.parametrize(

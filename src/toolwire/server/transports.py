@@ -353,21 +353,8 @@ class Serving:
 def _http_limits(limits: Limits) -> HttpLimits:
     from toolwire.http.limits import HttpLimits
 
-    return HttpLimits(
-        body=limits.line,
-        depth=limits.depth,
-        batch=limits.batch,
-        result=limits.result,
-        in_flight=limits.in_flight,
-        exchanges=limits.exchanges,
-        uploads=limits.uploads,
-        share=limits.share,
-        sessions=limits.sessions,
-        session_idle=limits.session_idle,
-        session_age=limits.session_age,
-        streams=limits.streams,
-        drain=limits.drain,
-    )
+    shared = (name for name in HttpLimits.__struct_fields__ if name in Limits.__struct_fields__)
+    return HttpLimits(body=limits.line, **{name: getattr(limits, name) for name in shared})
 
 
 def _before(path: str, public_url: str | None) -> str | None:
