@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.wireclient import MODERN
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
+from toolwire.stores import Ready, Stores, Task
 
 FULL = {"tasks_running": 1}
 
@@ -197,6 +199,123 @@ async def test_a_task_that_is_cancelled_while_it_is_taken_never_begins(clock: Cl
         await pass_time(clock, 6)
         assert (await status_of(client, task), free.ran) == ("cancelled", [])
         assert free.tasks.slots.running == 0
+        full.go.set()
+
+
+async def while_taking(shared: Stores, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any], *, reads: bool) -> None:
+    """Act once, after tasks were taken; `reads`: before their records are read, as Redis does in a second step."""
+    take, has_acted = shared.queue.take, False
+
+    async def slowly(*given: Any, **named: Any) -> list[Task]:
+        nonlocal has_acted
+        taken = await take(*given, **named)
+        if not taken or has_acted:
+            return taken
+        has_acted = True
+        await act()
+        values = [await shared.kv.get(each.key) for each in taken]
+        return [each._replace(value=value) for each, value in zip(taken, values, strict=True)] if reads else taken
+
+    monkeypatch.setattr(shared.queue, "take", slowly)
+
+
+@pytest.mark.parametrize("drains", [False, True])
+@pytest.mark.parametrize("reads", [True, False])
+async def test_task_that_is_cancelled_between_two_steps_of_taking_is_left_alone(
+    reads: bool, drains: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared, limits={"tasks_running": 2, "share": 0.5})
+    async with full.serving() as join, join(principal=ADA) as client:
+        await fill(client, full)
+        # The second has no slot after all, and is handed back.
+        tasks = [await begin(client, "once", {"number": number}) for number in (1, 2)]
+
+        async def cancel() -> None:
+            await client.result("tasks/cancel", {"taskId": tasks[1]})
+            if drains:
+                free.server.kernel.drain()
+
+        await while_taking(shared, monkeypatch, cancel, reads=reads)
+        async with free.serving():
+            await settled()
+            assert await status_of(client, tasks[1]) == "cancelled"
+            assert free.ran == ([] if drains else [("once", 1, 1)])
+            assert free.tasks.slots.running == len(free.ran)
+        assert [each.message for each in caplog.records if each.name == "toolwire.tasks"] == []
+        full.go.set()
+
+
+async def test_waiting_task_that_is_cancelled_while_its_process_drains_is_left_alone(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = shared_stores(clock)
+    replica, other = Replica(shared, limits=FULL), Replica(shared, without=("once",))
+    async with replica.serving() as join, other.serving() as there, join(principal=ADA) as client:
+        await fill(client, replica)
+        task = await begin(client, "once", {"number": 1})
+        async with there(principal=ADA) as elsewhere:
+
+            async def cancel() -> None:
+                await elsewhere.result("tasks/cancel", {"taskId": task})
+                replica.server.kernel.drain()
+
+            await while_taking(shared, monkeypatch, cancel, reads=True)
+            replica.go.set()
+            await reaches(elsewhere, task, "cancelled")
+            await settled()
+        assert replica.ran == [("once", 0, 1)]
+        assert (replica.tasks.slots.running, replica.tasks.following.runs()) == (0, [])
+    assert [each.message for each in caplog.records if each.name == "toolwire.tasks"] == []
+
+
+async def test_task_that_changes_before_it_is_handed_back_waits_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared, limits={"tasks_running": 2, "share": 0.5})
+    async with full.serving() as join, join(principal=ADA) as client:
+        await fill(client, full)
+        tasks = [await begin(client, "once", {"number": number}) for number in (1, 2)]
+        key = full.tasks.records.key(next(iter(full.tasks.quota._counts)), tasks[1])
+
+        async def watch() -> None:
+            await full.tasks.records.change(key, lambda record: rules.watch(record, "a process"), is_news=False)
+
+        await while_taking(shared, monkeypatch, watch, reads=False)
+        async with free.serving():
+            await settled()
+            assert isinstance(await shared.queue.place(key), Ready)
+            free.go.set()
+            assert text_in(await outcome(client, tasks[1])) == "once 2 by ada"
+        assert "could not be put back" not in caplog.text
+        full.go.set()
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_task_whose_record_is_lost_before_it_is_handed_back_leaves_the_queue(
+    is_damaged: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared, limits={"tasks_running": 2, "share": 0.5})
+    async with full.serving() as join, join(principal=ADA) as client:
+        await fill(client, full)
+        tasks = [await begin(client, "once", {"number": number}) for number in (1, 2)]
+        key = full.tasks.records.key(next(iter(full.tasks.quota._counts)), tasks[1])
+
+        async def lose() -> None:
+            value, place = await shared.kv.get(key), await shared.queue.place(key)
+            if is_damaged:
+                assert await shared.queue.change(key, b"\x00", ttl=60.0, expect=value, place=place) is None
+            else:
+                await shared.kv.delete(key)
+
+        await while_taking(shared, monkeypatch, lose, reads=False)
+        async with free.serving():
+            await settled()
+            assert (await shared.queue.place(key), free.ran) == (None, [("once", 1, 1)])
+            assert free.tasks.slots.running == 1
+        assert "could not be put back" not in caplog.text
         full.go.set()
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, ToolwireError
-from toolwire.protocol.tasks import Record
+from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.access import Access
 from toolwire.server.call import Call, Host
 from toolwire.server.call_target import target_of
@@ -23,8 +23,8 @@ from toolwire.server.tasks.owners import line_of
 from toolwire.server.tasks.running_tasks import Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import Gone, caller_in, request_of
-from toolwire.server.tasks.task_records import decode_record, id_in, kind_of, owner_in
-from toolwire.stores import Ready, Stores, Task
+from toolwire.server.tasks.task_records import Records, decode_record, id_in, kind_of, owner_in
+from toolwire.stores import LeaseLost, Ready, Stores, Task
 from toolwire.wire.shares import Caller
 
 if TYPE_CHECKING:
@@ -50,9 +50,8 @@ class Taker(Protocol):
     """The tasks of a server, as far as taking needs them."""
 
     following: Following
+    records: Records
     slots: Slots
-    longest: float
-    """The longest time, in seconds, between two changes of a task that runs."""
 
     @property
     def is_draining(self) -> bool: ...
@@ -160,21 +159,27 @@ class Taking:
         tasks, slots = self._tasks, self._tasks.slots
         try:
             record = decode_record(task.key, task.value)
-            caller = None if record.call is UNSET else caller_in(record.call)
+            call = record.call
+            caller = None if call is UNSET else caller_in(call)
         except (rules.Unreadable, *BAD_JSON):
             slots.give_back(None)
             tasks.in_background(self._drop(task, process))
             return
-        if slots.exchange(caller):
+        if record.over or record.process or call is UNSET:
+            # Changed by another process after it was taken, and before its record was read: cancelled, for example.
+            slots.give_back(None)
+            tasks.following.tell(task.key, record)
+            tasks.in_background(self._hand_back(task, process))
+        elif slots.exchange(caller):
             self.arriving.add(task.key)
-            tasks.in_background(self._start(task, record, process, caller))
+            tasks.in_background(self._start(task, record, call, process, caller))
         else:
-            tasks.in_background(self._hand_back(task, record, process))
+            tasks.in_background(self._hand_back(task, process))
 
-    async def _start(self, task: Task, record: Record, process: str, caller: Caller) -> None:
+    async def _start(self, task: Task, record: Record, call: StoredCall, process: str, caller: Caller) -> None:
         tasks, key = self._tasks, task.key
         try:
-            run = tasks.following.accepted_here(key) or await self._run_of(key, record)
+            run = tasks.following.accepted_here(key) or await self._run_of(key, record, call)
         except Exception as error:
             self.arriving.discard(key)
             tasks.slots.give_back(caller)
@@ -185,7 +190,7 @@ class Taking:
         run.has_slot, run.slot_caller = True, caller
         if tasks.is_draining:
             run.stop()
-            await self._hand_back(task, record, process)
+            await self._hand_back(task, process)
             return
         tasks.adopt(run, key, record, task.value, process)
         if await tasks.begin(run):
@@ -193,10 +198,9 @@ class Taking:
         else:
             run.stop()
 
-    async def _run_of(self, key: str, record: Record) -> Run:
+    async def _run_of(self, key: str, record: Record, stored: StoredCall) -> Run:
         """Return a run for a call that was accepted before: no middleware, policy or record sees it once more."""
-        assert record.call is not UNSET
-        call = Call(self._kernel, request_of(record.call), Gone(is_local=record.call.is_local))
+        call = Call(self._kernel, request_of(stored), Gone(is_local=stored.is_local))
         found = await self._found(call)
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {call.params.name[:200]}")
@@ -213,30 +217,39 @@ class Taking:
             target.found = await self._kernel.lowlevel.find(call.params.name, call)
         return target.found
 
-    async def _hand_back(self, task: Task, record: Record, process: str) -> None:
-        """Put a task back that has no slot here after all."""
-        assert record.call is not UNSET
-        place = Ready(kind_of(self._server, record.call.kind), record.call.line or owner_in(task.key))
-        await self._place(task, process, place)
-        await self._tasks.become_ready({self._server})
+    async def _hand_back(self, task: Task, process: str) -> None:
+        """Give a task that was taken, and does not run here, the place that its record implies."""
+        try:
+            is_ready = await self._put_back(task, process)
+        except rules.Unreadable:
+            await self._drop(task, process)
+        except ToolwireError as error:
+            # Another process finds it when this one has ended.
+            log.error("a task could not be put back: %s", error)
+        else:
+            if is_ready:
+                await self._tasks.become_ready({self._server})
+
+    async def _put_back(self, task: Task, process: str) -> bool:
+        """Release a task that was taken. Return whether it waits to be taken again."""
+        key, data, records = task.key, task.value, self._tasks.records
+        while data:
+            record = decode_record(key, data)
+            place, ttl = records.place(key, record), records.kept(record)
+            try:
+                present = await self._kernel.stores.queue.change(
+                    key, data, ttl=ttl, expect=data, place=place, holder=process
+                )
+            except LeaseLost:
+                return False  # Cancelled, or taken from this process: it has a place without this process.
+            if present is None:
+                return isinstance(place, Ready)
+            data = present
+        return False  # Deleted, or evicted.
 
     async def _drop(self, task: Task, process: str) -> None:
         """End a task whose record cannot be read, so that it cannot be run."""
         await self._tasks.write_end(task.key, lambda record: rules.fail(record, rules.Unreadable()), holder=process)
-
-    async def _place(self, task: Task, process: str, place: Ready | None) -> None:
-        try:
-            await self._kernel.stores.queue.change(
-                task.key,
-                task.value,
-                ttl=self._tasks.longest,
-                expect=task.value,
-                place=place,
-                holder=process,
-            )
-        except ToolwireError as error:
-            # Another process finds it when this one has ended.
-            log.error("a task could not be put back: %s", error)
 
 
 def _internal(key: str, error: Exception) -> ProtocolError:
