@@ -30,6 +30,16 @@ def test_nobody_is_not_a_principal(subject: object) -> None:
         Principal(subject)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("given", [{"subject": "al\ud800ice"}, {"subject": "alice", "provider": "\udfff"}])
+def test_half_of_a_surrogate_pair_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"(subject|provider) of a principal has half of a surrogate pair"):
+        Principal(**given)  # type: ignore[arg-type]
+
+
+def test_text_beyond_ascii_is_a_subject() -> None:
+    assert Principal("Zoë 😀", provider="müller").subject == "Zoë 😀"
+
+
 def test_it_cannot_be_changed_and_can_travel_to_a_process() -> None:
     principal = Principal("alice", scopes=frozenset({"read"}), claims={"email": "alice@example.org"})
     with pytest.raises(AttributeError):

@@ -282,6 +282,7 @@ def test_the_caller_of_a_server_file_can_be_told(toolwire: Command, tmp_path: Pa
         (["call", "server", "who", "--as", "ann"], "--as is for a Python server file or module"),
         (["call", "who.py", "who", "--scope", "read"], "--scope needs --as"),
         (["run", "who.py", "--scope", "read"], "--scope needs --as"),
+        (["call", "who.py", "who", "--as", "al\udcffice"], "--as SUBJECT is text in UTF-8"),
         (["run", "who.py", "--transport", "http", "--as", "ann"], "--as is for --transport stdio"),
     ],
 )

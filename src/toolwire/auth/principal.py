@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from toolwire.protocol.surrogates import is_encodable
+
 
 class Principal(Struct, frozen=True):
     """The caller of a request. Two principals are the same caller when provider and subject are equal."""
@@ -28,6 +30,10 @@ class Principal(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.subject, str) or not self.subject:
             raise ValueError("A principal needs a subject")
+        for name in ("subject", "provider"):
+            if not is_encodable(getattr(self, name)):
+                # It is never mended: two callers would become one.
+                raise ValueError(f"The {name} of a principal has half of a surrogate pair, which UTF-8 cannot carry")
         if not isinstance(self.scopes, frozenset):
             msgspec.structs.force_setattr(self, "scopes", scopes_of(self.scopes))
 

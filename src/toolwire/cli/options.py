@@ -67,9 +67,15 @@ def add_caller(parser: ArgumentParser, who: str) -> None:
 
 
 def check_caller(arguments: Namespace) -> None:
-    """Raise `UsageError` for `--scope` without `--as`."""
+    """Raise `UsageError` for `--scope` without `--as`, and for a caller that is no text."""
     if arguments.scopes and not arguments.subject:
         raise UsageError("--scope needs --as SUBJECT, which names the caller who has the scope")
+    if arguments.subject:
+        # Imported here because few users name a caller.
+        from toolwire.protocol.surrogates import is_encodable
+
+        if not is_encodable(arguments.subject):
+            raise UsageError("--as SUBJECT is text in UTF-8")
 
 
 def seconds(text: str) -> float:

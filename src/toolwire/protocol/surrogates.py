@@ -44,6 +44,17 @@ def readable_text(value: str) -> str:
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def is_encodable(value: Any) -> bool:
+    """Return whether a value can be part of a name: False for text with half of a surrogate pair."""
+    if not isinstance(value, str) or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def readable_error(code: int, message: str, data: Any) -> tuple[int, str, Any]:
     """Return the parts of an error as JSON can carry them, without data that is not JSON."""
     if data is not UNSET:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from tests.blocks import ROOT, blocks_of
 from tests.redis_server import running
 from tests.server.tasks.conftest import Clock
@@ -414,6 +415,26 @@ async def test_result_that_is_not_json_is_refused_and_the_task_stays(name: str) 
 async def test_create_refuses_a_principal_that_is_only_a_name(value: Any) -> None:
     with pytest.raises(ServerError, match="principal= is a Principal"):
         await make_office().tasks.create(principal=value)
+
+
+class OtherPrincipal(Struct):
+    """A principal of the program's own type."""
+
+    subject: str
+    provider: str = "tests"
+
+
+@pytest.mark.parametrize(
+    "given", [OtherPrincipal("a\ud800"), OtherPrincipal("a", "\udfff")], ids=["subject", "provider"]
+)
+async def test_create_refuses_a_principal_with_half_a_surrogate_pair(given: Any) -> None:
+    with pytest.raises(ServerError, match=r"principal= has half of a surrogate pair in its (subject|provider)"):
+        await make_office().tasks.create(principal=given)
+
+
+async def test_tasks_refuse_a_server_name_with_half_a_surrogate_pair(clock: Clock) -> None:
+    with pytest.raises(ServerError, match="needs the name of the server"):
+        Tasks(clock.stores, server="office \ud800")
 
 
 async def test_metadata_with_numbers_that_json_lacks_is_refused() -> None:

@@ -12,7 +12,7 @@ from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import ServerError, UnknownTask
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.surrogates import encode_readable, is_encodable
 from toolwire.server.context import Context, call_of
 from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.dead_letters import DeadLetter
@@ -164,8 +164,13 @@ def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _check_principal(principal: Any) -> None:
-    """Raise `ServerError` for a value that is not a `Principal`, such as a name."""
-    if principal is not None and not isinstance(getattr(principal, "subject", None), str):
+    """Raise `ServerError` for a value that is not a `Principal`, such as a name, and for one that names no owner."""
+    if principal is None:
+        return
+    if not isinstance(getattr(principal, "subject", None), str):
         raise ServerError(
             f"principal= is a Principal with the provider and subject of the caller, not {type(principal).__name__}"
         )
+    for name in ("subject", "provider"):
+        if not is_encodable(getattr(principal, name, "")):
+            raise ServerError(f"principal= has half of a surrogate pair in its {name}, which UTF-8 cannot carry")

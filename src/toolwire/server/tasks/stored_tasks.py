@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from toolwire.protocol.errors import ServerError, UnknownTask
+from toolwire.protocol.surrogates import is_encodable
 from toolwire.protocol.tasks import Record
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.bells import Ringer
@@ -29,7 +30,7 @@ class Tasks(OwnTasks):
     ) -> None:
         """Use the stores of the server with this name; without `stores`, those that TOOLWIRE_STORES names."""
         super().__init__()
-        if not server or not isinstance(server, str):
+        if not server or not isinstance(server, str) or not is_encodable(server):
             raise ServerError("Tasks() needs the name of the server: Tasks(stores, server='name')")
         given = stores if isinstance(stores, Stores) else None
         opened = given or (stores_of_environment() if stores is None else open_stores(stores))  # type: ignore[arg-type]
