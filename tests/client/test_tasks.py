@@ -339,6 +339,54 @@ async def test_a_task_as_the_answer_to_anything_else_is_no_answer() -> None:
             await client.get_prompt("p")
 
 
+def task_server(revision: str, **answers: Any) -> FakeServer:
+    """A server that answers each method of tasks, given by its last word, with fixed members."""
+    state = {"status": "working", "createdAt": "x", "lastUpdatedAt": "x", "ttl": None, "ttlMs": None}
+
+    def answer(members: Any) -> Any:
+        return lambda request, outlet: {**state, **members}
+
+    handlers = {f"tasks/{name}": answer(members) for name, members in answers.items()}
+    declared = {"tasks": {"cancel": {}}} if revision == CORE else {"extensions": {EXTENSION: {}}}
+    return FakeServer(handlers, capabilities=declared, revisions=(revision,))
+
+
+@dialects
+@pytest.mark.parametrize("name", ["t-2", 7, None, ["t-1"], ""], ids=repr)
+async def test_answer_about_another_task_is_refused(name: Any, revision: str) -> None:
+    other = {"taskId": name}
+    async with Client(task_server(revision, get=other, cancel=other, update=other)) as client:
+        handle = client.task("t-1")
+        asked = [("get", handle.status()), ("cancel", handle.cancel())]
+        if revision == MODERN:
+            asked.append(("update", handle.provide_input({"q": {"value": 1}})))
+        for method, request in asked:
+            with pytest.raises(InvalidResponse, match=f"tasks/{method} is broken: .*taskId") as caught:
+                await request
+            assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("related", [{"taskId": "t-2"}, {"taskId": 7}, {}, "t-2"], ids=repr)
+async def test_result_of_another_task_is_refused(related: Any) -> None:
+    result = {"content": [], "_meta": {RELATED: related}}
+    async with Client(task_server(CORE, result=result)) as client:
+        with pytest.raises(InvalidResponse, match="tasks/result is broken: its taskId is"):
+            await client.task("t-1").wait()
+
+
+@dialects
+async def test_answers_that_name_no_task_are_taken_where_the_name_is_no_part_of_them(revision: str) -> None:
+    """Answers to `tasks/update` and `tasks/cancel` may be empty; a member of a result is the tool's own."""
+    result = {"content": [{"type": "text", "text": "done"}], "taskId": "of the tool"}
+    async with Client(task_server(revision, cancel={}, update={}, result=result)) as client:
+        handle = client.task("t-1")
+        await handle.cancel()
+        if revision == MODERN:
+            await handle.provide_input({"q": {"value": 1}})
+        else:
+            assert (await handle.wait()).text == "done"
+
+
 def test_a_handle_shows_its_id() -> None:
     assert "t-1" in repr(TaskHandle(None, "t-1"))  # type: ignore[arg-type]
 

@@ -633,6 +633,15 @@ async def test_a_broken_state_of_a_task_is_an_error_that_names_the_server(front:
             assert "The server 'b' behind this one failed" in answered["error"]["message"]
 
 
+@pairs
+async def test_state_of_another_task_is_an_error_that_names_the_server(front: str, back: str) -> None:
+    call = {"resultType": "task", **TASK} if back == MODERN else {"task": TASK}
+    async with through(lying(call, get={**TASK, "taskId": "other"}), front, back) as client:
+        task = await begin(client, "go")
+        answered = await client.request("tasks/get", {"taskId": task})
+        assert "The server 'b' behind this one failed" in answered["error"]["message"]
+
+
 async def test_a_task_that_nobody_asked_for_is_an_error() -> None:
     """TSK-1: its id would be that of the server, and anybody could use it."""
     server, bare = lying({"resultType": "task", **TASK}), {"extensions": {"x/y": {}}}

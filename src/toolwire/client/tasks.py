@@ -134,9 +134,7 @@ class TaskHandle:
         clock = self._client._clock(timeout)
         connection = await self._client._usable(clock)
         decode = _decode_detailed if connection.modern else _decode_core
-        state: TaskState = await self._client._ask(
-            "tasks/get", t.TaskRequestParams(task_id=self.id), decode, clock=clock
-        )
+        state: TaskState = await self._request("tasks/get", t.TaskRequestParams(task_id=self.id), decode, clock=clock)
         if state.over:
             self._reported()
         return state
@@ -191,9 +189,8 @@ class TaskHandle:
             return
         try:
             # TSK-15, 2025-11-25 cancellation: never by notifications/cancelled.
-            await self._client._ask(
-                "tasks/cancel", t.TaskRequestParams(task_id=self.id), _decode_nothing, timeout=timeout
-            )
+            params = t.TaskRequestParams(task_id=self.id)
+            await self._request("tasks/cancel", params, _decode_nothing, timeout=timeout)
         except ProtocolError as error:
             # 2025-11-25 refuses to cancel what is over.
             if error.code != INVALID_PARAMS or not (await self.status()).over:
@@ -207,8 +204,23 @@ class TaskHandle:
             raise NotSupported("On 2025-11-25 questions come as requests while wait() runs, to the client's callbacks")
         responses = {key: Raw(msgspec.json.encode(_answer(answer))) for key, answer in answers.items()}
         params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
-        await self._client._ask("tasks/update", params, _decode_nothing, clock=clock)
+        await self._request("tasks/update", params, _decode_nothing, clock=clock)
         self._answered.update(answers)
+
+    async def _request(
+        self,
+        method: str,
+        params: t.TaskRequestParams | t.UpdateTaskRequestParams,
+        decode: Callable[[Raw], Any],
+        **options: Any,
+    ) -> Any:
+        """Send a request about this task. Raise `InvalidResponse` for an answer about another one."""
+
+        def decode_own(raw: Raw) -> Any:
+            check_task_id(method, self.id, raw)
+            return decode(raw)
+
+        return await self._client._ask(method, params, decode_own, **options)
 
     # --- waiting ---
 
@@ -240,7 +252,7 @@ class TaskHandle:
         """2025-11-25: wait for the result with one long request, during which the server asks its questions."""
         params = t.TaskRequestParams(task_id=self.id)
         try:
-            raw: Raw = (await self._client._ask("tasks/result", params, _keep, clock=clock)).raw
+            raw: Raw = (await self._request("tasks/result", params, _keep, clock=clock)).raw
         except ProtocolError:
             if (await self._status(clock)).status == "cancelled":
                 raise TaskCancelled(f"The task {self.id} was cancelled") from None
@@ -274,7 +286,7 @@ class TaskHandle:
         with clock.leave_out():
             responses = await connection.answer_all(fresh)
         params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
-        await self._client._ask("tasks/update", params, _decode_nothing, clock=clock)
+        await self._request("tasks/update", params, _decode_nothing, clock=clock)
         self._answered.update(fresh)
 
     async def _report(self, report: Rising, state: TaskState) -> None:
@@ -415,6 +427,26 @@ class _Kept(Struct):
     result_type: ClassVar[str] = "complete"
 
     raw: Raw
+
+
+class _Named(Struct):
+    task_id: Any = msgspec.field(name="taskId", default=UNSET)
+    meta: Any = msgspec.field(name="_meta", default=UNSET)
+
+
+def check_task_id(method: str, identifier: str, raw: Raw) -> None:
+    """Raise `ValidationError` for an answer that names another task than the request did.
+
+    An answer without a name passes: on 2026-07-28, those to `tasks/update` and `tasks/cancel` are empty.
+    """
+    named = msgspec.json.decode(raw, type=_Named)
+    found = named.task_id
+    if method == "tasks/result":
+        # 2025-11-25 tasks: the result belongs to a call, and names its task in `_meta`.
+        related = named.meta.get(t.RELATED_TASK_KEY, UNSET) if isinstance(named.meta, dict) else UNSET
+        found = related.get("taskId") if isinstance(related, dict) else related
+    if found is not UNSET and found != identifier:
+        raise msgspec.ValidationError(f"its taskId is {repr(found)[:100]}, and {identifier!r} was asked for")
 
 
 class _Detailed(t.DetailedTaskResult, kw_only=True):

@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
-from toolwire.client.tasks import poll_seconds
+from toolwire.client.tasks import check_task_id, poll_seconds
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import ask_client, reporting_task
 from toolwire.gateway.relaying import Answer, TaskNeeded, members_of
@@ -691,6 +691,10 @@ class RemoteTasks:
         if made is not None:
             # A request that waits for the end of the task may take longer than a task is remembered.
             self._remember(own, made)
+        try:
+            check_task_id(method, task.id, answer.raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidResponse(f"The answer to {method} is broken: {error}") from None
         return answer
 
     async def _core(self, call: Call, task: RemoteTask) -> t.GetTaskResult:
