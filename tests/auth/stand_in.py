@@ -51,6 +51,10 @@ class Site:
     def __init__(self) -> None:
         self.routes: dict[str, Handler] = {}
         self.requests: list[Request] = []
+        self.silent: set[str] = set()
+        """Paths whose requests are never answered."""
+        self.noticed: asyncio.Event = asyncio.Event()
+        """Set when a request for one of them is there."""
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> Self:
@@ -84,6 +88,10 @@ class Site:
                 parts = urlsplit(target)
                 request = Request(method, parts.path, dict(parse_qsl(parts.query)), headers, body)
                 self.requests.append(request)
+                if request.path in self.silent:
+                    self.noticed.set()
+                    await reader.read()  # It returns when the other side hangs up.
+                    return
                 handler = self.routes.get(parts.path)
                 reply = Reply(404) if handler is None else handler(request)
                 raw = reply.raw if reply.raw is not None else json.dumps(reply.document).encode()

@@ -10,9 +10,10 @@ import pytest
 from tests.auth.stand_in import Reply, Request, Scene, Stage
 from tests.client.scripted_http import DISCOVERED, text
 
-from toolwire.auth import NeedsLogin, OAuth, SignInFailed
+from toolwire.auth import ClientCredentials, NeedsLogin, OAuth, SignInFailed
 from toolwire.client import Client
-from toolwire.protocol.errors import Unauthorized
+from toolwire.protocol.errors import Timeout, Unauthorized
+from toolwire.testing import elapse
 
 
 @pytest.fixture
@@ -78,3 +79,69 @@ async def test_a_fixed_token(scene: Scene) -> None:
     with pytest.raises(Unauthorized, match="401"):
         await Client(scene.server.mcp, auth="wrong").connect()
     assert scene.visits == 0
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+METADATA = "/.well-known/oauth-authorization-server"
+
+
+async def give_up(scene: Scene, auth: OAuth, path: str, **options: float) -> None:
+    """Call a tool while the authorization server is silent at a path."""
+    async with Client(scene.server.mcp, auth=auth, **options) as client:  # type: ignore[arg-type]
+        scene.login.expire()
+        scene.login.silent.add(path)
+        scene.login.noticed.clear()
+        calling = asyncio.ensure_future(client.call_tool("anything"))
+        await scene.login.noticed.wait()
+        await elapse(4.5)
+        assert not calling.done()
+        await elapse(1)
+        with pytest.raises(Timeout, match="tools/call was not answered within 5 seconds"):
+            await calling
+
+
+@pytest.mark.parametrize("path", [METADATA, "/token"], ids=["discovery", "refresh"])
+async def test_call_times_out_when_the_authorization_server_is_silent(path: str, scene: Scene) -> None:
+    await give_up(scene, OAuth(login=scene.person), path, timeout=5.0)
+
+
+@pytest.mark.parametrize("path", [METADATA, "/token"], ids=["discovery", "token"])
+async def test_call_times_out_when_a_grant_is_not_answered(path: str, scene: Scene) -> None:
+    grant = ClientCredentials("client", "secret", issuer=scene.login.url)
+    scene.login.document["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    await give_up(scene, OAuth(grant=grant), path, timeout=5.0)
+
+
+@pytest.mark.parametrize("path", [METADATA, "/register", "/token"], ids=["discovery", "registration", "exchange"])
+async def test_connecting_times_out_when_the_authorization_server_is_silent(path: str, scene: Scene) -> None:
+    scene.login.silent.add(path)
+    client = Client(scene.server.mcp, auth=OAuth(login=scene.person), timeout=5.0)
+    connecting = asyncio.ensure_future(client.connect())
+    await scene.login.noticed.wait()
+    await elapse(6)
+    with pytest.raises(Timeout):
+        await connecting
+    await client.close()
+
+
+async def test_time_of_a_person_does_not_count(scene: Scene) -> None:
+    is_there, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_person(url: str) -> str:
+        is_there.set()
+        await goes_on.wait()
+        return await scene.person(url)
+
+    client = Client(scene.server.mcp, auth=OAuth(login=slow_person), timeout=5.0)
+    for work in (client.connect, lambda: client.call_tool("anything")):
+        scene.login.expire()
+        scene.login.refuses["refresh_token"] = "invalid_grant"
+        is_there.clear()
+        goes_on.clear()
+        working = asyncio.ensure_future(work())
+        await is_there.wait()
+        await elapse(60)
+        goes_on.set()
+        await working
+    await client.close()

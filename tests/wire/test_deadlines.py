@@ -10,7 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from toolwire.wire.deadlines import SHARED, StoppableClock, TimeoutClock, Timeouts, _of_loops, in_time, timeouts
+from toolwire.wire.deadlines import (
+    SHARED,
+    PersonTime,
+    StoppableClock,
+    TimeoutClock,
+    Timeouts,
+    _of_loops,
+    in_time,
+    timeouts,
+)
 
 
 class Clock:
@@ -204,3 +213,33 @@ async def test_the_clock_of_a_timeout_can_stand_still() -> None:
         clock.resume()
         after = limit.when()
         assert before is not None and after is not None and after >= before
+
+
+# --- the time of people ----------------------------------------------------------------------------------------------
+
+
+class Stopped:
+    """A clock that counts who has stopped it."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+    def resume(self) -> None:
+        self.pauses -= 1
+
+
+def test_clocks_stop_while_a_person_is_asked_and_only_then() -> None:
+    person, early, late, brief = PersonTime(), Stopped(), Stopped(), Stopped()
+    with person.stopping(None), person.stopping(early):
+        assert early.pauses == 0
+        with person.asking():
+            with person.stopping(brief):
+                assert brief.pauses == 1
+            assert brief.pauses == 0
+            with person.asking(), person.stopping(late):
+                assert (early.pauses, late.pauses) == (1, 1)
+            assert (early.pauses, late.pauses) == (1, 0)
+        assert early.pauses == 0

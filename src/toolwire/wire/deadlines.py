@@ -76,6 +76,46 @@ class TimeoutClock:
         self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
 
 
+class PersonTime:
+    """Stops the clocks of all who wait for a sign-in while it waits for a person."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[object, Pausable] = {}
+        self._asked = 0
+
+    @contextmanager
+    def stopping(self, clock: Pausable | None) -> Iterator[None]:
+        """Stop a clock whenever a person is asked meanwhile."""
+        if clock is None:
+            yield
+            return
+        entry = object()
+        self._clocks[entry] = clock
+        if self._asked:
+            clock.pause()
+        try:
+            yield
+        finally:
+            del self._clocks[entry]
+            if self._asked:
+                clock.resume()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Ask a person meanwhile."""
+        self._asked += 1
+        if self._asked == 1:
+            for clock in self._clocks.values():
+                clock.pause()
+        try:
+            yield
+        finally:
+            self._asked -= 1
+            if not self._asked:
+                for clock in self._clocks.values():
+                    clock.resume()
+
+
 # --- deadlines ------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from toolwire.auth.flow.challenges import Challenge, oauth_challenge, parse_chal
 from toolwire.auth.flow.scopes import union
 from toolwire.auth.flow.tokens import Token
 from toolwire.auth.flow.urls import same_origin
+from toolwire.wire.deadlines import PersonTime
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -51,6 +52,8 @@ class SignIn:
 
     def __init__(self, source: TokenSource) -> None:
         self.source = source
+        self.person_time: PersonTime = source.person_time
+        """Stops the clocks of requests while a person is asked. All other work of a sign-in is part of their time."""
         self._asked: WeakKeyDictionary[asyncio.Task[Any], _Asked] = WeakKeyDictionary()
         self._working: asyncio.Task[bool] | None = None
         self._waiting = 0

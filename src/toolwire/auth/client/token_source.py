@@ -26,6 +26,7 @@ from toolwire.auth.flow.scopes import Scopes, clean_scopes, select_scopes, union
 from toolwire.auth.flow.tokens import Token, TokenResponse, keep
 from toolwire.auth.flow.urls import Reach
 from toolwire.stores.leases import WORK_SECONDS
+from toolwire.wire.deadlines import PersonTime
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -40,6 +41,7 @@ class TokenSource:
 
     def __init__(self, settings: Settings, records: SignInRecords, server_url: str) -> None:
         self.server_url = server_url
+        self.person_time: PersonTime = PersonTime()
         self._settings = settings
         self._records = records
         self._reach = Reach(server_url, settings.named_hosts)
@@ -295,7 +297,8 @@ class TokenSource:
                 send_resource=settings.send_resource,
             )
             try:
-                answer = await door.ask(attempt)
+                with self.person_time.asking():
+                    answer = await door.ask(attempt)
             except SignInFailed:
                 # The server may have forgotten the client. Then the browser shows an error and is not redirected.
                 await self._records.discard_registration(found.issuer, client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeAlias
 
 import msgspec
@@ -15,7 +15,7 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
-from toolwire.wire.deadlines import Pausable
+from toolwire.wire.deadlines import Pausable, PersonTime
 from toolwire.wire.tapped_channel import Tap
 
 # The characters of an error text that are shown, and the bytes of an error page that are read.
@@ -84,13 +84,14 @@ class Endpoint:
     ) -> HttpResponse:
         """Send a request, and send it again after each sign-in; raise `Unauthorized` if signing in does not help.
 
-        A person may take part in a sign-in, so `clock` stands still meanwhile.
+        `clock` stands still while a person signs in: as long as `auth.person_time` says, or for the whole work of an
+        `auth` without it.
         """
         auth = self._auth
         while True:
             sent = {**self.headers, **headers} if self.headers else headers
             if auth is not None:
-                with _stopped(clock):
+                with self._signing_in(clock):
                     sent = {**sent, **await auth.headers(method, self.url)}
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
@@ -103,10 +104,14 @@ class Endpoint:
             text = await _text(response)
             response.close()
             if auth is not None:
-                with _stopped(clock):
+                with self._signing_in(clock):
                     if await auth.challenged(method, self.url, response.status, said):
                         continue
             raise _unauthorized(self.url, response.status, text, auth is not None)
+
+    def _signing_in(self, clock: Pausable | None) -> AbstractContextManager[None]:
+        person: PersonTime | None = getattr(self._auth, "person_time", None)
+        return _stopped(clock) if person is None else person.stopping(clock)
 
     def _move(self, url: str) -> None:
         """Send the next request there directly, without the redirect."""
