@@ -362,7 +362,7 @@ async def test_strangers_do_not_send_us_around_the_world() -> None:
         return Fetched(200, {}, _encoded({"client_id": url, "redirect_uris": ["https://a.example/cb"]}))
 
     sealer = make_sealer(["a secret of sixteen bytes"], random=lambda n: b"x" * n)
-    clients = Clients(Seals(sealer, "i", "r"), fetch=fetch)
+    clients = Clients(Seals(sealer, "i", "r", "u"), fetch=fetch)
     asker = FromAddress(InVain(Clock(0.0)), "192.0.2.1")
     for number in range(IN_VAIN):
         await clients.find(f"https://a.example/{number}", asker)

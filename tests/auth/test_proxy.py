@@ -177,17 +177,17 @@ def make_app(
     secret: str = SECRET,
     stores: Stores | None = None,
     path: str = "/mcp",
+    upstream: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Any:
-    upstream = Upstream(
-        authorize_url="https://google.example/authorize",
-        token_url="https://google.example/token",
-        client_id="our-client",
-        client_secret="our-secret",
-        parameters={"access_type": "offline"},
-        fetch=google.fetch,
-    )
-    proxy = OAuthProxy(google, upstream, scopes=["openid"], clock=clock, **options)
+    given: dict[str, Any] = {
+        "authorize_url": "https://google.example/authorize",
+        "token_url": "https://google.example/token",
+        "client_id": "our-client",
+        **(upstream or {}),
+    }
+    provider = Upstream(client_secret="our-secret", parameters={"access_type": "offline"}, fetch=google.fetch, **given)
+    proxy = OAuthProxy(google, provider, scopes=["openid"], clock=clock, **options)
     server = Server("almanac", auth=proxy, secret=secret, stores=stores)
 
     @server.tool
@@ -266,6 +266,36 @@ async def test_after_the_secret_changed_nothing_opens() -> None:
         try:
             assert (await w.call(token)).status == 401
             assert (await w.browse("GET", w.request(client))).status == 400
+        finally:
+            await other.stop()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"token_url": "https://other.example/token"},
+        {"authorize_url": "https://other.example/authorize"},
+        {"client_id": "other-client"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+async def test_nothing_of_the_old_provider_is_sent_to_a_new_one(changed: dict[str, str]) -> None:
+    async with world() as w:
+        client = await w.register()
+        tokens = (await w.token(client, await w.code(client))).json()
+        code = await w.code(client)
+        page = await w.browse("GET", w.request(client))
+        state = (await w.consent(client)).headers["location"]
+        w.google.asked.clear()
+        w.app = other = make_app(w.google, w.clock, upstream=changed)
+        try:
+            assert (await w.call(tokens["access_token"])).status == 401
+            for answer in (await w.token(client, code), await w.refresh(client, tokens["refresh_token"])):
+                assert (answer.status, answer.json()["error"]) == (400, "invalid_grant")
+            consented = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
+            assert (await w.browse("GET", w.google.sign_in(state))).status == consented.status == 400
+            assert w.google.asked == []
+            assert (await w.consent(client)).status == 303, "the registration stays, and users sign in again"
         finally:
             await other.stop()
 

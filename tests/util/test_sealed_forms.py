@@ -35,7 +35,7 @@ KEY = RecordKey("github", "settings", "owner")
 OWNER = Owner("owner", "sub", "https://id.example")
 
 SEALER = make_sealer([SECRET], random=os.urandom, purpose="state")
-SEALS = Seals(SEALER, "https://mcp.example", "https://mcp.example/mcp", lambda: 0.0)
+SEALS = Seals(SEALER, "https://mcp.example", "https://mcp.example/mcp", "upstream", lambda: 0.0)
 
 
 def links(kv: MemoryKV) -> Links:
@@ -170,6 +170,32 @@ def texts() -> dict[str, str]:
 @pytest.mark.parametrize("name", texts() if TEXTS.exists() else [])
 def test_text_of_an_earlier_version_opens(name: str) -> None:
     assert FORMS[name].open(texts()[name]) == FORMS[name].value
+
+
+#: Sealed before the values of the proxy were bound to its provider.
+UNBOUND = {
+    "proxy request": (
+        "v1.V2hIjeHbs9ux.uJYHz06MvTgW28_zxhZJ3mm41wJp69t1_IFrqOsZLKrbsZdRGNqYdnwvRepuqlsIv_qgSsQzpF"
+        "SPyl__ZcEMhxJ98En2_GnBuxHi-HUqAPrkbQ-T8TYz1pZvmsIqQmb5RL3t8E5gfRxKsMnHLOoIlhKg350"
+    ),
+    "proxy code": (
+        "v1.V2hIjeHbs9ux.TgaxIXpuPH1P2gZlGc-BaPg26cVZa1aWw8xm5JfQ92VrxozZkM6fw1yiUhvsUYVtPjP_9gbCiq"
+        "hkjmeXSjOi4UqHd1CVQwX1OQZQO6yZLzh2iu88eanYkV77MiO1uiXvdulMynzx4V6h5q0"
+    ),
+    "proxy access token": (
+        "v1.V2hIjeHbs9ux.zdFaTp3SOQR5a4wLXAazly9lgeRU9o1Hf_EmyJeqhXTDjGEv4Q52gV7Db6R_tUKxR3qkje29jM"
+        "d0irQt2Uinqac03lagVm7m0A"
+    ),
+    "proxy refresh token": (
+        "v1.V2hIjeHbs9ux.sZCl34bLlfmmvxBFw_8gk4ocPvcCt2z3myJfh4b3dSKFg3Gde7Q7_RqkFOusIk8nbJ5Qr5GT1C"
+        "ehYhnDQS9I5WPNsA-dVLfeSjuQia3aCjVu4A"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNBOUND)
+def test_text_that_names_no_provider_is_refused(name: str) -> None:
+    assert FORMS[name].open(UNBOUND[name]) is None
 
 
 @pytest.mark.parametrize("name", FORMS)

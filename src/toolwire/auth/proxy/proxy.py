@@ -68,7 +68,7 @@ class OAuthProxy(ResourceServer):
         if urlsplit(issuer).query:
             raise ServerError("public_url= has no query")
         resource = self.resource or f"{issuer}{path}"
-        seals = Seals(sealer, issuer, resource, self._clock)
+        seals = Seals(sealer, issuer, resource, self._upstream.identity, self._clock)
         inner = self.verifier
         server = self._copy(ProxyVerifier(self._upstream, inner, seals), issuer, resource)
         endpoints = Endpoints(

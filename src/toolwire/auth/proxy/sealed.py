@@ -106,14 +106,19 @@ class Seals:
     """Seals and opens the values of one proxy. Each kind has its own seal.
 
     All but registrations are for one resource: a client registers once with an issuer, which may have several
-    endpoints (RFC 8707 section 2.2: a token is for the resource that was asked for).
+    endpoints (RFC 8707 section 2.2: a token is for the resource that was asked for). They are for one upstream
+    provider as well: what it gave is never sent to another one.
     """
 
-    def __init__(self, sealer: Sealer, issuer: str, resource: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, sealer: Sealer, issuer: str, resource: str, upstream: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`upstream`: the identity of the provider, as `Upstream` has it."""
         if not sealer.confidential:
             raise MissingExtra("Hiding what the OAuth proxy hands out", "cryptography", "auth")
         self._issuer = issuer
         self._resource = resource
+        self._upstream = upstream
         self.clock = clock
         kinds: tuple[type[Any], ...] = (SealedRegistration, SealedRequest, Code, SealedAccess, Refresh)
         self._forms = {kind: Sealed[Any](sealer, kind, clock=lambda: self.clock()) for kind in kinds}
@@ -126,7 +131,8 @@ class Seals:
         return self._forms[kind].open(text, self._context(kind))
 
     def _context(self, kind: type[Any]) -> bytes:
-        bound_to = self._issuer if kind is SealedRegistration else f"{self._issuer}\0{self._resource}"
+        parts = (self._issuer,) if kind is SealedRegistration else (self._issuer, self._resource, self._upstream)
+        bound_to = "\0".join(parts)
         return f"oauth/{kind.__name__}/{bound_to}".encode()
 
 
