@@ -13,10 +13,14 @@ from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
 from toolwire import Client, Server
-from toolwire.auth import UserOAuth
+from toolwire.auth import Principal, UserOAuth, UserSecret
+from toolwire.auth.vault.records import Owner
+from toolwire.auth.vault.vault import Vault
 from toolwire.client.http_target import HttpTarget
+from toolwire.errors import ServerError
 from toolwire.http1.asgi_pool import AsgiPool
-from toolwire.openapi import ALL, openapi
+from toolwire.openapi import ALL, Api, openapi
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.types import REVISIONS
 
 ERAS = ("2026-07-28", "2025-11-25")
@@ -45,6 +49,9 @@ class Scene:
             await send(message)
 
         await self._app(scope, receive, seen)
+
+    async def stop(self) -> None:
+        await self._app.stop()
 
     async def answer(self, arrived: Arrived) -> Reply:
         kind, _, token = arrived.headers["authorization"].partition(" ")
@@ -130,6 +137,59 @@ async def test_a_token_that_the_api_refuses_is_renewed_or_its_user_signs_in_agai
             assert await whose(client) == "alice"
             assert len(made.links) == 2
         assert 401 not in scene.statuses
+
+
+async def test_account_of_one_origin_is_not_sent_to_another() -> None:
+    """The base URL of the API changes in the settings, and its name does not."""
+    async with world() as made, stub_api() as old, stub_api() as new:
+        shared = Stores(MemoryKV(), MemoryLog(), MemoryBus())
+        flow = {"authorizationUrl": f"{made.login.url}/authorize", "tokenUrl": f"{made.login.url}/token"}
+        described = petstore(security=[{"login": []}])
+        scheme = {"type": "oauth2", "flows": {"authorizationCode": {**flow, "scopes": {}}}}
+        described["components"]["securitySchemes"] = {"login": scheme}
+        for stub, path, connected in ((old, "", 1), (old, "/v2", 1), (new, "", 2), (old, "", 3)):
+            account = UserOAuth(client_id="us", client_secret="our-secret")
+            server = Server("shop", auth=made.auth(), secret=SECRET, stores=shared)
+            server.include(
+                openapi(described, keep="listPets", base_url=stub.url + path, credentials={"login": account})
+            )
+            scene = made.app = Scene(made, stub, server.http_app(public_url=PUBLIC))
+            stub.answers(scene.answer)
+            async with made.client("alice", ERAS[0], Browser(made, "alice")) as client:
+                assert await whose(client) == "alice"
+            assert len(made.links) == connected
+            await scene.stop()
+        tokens = [{each.headers["authorization"] for each in stub.arrived} for stub in (old, new)]
+        assert tokens[0].isdisjoint(tokens[1])
+
+
+async def test_secret_of_a_user_for_one_origin_is_not_sent_to_another() -> None:
+    shared, owner = Stores(MemoryKV(), MemoryLog(), MemoryBus()), Owner.of(Principal("alice", "tests"))
+    described = petstore(security=[{"key": []}])
+    described["components"]["securitySchemes"] = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+
+    def vault(url: str) -> Vault:
+        server = Server("shop", secret=SECRET, stores=shared)
+        api = openapi(described, keep="listPets", base_url=url, credentials={"key": UserSecret()})
+        return server.include(api).vault
+
+    first = vault("https://old.example/v1")
+    await first.store("key", owner, "the secret", identity=first.identity("key"))
+    for url, is_connected in (("https://old.example/v2", True), ("https://new.example/v1", False)):
+        assert await vault(url).accounts(owner) == [("key", is_connected)]
+
+
+def test_apis_at_one_origin_share_an_account_and_others_are_refused() -> None:
+    account, server = UserSecret(), Server("shop", secret=SECRET)
+    described = petstore(security=[{"key": []}])
+    described["components"]["securitySchemes"] = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+
+    def api(url: str) -> Api:
+        return openapi(described, keep="listPets", base_url=url, credentials={"key": account})
+
+    server.include(api("https://one.example/a"), prefix="a").include(api("https://one.example/b"), prefix="b")
+    with pytest.raises(ServerError, match="another credential 'key', which is not for this API"):
+        server.include(api("https://two.example"), prefix="c")
 
 
 @pytest.mark.covers("OA-11.4")

@@ -102,6 +102,8 @@ class ApiTools:
         )
         self._reviewed = reviewed
         self._home = self._find_home()
+        if (service := self._find_service()) is not None:
+            self.security.bind_to(service)
         bases = list(self._bases(known, {id(each.operation) for each in chosen}))
         typed = () if is_typed else (root.retrieved_from,)
         self._zones = self._permitted(bases, typed)
@@ -125,6 +127,13 @@ class ApiTools:
             except DescriptionError:
                 if id(each) in chosen:
                     raise
+
+    def _find_service(self) -> str | None:
+        """Return the origin of the server that is used; None where the API as a whole has none."""
+        try:
+            return origin(server_base(self._root_servers, self._connection, "the description"))
+        except DescriptionError:
+            return None
 
     def _find_home(self) -> frozenset[str]:
         """Return the origins of the root servers, and those that the operator names."""

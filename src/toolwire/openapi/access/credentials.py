@@ -11,7 +11,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 from urllib.parse import urljoin, urlsplit
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from toolwire.auth.client.grants import Supplied, supplied
 from toolwire.auth.credential_dependency import CredentialToken
@@ -27,6 +27,7 @@ from toolwire.auth.vault.kinds import (
     StaticSecret,
     UserOAuth,
     UserSecret,
+    bind_to_origin,
 )
 from toolwire.auth.vault.vault import Credential, Vault
 from toolwire.base_errors import ServerError
@@ -51,6 +52,10 @@ MAX_SECRET: Final = 64 * 1024
 _VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _METADATA: Final = ("/.well-known/openid-configuration", "/.well-known/oauth-authorization-server")
 _BY_SERVER: Final = "server"
+
+
+#: The kinds that were bound to the origin of an API, by the kind that was given.
+_BOUND: Final[WeakKeyDictionary[Kind, dict[str, Kind]]] = WeakKeyDictionary()
 
 
 class CredentialSource(ABC):
@@ -145,13 +150,25 @@ class VaultAccount(CredentialSource):
     def __init__(self, name: str, kind: Kind) -> None:
         super().__init__(name)
         self.kind: Kind = kind
+        self._given = kind
         self.is_per_user: bool = kind.is_per_user
         self._vaults: WeakSet[Vault] = WeakSet()
+
+    def bind_to(self, service: str) -> None:
+        """Bind the account to the origin of the API: what users connect for it is not sent to another origin."""
+        given = self.kind
+        if bind_to_origin(given, service) is given:
+            return
+        # APIs at one origin share the account that they were given together.
+        bound = _BOUND.setdefault(given, {})
+        self.kind = bound.setdefault(service, bind_to_origin(given, service))
 
     def add_to(self, server: AccountOwner, name: str) -> None:
         """Add the account to the vault of a server, under a name."""
         self.name = name
         there = server.vault_with(name)
+        if there is not None and there.kind(name) is self._given:
+            self.kind = self._given  # The server has it for other purposes, too, and names no origin.
         if there is None:
             server.vault.add(name, self.kind)
         elif there.kind(name) is not self.kind:
@@ -205,6 +222,9 @@ class NamedAccount(VaultAccount):
         super().__init__(scheme, NoCredential())
         self.name: str = named.name
         self._scopes = named.scopes
+
+    def bind_to(self, service: str) -> None:
+        """Leave the account as the server has it: its tools use it for other services, too."""
 
     def add_to(self, server: AccountOwner, name: str) -> None:
         found = server.vault_with(self.name)

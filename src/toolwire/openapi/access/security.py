@@ -416,6 +416,12 @@ class ApiSecurity:
         """The kinds of the credentials in the vault, for operators."""
         return tuple(type(each.kind).__name__ for each in self._sources.values() if isinstance(each, VaultAccount))
 
+    def bind_to(self, service: str) -> None:
+        """Bind the accounts of the API to its origin."""
+        for source in self._sources.values():
+            if isinstance(source, VaultAccount):
+                source.bind_to(service)
+
     def add_to(self, server: AccountOwner, named: Callable[[str], str] = str) -> None:
         """Add the accounts of the API to the vault of the server that includes it, under the names of their schemes.
 
