@@ -49,10 +49,10 @@ class Clock:
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+    def call_later(self, delay: float, callback: Callable[[], None], context: object = None) -> Timer:
         return self.call_at(self.now + delay, callback)
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+    def call_at(self, when: float, callback: Callable[[], None], context: object = None) -> Timer:
         timer = Timer(when, callback)
         self.timers.append(timer)
         return timer

@@ -32,10 +32,10 @@ class Clock:
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> object:
+    def call_later(self, delay: float, callback: Callable[[], None], context: object = None) -> object:
         return self.call_at(self.now + delay, callback)
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> object:
+    def call_at(self, when: float, callback: Callable[[], None], context: object = None) -> object:
         self.timers.append((when, callback))
         return object()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Mapping
+from contextvars import Context
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -326,7 +327,7 @@ class BackConnections:
         self._lanes[conversation] = lane
         lane.used = loop.time()
         if self._reaper is None:
-            self._reaper = loop.call_later(self.idle_seconds / 4, self._reap)
+            self._reaper = loop.call_later(self.idle_seconds / 4, self._reap, context=Context())
         if session is not None:
             self._use(lane, session, self._agreed(conversation.credential))
         if not alone:
@@ -495,7 +496,7 @@ class BackConnections:
     def _reap(self) -> None:
         self.close_idle()
         loop = asyncio.get_running_loop()
-        self._reaper = loop.call_later(self.idle_seconds / 4, self._reap) if self._lanes else None
+        self._reaper = loop.call_later(self.idle_seconds / 4, self._reap, context=Context()) if self._lanes else None
 
     def close_idle(self) -> None:
         """Close the connections of conversations that have ended, or that nobody has used for a while."""

@@ -540,7 +540,10 @@ class HttpApp:
             raise HttpRefusal(400, "One Host header, please")
         refusal = self._guard.check(*asked[:3], server[0] if server else None)
         if refusal is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # Its traceback has this frame: a cycle that keeps the request in memory.
         self._passed = asked
 
     async def _post(
@@ -590,7 +593,7 @@ class HttpApp:
                     notify_without_session(self._endpoint.handler, verdict.notice)
                 await respond(send, 202, b"", extra)
         finally:
-            if outlet is not None and outlet.is_unsettled:
+            if outlet is not None and (outlet.is_unsettled or direct is None):
                 outlet.settle()
             if upload is not None:
                 upload.release()

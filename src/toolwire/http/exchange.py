@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import MutableMapping
+from contextvars import Context
 from functools import lru_cache
 from typing import Any, Final
 
@@ -43,6 +45,14 @@ def _answer_headers(extra: tuple[tuple[bytes, bytes], ...], revision: str) -> tu
     return (_JSON, *extra, version_header(revision))
 
 
+async def _receive_end() -> MutableMapping[str, Any]:
+    return {"type": "http.disconnect"}
+
+
+async def _send_nowhere(message: MutableMapping[str, Any]) -> None:
+    """Drop what comes after the end of an exchange."""
+
+
 class WaitingExchanges:
     """The exchanges of one loop whose handlers wait.
 
@@ -67,7 +77,7 @@ class WaitingExchanges:
         self.is_looking = True
         # No exchange of the next look began earlier. So the silence of some is taken for a little longer than it is.
         self._since = self._loop.time()
-        self._loop.call_later(LOOK_SECONDS, self._ring)
+        self._loop.call_later(LOOK_SECONDS, self._ring, context=Context())
 
     def _ring(self) -> None:
         self.is_looking = False
@@ -220,8 +230,10 @@ class ExchangeOutlet:
         elif waiting is not None and self in waiting.fresh:
             waiting.fresh.discard(self)
             waiting.shares.total -= 1
-        # The context of the task has the call, and the call has this outlet: a circle, which costs a collection.
-        self._task = None
+        # The contexts of these tasks have the call, and the call has this outlet: a cycle that keeps the answer.
+        self._task = self._pump = None
+        # So have those of a host that knows its task.
+        self._receive, self._send = _receive_end, _send_nowhere
 
     async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -245,6 +257,7 @@ class ExchangeOutlet:
 
     def _start_pump(self) -> None:
         if self._pump is None:
+            self.is_unsettled = True
             self._wake = asyncio.Event()
             self._pump = asyncio.get_running_loop().create_task(self._run())
 

@@ -102,7 +102,8 @@ class PacedSend:
         return answer
 
     def release(self) -> None:
-        """Stop counting the answers that wait: they were given up."""
+        """Stop counting the answers that wait, which were given up, and let go of the task of the request."""
+        self._task = None
         held, self._held = self._held, 0
         if held:
             self._unsent.shares.give_back(self._caller, held)

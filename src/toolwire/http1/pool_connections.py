@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import Context
 from typing import Final
 
 from toolwire.base_errors import Unreachable
@@ -121,7 +122,7 @@ class Connections:
         connection.idle_since = self._loop.time()
         self._idle.setdefault(connection.to, []).append(connection)
         if self._sweeping is None:
-            self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
+            self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep, context=Context())
         if self._waiting:
             self._wake_next()
 
@@ -158,7 +159,7 @@ class Connections:
         self._idle = {to: idle for to, idle in self._idle.items() if idle}
         left = [each.idle_since for each in resting if each.idle_since > until]
         if left:
-            self._sweeping = self._loop.call_at(min(left) + IDLE_SECONDS, self._sweep)
+            self._sweeping = self._loop.call_at(min(left) + IDLE_SECONDS, self._sweep, context=Context())
 
 
 def _since(connection: HttpConnection) -> float:

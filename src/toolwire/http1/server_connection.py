@@ -12,6 +12,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import MutableMapping
+from contextvars import Context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
@@ -360,7 +361,7 @@ class HttpProtocol(asyncio.Protocol):
             if self._alarm is not None:
                 self._alarm.cancel()
             self._rings = due
-            self._alarm = self.loop.call_at(due, self._ring)
+            self._alarm = self.loop.call_at(due, self._ring, context=Context())
 
     def _ring(self) -> None:
         self._alarm = None
@@ -376,7 +377,7 @@ class HttpProtocol(asyncio.Protocol):
     def _watch_unsent(self) -> None:
         """Limit the time that bytes wait to be sent: an answer that nobody reads costs memory."""
         if self._stall is None and (unsent := self.transport.get_write_buffer_size()):
-            self._stall = self.loop.call_later(STALL_SECONDS, self._look_at_unsent, unsent)
+            self._stall = self.loop.call_later(STALL_SECONDS, self._look_at_unsent, unsent, context=Context())
 
     def _look_at_unsent(self, before: int) -> None:
         self._stall = None

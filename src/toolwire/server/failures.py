@@ -74,7 +74,10 @@ class Failures:
         if isinstance(failure, ResourceNotFound) and call.method == "tools/call":
             return error_result(failure.message)
         if isinstance(failure, ProtocolError):
-            raise as_revision_has_it(call, failure)
+            try:
+                raise as_revision_has_it(call, failure)
+            finally:
+                del failure  # Its traceback has this frame: a cycle that keeps the call in memory.
         if isinstance(failure, UrlRequired):
             return await self._url_required(call, failure)
         return self._told(call, failure, what)
@@ -152,10 +155,11 @@ def as_revision_has_it(call: Call, error: ProtocolError) -> ProtocolError:
     return ResourceNotFound(error.message, data, code=code)
 
 
-def of_handler(call: Call, component: Component, deadline: Deadline | None, error: BaseException) -> Exception:
-    """Return the failure of a handler; raise an error that is not a failure of the handler.
+def of_handler(call: Call, component: Component, deadline: Deadline | None, error: BaseException) -> Exception | None:
+    """Return the failure of a handler; None for an error that its caller raises again.
 
-    `deadline` is None for a handler without one.
+    `deadline` is None for a handler without one. An error that was raised here would refer to this frame, and the
+    frame to the error: a cycle that keeps the call in memory until a garbage collection.
     """
     if isinstance(error, Exception):
         telling = _telling(error)
@@ -164,7 +168,7 @@ def of_handler(call: Call, component: Component, deadline: Deadline | None, erro
         log.warning("%s failed to clean up after its timeout", component.key, exc_info=error)
         return _out_of_time(call, component, deadline)
     if is_abandoned(error):
-        raise error
+        return None
     if not isinstance(error, asyncio.CancelledError | Unwind):
         # SystemExit and similar exceptions fail this call and never end the server.
         return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
@@ -172,7 +176,7 @@ def of_handler(call: Call, component: Component, deadline: Deadline | None, erro
         return _out_of_time(call, component, deadline)
     call.cancelled = True
     if is_task_cancelled():
-        raise error
+        return None
     # Something that the handler waited for was cancelled, not the call. So the client still waits for an answer.
     return _caused(RuntimeError("the handler was cancelled from within"), error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from math import inf
 from time import monotonic
 from typing import Any, Final
@@ -96,7 +97,7 @@ class RunningHandlers:
         self._watched = True
         # Not the clock of the loop, because a test may advance that.
         self._due = monotonic() + LOOK_EVERY
-        self.loop.call_later(LOOK_EVERY, self._look)
+        self.loop.call_later(LOOK_EVERY, self._look, context=Context())
 
     def _look(self) -> None:
         self._watched = False

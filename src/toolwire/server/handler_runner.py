@@ -47,7 +47,14 @@ class HandlerRunner:
 
     async def failed(self, call: Call, component: Component, name: str, error: BaseException) -> Any:
         """Return the answer for a handler that failed, and had no deadline."""
-        return await self._failures.answer(call, of_handler(call, component, None, error), _what(component, name))
+        try:
+            failure = of_handler(call, component, None, error)
+            if failure is None:
+                raise error
+            return await self._failures.answer(call, failure, _what(component, name))
+        finally:
+            failure = None
+            del error
 
     async def run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler under its deadline. If it ended because of an open question, return `input_required`."""
@@ -87,6 +94,8 @@ class HandlerRunner:
                 # The handler was unwound because of its question. Whatever it raised then does not matter.
                 return await self._questions.input_required(call)
             failure = of_handler(call, component, deadline, error)
+            if failure is None:
+                raise
         finally:
             handlers.deadlines.discard(deadline)
             deadline.task = None
@@ -96,7 +105,10 @@ class HandlerRunner:
                     asking.forget()
                 asking.task = call.task
         if failure is not None:
-            return await self._failures.answer(call, failure, _what(component, name))
+            try:
+                return await self._failures.answer(call, failure, _what(component, name))
+            finally:
+                failure = None  # Its traceback has this frame: a cycle that keeps the call in memory.
         return result if asking is None or not asked(call) else await self._questions.input_required(call)
 
 

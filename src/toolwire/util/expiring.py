@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, ItemsView, Iterator
+from contextvars import Context
 from math import inf
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -102,7 +103,7 @@ class Expiring(Generic[K, V]):
         while self._is_full():
             self._evict(next(iter(self._entries)))
         if self._sweeps and self._sweeper is None and self._entries:
-            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+            self._start_sweeper()
 
     def pop(self, key: K) -> V | None:
         """Remove an entry and return its value, else None. `on_evict` is not called."""
@@ -135,7 +136,13 @@ class Expiring(Generic[K, V]):
         now = self._clock()
         for key in [key for key, (_, _, expires) in self._entries.items() if expires <= now]:
             self._evict(key)
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep) if self._entries else None
+        self._sweeper = None
+        if self._entries:
+            self._start_sweeper()
+
+    def _start_sweeper(self) -> None:
+        # Without a context of its own, the timer would keep the one of the call that stored the first entry.
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep, context=Context())
 
     def _evict(self, key: K) -> None:
         value = self._entries[key][0]

@@ -38,7 +38,10 @@ def encode_failure(
             return None
         # Something that the handler waited for was cancelled, not the request: the client still waits for an answer.
     elif is_abandoned(raised):
-        raise raised
+        try:
+            raise raised
+        finally:
+            del raised
     else:
         # Any exception of a handler, even SystemExit, ends only its request. The client does not get the cause.
         log.error("the answer to %s could not be formed", request.method, exc_info=raised)

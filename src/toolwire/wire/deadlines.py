@@ -22,6 +22,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from itertools import takewhile
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary, proxy
@@ -41,13 +42,20 @@ SHARED: Final = 64
 
 async def in_time(seconds: float | None, step: Awaitable[object]) -> bool:
     """Wait for a step to end within some seconds; return False when it took longer, and was cancelled."""
+    limit = asyncio.timeout(None)
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with limit:
+            if seconds is not None:
+                # A timer keeps its context until it is due, also when it is cancelled, and the context has the call.
+                Context().run(limit.reschedule, asyncio.get_running_loop().time() + seconds)
             await step
     except TimeoutError:
         if not limit.expired():
             raise
         return False
+    finally:
+        # It has the task, and the error of a cancelled task has this frame: a cycle.
+        del limit
     return True
 
 
@@ -198,7 +206,7 @@ class Deadlines:
             self._count(timed, seconds, self.clock.time())
         elif not self._looking:
             self._looking = True
-            self._loop.call_later(LOOK_EVERY, self.look)
+            self._loop.call_later(LOOK_EVERY, self.look, context=Context())
 
     def restart(self, timed: Timed) -> None:
         """Give something its whole time again, up to its ceiling (CAN-4: progress may restart the clock)."""
@@ -288,7 +296,7 @@ class Deadlines:
     def _set_alarm_at(self, when: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self._loop.call_at(when + self.clock.behind, self.ring)
+        self._alarm = self._loop.call_at(when + self.clock.behind, self.ring, context=Context())
         self._alarm_at = when
 
 
@@ -492,7 +500,7 @@ class Timeouts:
         self._due[callback] = due = (self._loop.time() if since is None else since) + self._seconds
         if not self._watching:
             self._watching = True
-            self._loop.call_at(due, self._ring)
+            self._loop.call_at(due, self._ring, context=Context())
 
     def stop(self, callback: Callback) -> None:
         """Cancel a timeout. The timer is left alone: when it rings, it finds nothing to do."""
@@ -509,7 +517,7 @@ class Timeouts:
             first = next(iter(self._due.values()), None)
             if first is not None and not self._watching:
                 self._watching = True
-                self._loop.call_at(first, self._ring)
+                self._loop.call_at(first, self._ring, context=Context())
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Timeouts]] = WeakKeyDictionary()

@@ -11,6 +11,7 @@ import heapq
 import logging
 import re
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final, Literal
 
 import msgspec
@@ -249,7 +250,7 @@ class EventLog:
             self._timer.cancel()
             self._timer = None
         if self._retired:
-            self._timer = asyncio.get_running_loop().call_at(self._retired[0][0], self._sweep)
+            self._timer = asyncio.get_running_loop().call_at(self._retired[0][0], self._sweep, context=Context())
 
     def _forget(self, key: str) -> None:
         task = asyncio.get_running_loop().create_task(self._delete(key))
