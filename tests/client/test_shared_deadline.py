@@ -557,6 +557,61 @@ async def test_call_does_not_wait_for_the_cancellation_of_its_task() -> None:
     assert ended_first == [True]
 
 
+@pytest.mark.parametrize(
+    ("of_client", "of_call", "seconds"),
+    [
+        ({}, {}, 600.0),
+        ({}, {"timeout": LIMIT}, LIMIT),
+        ({"timeout": LIMIT}, {}, LIMIT),
+        ({"timeout": 60.0}, {}, 60.0),
+        ({"timeout": 1000.0}, {}, 1000.0),
+        ({"timeout": 60.0}, {"timeout": LIMIT}, LIMIT),
+        ({"timeout": LIMIT}, {"timeout": 100.0}, 100.0),
+    ],
+    ids=str,
+)
+async def test_task_has_the_limit_that_the_program_set_or_ten_minutes(
+    of_client: dict[str, float], of_call: dict[str, float], seconds: float
+) -> None:
+    taken = 0.0
+
+    async def poll(request: Any, outlet: Any) -> Any:
+        nonlocal taken
+        await elapse(seconds / 8)
+        taken += seconds / 8
+        return {"resultType": "complete", **task("working")}
+
+    started = {"resultType": "task", **task("working")}
+    server = FakeServer(
+        {
+            "tools/call": lambda request, outlet: started,
+            "tasks/get": poll,
+            "tasks/cancel": lambda request, outlet: {"resultType": "complete"},
+        },
+        capabilities=TASKS,
+    )
+    async with testing.connect(server, **of_client) as (client, _):  # type: ignore[arg-type]
+        with pytest.raises(Timeout):
+            await client.call_tool("run", **of_call)  # type: ignore[arg-type]
+    assert seconds * 0.75 <= taken <= seconds * 1.25
+
+
+async def test_progress_of_a_task_extends_the_limit_of_its_call() -> None:
+    polls = iter(range(1, 100))
+
+    async def poll(request: Any, outlet: Any) -> Any:
+        await elapse(STEP)
+        step = next(polls)
+        members = {"result": {"content": []}} if step == 10 else {"statusMessage": f"step {step}"}
+        return {"resultType": "complete", **task("completed" if step == 10 else "working", **members)}
+
+    started = {"resultType": "task", **task("working")}
+    server = FakeServer({"tools/call": lambda request, outlet: started, "tasks/get": poll}, capabilities=TASKS)
+    async with testing.connect(server, timeout=LIMIT) as (client, _):
+        result = await client.call_tool("run", on_progress=lambda report: None)
+    assert not result.is_error
+
+
 async def test_task_leaves_out_the_time_of_a_person() -> None:
     states = iter(
         [

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from toolwire import logs
 from toolwire.cli import api_file, client_files, keyboard, options, server_source
@@ -114,13 +115,15 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
     """
     # Imported here because a command that only serves does not need the client.
     from toolwire.client import Client
+    from toolwire.client.connection import DEFAULT_SECONDS
     from toolwire.client.targets import CommandTarget, TargetOptions, resolve
 
     place = chosen(arguments)
     target = place.target
     settings = {
         "revision": arguments.revision,
-        "timeout": arguments.timeout,
+        # The default of the client, where it is that one: then a task may take longer.
+        "timeout": UNSET if arguments.timeout == DEFAULT_SECONDS else arguments.timeout,
         "on_stderr": server_note if arguments.verbose else on_stderr,
         **settings,
     }
@@ -134,7 +137,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
             settings["inherit_env"] = True
         if not isinstance(target, CommandTarget):
             return Client(target, **settings)
-        watch = StartWatch(target.label, settings["timeout"])
+        watch = StartWatch(target.label, arguments.timeout)
         target.on_start = watch.started
         made = Client(target, **settings)
         watch.until(lambda: made.connected)

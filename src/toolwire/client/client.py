@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire._version import __version__
 from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
-from toolwire.client.connection import CEILING_SECONDS, ClientConnection, OnLog, OnProgress
+from toolwire.client.connection import CEILING_SECONDS, DEFAULT_SECONDS, ClientConnection, OnLog, OnProgress
 from toolwire.client.extensions import Extending, SendCall
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import Subscription, subscribe
@@ -113,8 +113,9 @@ class Client(Extending):
     * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
     * `on_stderr`: called with each line that a server that the client started writes to standard error; of several
       servers, the line comes after the server's name. By default the last lines are kept for error messages alone.
-    * `timeout`: seconds that each call may take, with all requests that it needs; progress restarts the clock up to ten
-      minutes. The time that a person takes does not count. None for no limit.
+    * `timeout`: seconds that each call may take, with all requests that it needs, and with the task that it becomes;
+      progress restarts the clock up to ten minutes. The time that a person takes does not count. None for no limit.
+      By default 60, and ten minutes for a call that becomes a task.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
       False, a text that says why not, or other arguments to call it with.
     * `approve_skill`: sees each skill before it is loaded, and returns True, False, or a text that says why not. `pins`
@@ -147,7 +148,7 @@ class Client(Extending):
         on_progress: OnProgress | None = None,
         on_message: Tap | None = None,
         on_stderr: Callable[[str], None] | None = None,
-        timeout: float | None = 60.0,
+        timeout: float | UnsetType | None = UNSET,
         approve: Approve | None = None,
         budget: Budget | None = None,
         approve_skill: ApproveSkill | None = None,
@@ -174,8 +175,9 @@ class Client(Extending):
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
-        if timeout is not None:
-            check_number("Client", "timeout", timeout, TIMEOUT)
+        seconds = DEFAULT_SECONDS if isinstance(timeout, UnsetType) else timeout
+        if seconds is not None:
+            check_number("Client", "timeout", seconds, TIMEOUT)
         check_number("Client", "probe_timeout", probe_timeout, TIMEOUT)
         icons = tuple(icons)
         options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env or None)
@@ -218,7 +220,7 @@ class Client(Extending):
                 from toolwire.client.several import SeveralTarget, member_connection
 
                 names = config.prefixes(targets)
-                self._target = several = SeveralTarget({names[each]: one for each, one in targets.items()}, timeout)
+                self._target = several = SeveralTarget({names[each]: one for each, one in targets.items()}, seconds)
                 self._members = {names[each]: member(one) for each, one in targets.items()}
                 # Each member speaks a revision of its own. The gateway in between speaks the newest.
                 revision = MODERN
@@ -235,7 +237,7 @@ class Client(Extending):
             on_log,
             self._changed,
             self._take_up,
-            timeout,
+            seconds,
             probe_timeout,
             revision,
             # What the members hear must not be told twice.
@@ -248,7 +250,9 @@ class Client(Extending):
             self._cache = CacheView(Cache() if cache is True else cache, self._target.identity)
         self._on_log = on_log
         self._on_progress = on_progress
-        self._timeout = timeout
+        self._timeout = seconds
+        # A limit that the program has set holds for tasks, too. The default is too short for most of them.
+        self._task_seconds = CEILING_SECONDS if timeout is UNSET else 0.0
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
         # The connection on which a change of the tools was announced, until the tools are listed again.
@@ -508,7 +512,7 @@ class Client(Extending):
             )
         if type(result) is TaskAnswer:
             if timeout is None:
-                clock.extend(CEILING_SECONDS)
+                clock.extend(self._task_seconds)
             return await drive(self.task(result.task_id, name), clock, on_progress, returns)
         connection = self._connector.connection
         is_learned = connection is not None and not connection.tools.listed
@@ -640,7 +644,7 @@ class Client(Extending):
         connection = await self._usable(clock)
         handle = await start_task(self, connection, params, None, on_progress, meta, clock=clock, headers=headers)
         if timeout is None:
-            clock.extend(CEILING_SECONDS)
+            clock.extend(self._task_seconds)
         return await drive(handle, clock, on_progress, returns)
 
     async def _advised(self, error: ProtocolError, name: str, clock: CallClock) -> ProtocolError:

@@ -51,7 +51,9 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 
 R = TypeVar("R", bound=t.Result)
 
-#: How many seconds progress may extend the deadline of a call by.
+#: How many seconds a call may take where the program sets no limit.
+DEFAULT_SECONDS: Final = 60.0
+#: How many seconds progress may extend the deadline of a call by. A task may take as long by default.
 CEILING_SECONDS: Final = 600.0
 #: A round with more questions than this is taken for an attack.
 MAX_QUESTIONS: Final = 100

@@ -272,7 +272,8 @@ class TaskHandle:
             says = (state.message, state.progress, state.total)
             if report is not None and says != said:
                 said = says
-                await self._report(report, state)
+                if await self._report(report, state):
+                    clock.restart()
             if state.status == "input_required":
                 await self._answer(state.questions, clock)
             await clock.sleep(state.poll_interval)
@@ -289,9 +290,10 @@ class TaskHandle:
         await self._request("tasks/update", params, _decode_nothing, clock=clock)
         self._answered.update(fresh)
 
-    async def _report(self, report: Rising, state: TaskState) -> None:
+    async def _report(self, report: Rising, state: TaskState) -> bool:
+        """Report the progress of the task; return whether there is any."""
         if state.message is None and state.progress is None:
-            return
+            return False
         # The extension has no progress. A new message without numbers counts as one step.
         params = t.ProgressNotificationParams(
             progress_token=self.id,
@@ -299,8 +301,10 @@ class TaskHandle:
             total=UNSET if state.total is None else state.total,
             message=UNSET if state.message is None else state.message,
         )
-        if report.rises(params):
-            (await self._client._usable()).callbacks.call(report, params)
+        if not report.rises(params):
+            return False
+        (await self._client._usable()).callbacks.call(report, params)
+        return True
 
     def _reported(self) -> None:
         """2025-11-25: stop reporting progress, because the task is over."""

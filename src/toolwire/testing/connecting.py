@@ -10,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from toolwire.auth.contract import Auth
 from toolwire.client import Client, Elicitation, Sampling
@@ -87,7 +88,7 @@ async def connect(
     extensions: Mapping[str, Mapping[str, Any]] | None = None,
     on_log: OnLog | None = None,
     on_progress: OnProgress | None = None,
-    timeout: float | None = 60.0,
+    timeout: float | UnsetType | None = UNSET,
     middleware: Iterable[ClientMiddleware] = (),
 ) -> AsyncIterator[tuple[Client, Wire]]:
     """Connect a client to `server`; yield the client and the record of the messages.
