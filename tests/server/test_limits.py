@@ -71,9 +71,47 @@ def test_the_text_names_the_field_what_is_allowed_and_what_was_given(given: dict
     assert str(refused.value) == text
 
 
-@pytest.mark.parametrize("field", ["queue", "ping", "drain", "drain_stdio", "task_window", "tasks_dead", "streams"])
+#: The fields for which 0 means none, or at once. With 0 of any other, a server could do none of its work.
+MAY_BE_ZERO = (
+    *("queue", "ping", "drain", "drain_stdio", "task_window", "tasks_dead", "streams", "batch", "rounds", "uris"),
+    *("tasks_waiting", "task_ttl", "task_dead_ttl"),
+)
+
+
+@pytest.mark.parametrize("field", MAY_BE_ZERO)
 def test_zero_is_allowed_where_it_means_none(field: str) -> None:
     assert getattr(Limits(**{field: 0}), field) == 0
+
+
+@pytest.mark.parametrize("field", sorted(set(Limits.__struct_fields__) - set(MAY_BE_ZERO)))
+def test_zero_is_refused_where_nothing_would_work(field: str) -> None:
+    for zero in (0, 0.0):
+        with pytest.raises(ServerError, match=rf"^Limits: {field} must be "):
+            Limits(**{field: zero})
+
+
+@pytest.mark.parametrize("kind", [Limits, HttpLimits])
+def test_a_bad_field_is_named_beside_the_least_value_of_any_other(kind: type[Any]) -> None:
+    fields = kind.__struct_fields__
+    for other in fields:
+        least = next(each for each in (0, 1, 0.5) if _is_allowed(kind, **{other: each}))
+        for field in fields:
+            if field != other:
+                with pytest.raises(ServerError, match=rf"Limits: {field} must be "):
+                    kind(**{other: least, field: -1})
+
+
+def _is_allowed(kind: type[Any], **given: Any) -> bool:
+    try:
+        kind(**given)
+    except ServerError:
+        return False
+    return True
+
+
+def test_sessions_of_http_are_at_least_one() -> None:
+    with pytest.raises(ServerError, match=r"HttpLimits: sessions must be at least 1 \(got 0\)"):
+        HttpLimits(sessions=0)
 
 
 def test_replaced_limits_are_checked() -> None:

@@ -44,8 +44,8 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
 
 _ALLOWED: Final[dict[str, Allowed]] = {
     **dict.fromkeys(("body", "uploads", "result"), BYTES),
-    **dict.fromkeys(("depth", "in_flight", "exchanges"), COUNT),
-    **dict.fromkeys(("batch", "sessions", "streams"), COUNT_OR_NONE),
+    **dict.fromkeys(("depth", "in_flight", "exchanges", "sessions"), COUNT),
+    **dict.fromkeys(("batch", "streams"), COUNT_OR_NONE),
     **dict.fromkeys(("upload", "session_idle", "session_age"), SECONDS),
     "drain": SECONDS_OR_NONE,
     "share": Allowed(0, 1, is_above=True),

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from toolwire.util.numbers import (
     BYTES,
-    BYTES_OR_NONE,
     COUNT,
     COUNT_OR_NONE,
     SECONDS,
@@ -50,7 +49,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     depth: int = 128
     """Levels of nesting in a message."""
     batch: int = 100
-    """Messages in a batch (2025-03-26)."""
+    """Messages in a batch (2025-03-26); 0 refuses batches."""
     in_flight: int = 256
     """Requests of one connection that run at once."""
     exchanges: int = 1000
@@ -71,15 +70,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     threads: int = 40
     """Worker threads for `def` handlers."""
     queue: int = 1000
-    """Calls that may wait for a worker thread."""
+    """Calls that may wait for a worker thread; 0 refuses a call while all threads are busy."""
     rounds: int = 10
-    """Rounds of questions in one call."""
+    """Rounds of questions in one call; 0 allows no questions."""
     state: float = 600.0
     """Seconds within which questions must be answered."""
     listeners: int = 1000
     """Listen streams open at once."""
     uris: int = 256
-    """Resources one listen stream, or one legacy connection, may subscribe to."""
+    """Resources one listen stream, or one legacy connection, may subscribe to; 0 allows none."""
     page: int = 1000
     """Entries of one page of a list; many clients never ask for the second."""
     sessions: int = 10_000
@@ -89,7 +88,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     session_age: float = 12 * 3600.0
     """Seconds after which every legacy HTTP session is over."""
     streams: int = 8
-    """Streams that one legacy HTTP session may have open by GET."""
+    """Streams that one legacy HTTP session may have open by GET; 0 allows none."""
     task: float = 24 * 3600.0
     """Seconds a task may run, unless its tool has a timeout of its own; the time of open questions does not count."""
     task_ttl: float = 300.0
@@ -107,7 +106,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     tasks_running: int = 1000
     """Tasks that run at once in one process; those that wait for an answer of their client do not count."""
     tasks_waiting: int = 10_000
-    """Tasks that wait to be started, in all processes together; calls beyond that are refused."""
+    """Tasks that wait to be started, in all processes together; calls beyond that are refused.
+    With 0, a task starts at once or not at all."""
     task_wait: float = 3600.0
     """Seconds that a task waits to be started before it fails."""
     task_attempts: int = 3
@@ -116,7 +116,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds after which the process of a task counts as gone if it shows no sign of life, and others have seen that
     for as long again."""
     tasks_dead: int = 1000
-    """Calls that are kept after their last attempt, to be sent again; the oldest go first."""
+    """Calls that are kept after their last attempt, to be sent again; the oldest go first; 0 keeps none."""
     task_dead_ttl: float = 7 * 24 * 3600.0
     """Seconds that such a call is kept."""
     ping: float = 0.0
@@ -131,17 +131,17 @@ class Limits(Struct, frozen=True, kw_only=True):
         check_fields("Limits", _ALLOWED, self)
 
 
-# A limit of 0 is allowed where it means none: no queue, no pings, no time.
+# A limit of 0 is allowed where its field says what it means. In place of no sessions, there is `http_app(stateless=True)`.
 _ALLOWED: Final[dict[str, Allowed]] = {
-    **dict.fromkeys(("line", "uploads", "result"), BYTES),
-    **dict.fromkeys(("in_flight", "exchanges", "page", "tasks_running", "task_attempts"), COUNT),
+    **dict.fromkeys(("line", "uploads", "result", "task_results"), BYTES),
     **dict.fromkeys(
         (
-            *("batch", "queue", "rounds", "listeners", "uris", "sessions", "streams"),
-            *("tasks", "tasks_waiting", "tasks_dead"),
+            *("in_flight", "exchanges", "listeners", "page", "sessions"),
+            *("tasks", "tasks_running", "task_attempts"),
         ),
-        COUNT_OR_NONE,
+        COUNT,
     ),
+    **dict.fromkeys(("batch", "queue", "rounds", "uris", "streams", "tasks_waiting", "tasks_dead"), COUNT_OR_NONE),
     **dict.fromkeys(
         (
             *("tool", "state", "session_idle", "session_age"),
@@ -154,5 +154,4 @@ _ALLOWED: Final[dict[str, Allowed]] = {
     "depth": Allowed(1, 1_000, is_whole=True),
     "threads": Allowed(1, 10_000, is_whole=True),
     "share": Allowed(0, 1, is_above=True),
-    "task_results": BYTES_OR_NONE,
 }
