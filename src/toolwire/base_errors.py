@@ -39,7 +39,11 @@ class Unreachable(TransportError):
 
 
 class OutcomeUnknown(TransportError):
-    """The connection was lost after the request left: the call may or may not have run."""
+    """No answer could be read after the request left: the call may or may not have run.
+
+    The connection was lost, or the answer is over a limit or no HTTP response. The last two are an `InvalidResponse`, too:
+    the same request would fail so again.
+    """
 
 
 class InvalidResponse(ToolwireError):

@@ -219,10 +219,22 @@ async def test_a_stream_that_breaks_off_is_not_taken_up(ids: bool) -> None:
 
 
 @pytest.mark.parametrize("reply", [Reply(body=b"x" * 5_000), stream(b"data: " + b"x" * 5_000 + b"\n\n")])
-async def test_an_answer_over_the_limit(reply: Reply) -> None:
-    async with Script(on(tools_call=reply)).client(limit=1_000) as client:
-        with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
+async def test_the_outcome_of_a_call_is_unknown_when_its_answer_is_over_the_limit(reply: Reply) -> None:
+    script = Script(on(tools_call=reply))
+    async with script.client(limit=1_000) as client:
+        with pytest.raises(OutcomeUnknown, match="more than 1000 bytes") as raised:
             await client.call_tool("x")
+    assert isinstance(raised.value, InvalidResponse)
+    assert len(script.of("tools/call")) == 1
+
+
+@pytest.mark.parametrize("reply", [Reply(body=b"x" * 5_000), stream(b"data: " + b"x" * 5_000 + b"\n\n")])
+async def test_a_read_is_sent_once_when_its_answer_is_over_the_limit(reply: Reply) -> None:
+    script = Script(on(resources_read=reply))
+    async with script.client(limit=1_000) as client:
+        with pytest.raises(OutcomeUnknown, match="more than 1000 bytes"):
+            await client.read_resource("file:///x")
+    assert len(script.of("resources/read")) == 1
 
 
 # --- cancelling ---

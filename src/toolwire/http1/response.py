@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from toolwire.base_errors import InvalidResponse, OutcomeUnknown, TransportError
+from toolwire.base_errors import InvalidResponse, OutcomeUnknown
 from toolwire.http1.url import origin
 
 _MAX_DIGITS: Final = 15
 
 
-class TooLarge(TransportError, InvalidResponse):
-    """A body is longer than the caller takes."""
+class TooLarge(OutcomeUnknown, InvalidResponse):
+    """The answer is longer than the caller takes. The request may have been carried out; it would fail so again."""
 
 
 class MalformedResponse(OutcomeUnknown, InvalidResponse):
