@@ -41,8 +41,8 @@ class Unreachable(TransportError):
 class OutcomeUnknown(TransportError):
     """No answer could be read after the request left: the call may or may not have run.
 
-    The connection was lost, or the answer is over a limit or no HTTP response. The last two are an `InvalidResponse`, too:
-    the same request would fail so again.
+    The connection was lost, or the answer is over a limit or no HTTP response. In the last two cases it is an
+    `InvalidResponse`, too: the same request would fail so again.
     """
 
 

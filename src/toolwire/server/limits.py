@@ -131,7 +131,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         check_fields("Limits", _ALLOWED, self)
 
 
-# A limit of 0 is allowed where its field says what it means. In place of no sessions, there is `http_app(stateless=True)`.
+# A limit of 0 is allowed where its field says what it means. For no sessions, there is `http_app(stateless=True)`.
 _ALLOWED: Final[dict[str, Allowed]] = {
     **dict.fromkeys(("line", "uploads", "result", "task_results"), BYTES),
     **dict.fromkeys(
