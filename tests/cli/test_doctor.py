@@ -321,6 +321,16 @@ async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
     }
 
 
+async def test_reach_fails_when_the_body_of_an_answer_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = FakePool(lambda *_: (200, {"content-type": "application/json"}, [None]))
+    monkeypatch.setattr(doctor_http, "HttpPool", lambda **_: silent)
+    async with asyncio.timeout(10):
+        found = [each async for each in doctor_http.check(HERE, {}, 0.05)]
+    assert [(each.check, each.verdict, each.found) for each in found] == [
+        ("reach", "bad", "http://127.0.0.1:8000 did not answer in 0.05 s")
+    ]
+
+
 URL = "https://mcp.example/mcp"
 RESOURCE = {"resource": URL, "authorization_servers": ["https://login.example"]}
 ISSUER = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,7 +18,8 @@ from toolwire.cli.diagnosis import HEAD_START, IDENTITY, Diagnosis, bad, good, s
 from toolwire.extras import MissingExtra
 from toolwire.http.origin_check import is_loopback
 from toolwire.http1 import public_addresses
-from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http1.fetch import fetch
+from toolwire.http1.pool import MAX_REDIRECTS, HttpPool, Pool
 from toolwire.http1.response import HttpResponse
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError
@@ -94,31 +96,28 @@ class _Doctor:
         self._url = url
         self._headers = headers
         self._patience = patience
+        self._fetch = partial(fetch, max_bytes=_READ, seconds=patience)
 
     async def ask(self, method: str, *, url: str | None = None, **headers: str) -> HttpResponse:
         """Send a request of 2026-07-28. The body of the answer is read unless it is a stream."""
-        return await self._read(await self._post(url or self._url, method, {}, headers))
+        return await self._read(*_modern(method, {}, headers), url)
 
-    async def _read(self, response: HttpResponse) -> HttpResponse:
-        if response.media_type != "text/event-stream":
-            await response.read(_READ)
-        response.close()
+    async def _read(
+        self, message: Mapping[str, Any], headers: Mapping[str, str], url: str | None = None
+    ) -> HttpResponse:
+        sent = self._sent(message, headers)
+        response, _ = await self._fetch("POST", url or self._url, **sent, pool=self._pool, wants_body=_is_whole)
         return response
 
-    async def _post(self, url: str, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> HttpResponse:
-        meta = {t.PROTOCOL_VERSION_KEY: MODERN, t.CLIENT_CAPABILITIES_KEY: {}}
-        modern = {"mcp-protocol-version": MODERN, "mcp-method": method, **headers}
-        return await self._send(url, {"id": 1, "method": method, "params": {**params, "_meta": meta}}, modern)
+    async def _open(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> HttpResponse:
+        """Send a message and return its response, of which the body may be a stream."""
+        sent = self._sent(message, headers)
+        return await self._pool.request("POST", self._url, **sent, timeout=self._patience, redirects=0)
 
-    async def _send(self, url: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> HttpResponse:
-        sent = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            **self._headers,
-            **headers,
-        }
+    def _sent(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+        fixed = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         body = msgspec.json.encode({"jsonrpc": "2.0", **message})
-        return await self._pool.request("POST", url, headers=sent, body=body, timeout=self._patience, redirects=0)
+        return {"headers": {**fixed, **self._headers, **headers}, "body": body}
 
     # --- signing in ---
 
@@ -171,8 +170,9 @@ class _Doctor:
         async with HttpPool(vet=vet) as pool:
             wanted = next(flow)
             while True:
-                answer = await pool.request("GET", wanted.url, headers=wanted.headers, timeout=self._patience)
-                body = await answer.read(_READ)
+                answer, body = await self._fetch(
+                    "GET", wanted.url, headers=wanted.headers, redirects=MAX_REDIRECTS, pool=pool
+                )
                 try:
                     wanted = flow.send(Fetched(answer.status, answer.headers, body))
                 except StopIteration as done:
@@ -219,7 +219,7 @@ class _Doctor:
         if usual != 200:
             return skipped("streaming", "it takes a server of 2026-07-28 that lets us in")
         listen = {"notifications": {"toolsListChanged": True}}
-        response = await self._post(self._url, "subscriptions/listen", listen, {})
+        response = await self._open(*_modern("subscriptions/listen", listen, {}))
         try:
             if response.status != 200 or response.media_type != "text/event-stream":
                 return skipped("streaming", f"the server opens no stream (status {response.status})")
@@ -245,10 +245,10 @@ class _Doctor:
         params = {"name": tool, "arguments": arguments}
         if is_modern(revision):
             session: dict[str, str] = {}
-            calling = self._post(self._url, "tools/call", params, {NAME: encode_value(tool)})
+            calling = self._open(*_modern("tools/call", params, {NAME: encode_value(tool)}))
         else:
             session = await self._begin(revision)
-            calling = self._send(self._url, {"id": 2, "method": "tools/call", "params": params}, session)
+            calling = self._open({"id": 2, "method": "tools/call", "params": params}, session)
         call = asyncio.ensure_future(calling)
         await asyncio.wait({call}, timeout=HEAD_START)
         call.cancel()
@@ -259,7 +259,7 @@ class _Doctor:
             if is_modern(revision):
                 after = await self.ask("server/discover")
             else:
-                after = await self._read(await self._send(self._url, {"id": 3, "method": "ping"}, session))
+                after = await self._read({"id": 3, "method": "ping"}, session)
         except ToolwireError as error:
             return bad("leaving", f"nobody is answered after a client left during a call of {tool}: {error}", _LEAVING)
         if after.status >= 300:
@@ -270,11 +270,11 @@ class _Doctor:
     async def _begin(self, revision: str) -> dict[str, str]:
         """Open a session as the older clients do; return its headers."""
         about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": IDENTITY}
-        opened = await self._read(await self._send(self._url, {"id": 1, "method": "initialize", "params": about}, {}))
+        opened = await self._read({"id": 1, "method": "initialize", "params": about}, {})
         session = {VERSION: revision}
         if (identifier := opened.header(SESSION)) is not None:
             session[SESSION] = identifier
-        (await self._send(self._url, {"method": "notifications/initialized"}, session)).close()
+        (await self._open({"method": "notifications/initialized"}, session)).close()
         return session
 
 
@@ -287,6 +287,19 @@ async def leave(
             return await _Doctor(pool, url, headers, patience).leave(revision, tool, arguments)
         except ToolwireError as error:
             return skipped("leaving", str(error))
+
+
+def _modern(
+    method: str, params: Mapping[str, Any], headers: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a request of 2026-07-28 and its headers."""
+    meta = {t.PROTOCOL_VERSION_KEY: MODERN, t.CLIENT_CAPABILITIES_KEY: {}}
+    message = {"id": 1, "method": method, "params": {**params, "_meta": meta}}
+    return message, {"mcp-protocol-version": MODERN, "mcp-method": method, **headers}
+
+
+def _is_whole(response: HttpResponse) -> bool:
+    return response.media_type != "text/event-stream"
 
 
 def _is_local(url: str) -> bool:

@@ -38,8 +38,9 @@ _MANY_URLS: Final = 1_000
 # How many beginnings of requests are kept for each URL, and how long they may be.
 _MANY_HEADS: Final = 256
 _SHORT_HEAD: Final = 4_096
-_REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
-_REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
+#: The redirects of which the target gets the same method and body, and all that are followed.
+REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
+REDIRECTS: Final = REDIRECTS_ANY_METHOD | {301, 302, 303}
 # Where a message ends is ours to say.
 _FRAMING: Final = frozenset({"transfer-encoding", "connection", "content-length"})
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
@@ -111,7 +112,7 @@ class Pool(ABC):
         while redirects > 0 and (target := redirect_of(method, response)) is not None:
             response.close()
             redirects -= 1
-            if response.status in _REDIRECTS_TO_GET:
+            if response.status not in REDIRECTS_ANY_METHOD:
                 body = None
             response = await self.send(method, target, headers, body)
         return response
@@ -127,14 +128,19 @@ class Pool(ABC):
 
 def redirect_of(method: str, response: HttpResponse) -> str | None:
     """Return the target of a redirect; None for another origin, or a request that may not be repeated."""
+    target = target_of(method, response)
+    return target if target is not None and origin(target) == origin(response.url) else None
+
+
+def target_of(method: str, response: HttpResponse) -> str | None:
+    """Return the target of a redirect, in any origin; None for one that cannot be followed."""
     status = response.status
-    wanted = status in _REDIRECTS_ANY_METHOD or (status in _REDIRECTS_TO_GET and method in ("GET", "HEAD"))
-    location = response.header("location") if wanted else None
-    if location is None:
+    is_followed = status in REDIRECTS_ANY_METHOD or (status in REDIRECTS and method in ("GET", "HEAD"))
+    location = response.header("location") if is_followed else None
+    if not location:
         return None
     try:
-        target = urljoin(response.url, location)
-        return target if origin(target) == origin(response.url) else None
+        return urljoin(response.url, location)
     except ValueError:
         return None
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
-from urllib.parse import urljoin
 
 from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.messages import Fetch, Fetched, Flow
 from toolwire.auth.flow.urls import Reach, Zone
-from toolwire.http1.pool import HttpPool
+from toolwire.http1.fetch import fetch
+from toolwire.http1.pool import REDIRECTS, HttpPool, target_of
 from toolwire.http1.public_addresses import Vet, is_public
 from toolwire.http1.url import origin
-from toolwire.protocol.errors import TransportError
+from toolwire.protocol.errors import Timeout, TransportError
 
 MAX_BYTES: Final = 256 * 1024
 MAX_HOPS: Final = 3
 SECONDS: Final = 15.0
 
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _VETS: Final[dict[Zone, Vet | None]] = {
     Zone.NAMED: None,
     Zone.LOOPBACK: lambda address: address.is_loopback,
@@ -66,7 +64,7 @@ class Fetcher:
     async def fetch(self, request: Fetch) -> Fetched:
         """Make one request, redirects included; raise `SignInFailed` if it fails or is not allowed."""
         try:
-            answer = await self._within_time(request)
+            answer = await self._fetch(request)
         except SignInFailed as error:
             if self._on_fetch is not None:
                 self._on_fetch(request, error)
@@ -75,33 +73,30 @@ class Fetcher:
             self._on_fetch(request, answer)
         return answer
 
-    async def _within_time(self, request: Fetch) -> Fetched:
+    async def _fetch(self, request: Fetch) -> Fetched:
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._follow(request)
-        except TimeoutError:
+            response, body = await fetch(
+                request.method,
+                request.url,
+                headers=request.headers,
+                body=request.body or None,
+                max_bytes=MAX_BYTES,
+                seconds=self._seconds,
+                redirects=MAX_HOPS if request.redirects else 0,
+                pool_of=self._pool_of,
+            )
+        except Timeout:
             raise SignInFailed(f"{origin(request.url)} did not answer within {self._seconds:g} s") from None
         except TransportError as error:
             raise SignInFailed(f"{origin(request.url)} could not be asked: {error}") from None
+        if request.redirects and response.status in REDIRECTS and response.header("location"):
+            if target_of(request.method, response) is None:
+                raise SignInFailed(f"{origin(request.url)} redirects to something that is no URL")
+            raise SignInFailed(f"{origin(request.url)} redirects too often")
+        return Fetched(response.status, response.headers, body)
 
-    async def _follow(self, request: Fetch) -> Fetched:
-        url = request.url
-        for _ in range(MAX_HOPS + 1):
-            zone = self._reach.zone(url, "A URL that the server named")
-            sent = self._pool(zone).request(
-                request.method, url, headers=request.headers, body=request.body or None, redirects=0
-            )
-            async with await sent as response:
-                location = response.header("location")
-                if not (request.redirects and response.status in _REDIRECTS and location):
-                    return Fetched(response.status, response.headers, await response.read(MAX_BYTES))
-                try:
-                    url = urljoin(url, location)
-                except ValueError:
-                    raise SignInFailed(f"{origin(request.url)} redirects to something that is no URL") from None
-        raise SignInFailed(f"{origin(request.url)} redirects too often")
-
-    def _pool(self, zone: Zone) -> HttpPool:
+    def _pool_of(self, url: str) -> HttpPool:
+        zone = self._reach.zone(url, "A URL that the server named")
         pool = self._pools.get(zone)
         if pool is None:
             pool = self._pools[zone] = HttpPool(vet=_VETS[zone], tls=self._tls)

@@ -6,7 +6,6 @@ connection of its own, so that there is nothing to close when a server stops; an
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -17,7 +16,7 @@ from msgspec import Struct
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.http.origin_check import is_loopback
 from toolwire.http1.public_addresses import Vet, is_public
-from toolwire.protocol.errors import ServerError, TransportError, counted
+from toolwire.protocol.errors import ServerError, Timeout, TransportError, counted
 from toolwire.redaction import repr_without
 
 MAX_BYTES: Final = 512 * 1024
@@ -72,20 +71,19 @@ async def fetch_from_anywhere(url: str) -> ProviderAnswer:
 async def _fetch(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float, vet: Vet | None = None
 ) -> ProviderAnswer:
-    from toolwire.http1.pool import HttpPool
+    # Imported here because it loads the HTTP client, which most servers with a verifier never use.
+    from toolwire.http1 import fetch as http1
 
     host = urlsplit(url).hostname
     try:
-        async with (
-            asyncio.timeout(seconds),
-            HttpPool(vet=vet) as pool,
-            await pool.request(method, url, headers=headers, body=body, redirects=0) as response,
-        ):
-            return ProviderAnswer(response.status, response.headers, await response.read(MAX_BYTES))
-    except TimeoutError:
+        response, answer = await http1.fetch(
+            method, url, headers=headers, body=body, max_bytes=MAX_BYTES, seconds=seconds, vet=vet
+        )
+    except Timeout:
         raise Unavailable(f"{host} did not answer within {counted(seconds, 'second')}") from None
     except TransportError as error:
         raise Unavailable(f"{host} could not be asked: {error}") from None
+    return ProviderAnswer(response.status, response.headers, answer)
 
 
 def checked_url(url: str, what: str) -> str:

@@ -6,7 +6,6 @@ network: files have to be below the folder of the root, and URLs need the permis
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping
@@ -17,8 +16,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from toolwire.base_errors import Timeout, TransportError
-from toolwire.http1.pool import HttpPool
+from toolwire.http1.fetch import fetch
+from toolwire.http1.pool import MAX_REDIRECTS
 from toolwire.http1.public_addresses import is_public
+from toolwire.http1.response import HttpResponse, TooLarge
 from toolwire.http1.url import origin
 from toolwire.loops import finish
 from toolwire.openapi.description.documents import Limits, survey, too_large
@@ -145,32 +146,32 @@ class Sources:
 
     def _fetched(self, uri: str, *, from_outside: bool = False) -> bytes:
         try:
-            return finish(self._fetch(uri, from_outside))
-        except Timeout as error:
-            raise DescriptionError(f"{uri}: {error}: try again, or raise Limits.seconds") from None
+            response, body = finish(self._fetch(uri, from_outside))
+        except Timeout:
+            seconds = f"{self._limits.seconds:g} s"
+            raise DescriptionError(
+                f"{uri}: it was not there in {seconds}: try again, or raise Limits.seconds"
+            ) from None
+        except TooLarge:
+            raise too_large(uri, self._limits) from None
         except TransportError as error:
             raise DescriptionError(f"{uri}: the document cannot be fetched ({error}): check the address") from None
+        if response.status != 200:
+            raise DescriptionError(_refusal(uri, response.status, response.header("location")))
+        return body
 
-    async def _fetch(self, uri: str, from_outside: bool) -> bytes:
-        seconds = self._limits.seconds
-        # An address that a description named is judged when its name is resolved, so DNS cannot move it inwards.
-        async with HttpPool(vet=is_public if from_outside else None) as pool:
-            try:
-                async with asyncio.timeout(seconds):
-                    response = await pool.request("GET", uri, headers={"accept": _ACCEPT})
-                    async with response:
-                        if response.status != 200:
-                            raise DescriptionError(_refusal(uri, response.status, response.header("location")))
-                        body = bytearray()
-                        async for chunk in response.chunks():
-                            body += chunk
-                            if len(body) > self._limits.bytes:
-                                raise too_large(uri, self._limits)
-                        return bytes(body)
-            except TimeoutError as error:
-                if isinstance(error, Timeout):
-                    raise
-                raise Timeout(f"it was not there in {seconds:g} s") from None
+    async def _fetch(self, uri: str, from_outside: bool) -> tuple[HttpResponse, bytes]:
+        return await fetch(
+            "GET",
+            uri,
+            headers={"accept": _ACCEPT},
+            max_bytes=self._limits.bytes,
+            seconds=self._limits.seconds,
+            redirects=MAX_REDIRECTS,
+            # An address that a description named is judged when its name is resolved, so DNS cannot move it inwards.
+            vet=is_public if from_outside else None,
+            wants_body=lambda response: response.status == 200,
+        )
 
 
 class TooManyDocuments(DescriptionError):

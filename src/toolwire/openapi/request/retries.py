@@ -11,10 +11,9 @@ import logging
 import os
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urljoin
 from uuid import UUID
 
-from toolwire.http1.pool import Pool
+from toolwire.http1.pool import REDIRECTS, REDIRECTS_ANY_METHOD, Pool, target_of
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.openapi.access.signing import OutgoingRequest, Signer
@@ -36,9 +35,7 @@ MAX_REDIRECTS: Final = 5
 _sleep = asyncio.sleep
 _REFUSED: Final = (401, 403)
 _BUSY: Final = (429, 503)
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
-_KEEP_METHOD: Final = frozenset({307, 308})
 
 
 class WriteOutcomeUnknown(ToolError, OutcomeUnknown):
@@ -123,8 +120,8 @@ class Sender:
                 waits += 1
                 response.let_go()
                 await _sleep(pause)
-            elif status in _REDIRECTS and is_read and redirects < MAX_REDIRECTS:
-                target = _target(request.method, response)
+            elif status in REDIRECTS and is_read and redirects < MAX_REDIRECTS:
+                target = target_of(request.method, response)
                 if target is None:
                     return
                 redirects += 1
@@ -156,7 +153,7 @@ class Sender:
         before = exchange.request
         # A condition is about the address that it was made for.
         headers = {name: value for name, value in before.headers.items() if name not in _CONDITIONS}
-        body = before.body if status in _KEEP_METHOD else None
+        body = before.body if status in REDIRECTS_ANY_METHOD else None
         if has_left:
             headers, body = {"accept": before.headers.get("accept", "*/*")}, None
         exchange.request = OutgoingRequest(method=before.method, url=target, headers=headers, body=body)
@@ -204,14 +201,3 @@ def _key(call: Call) -> str:
 def _as_uuid(data: bytes) -> str:
     """Return a key in the form that APIs ask for most often."""
     return str(UUID(bytes=data, version=4))
-
-
-def _target(method: str, response: HttpResponse) -> str | None:
-    """Return where a redirect leads; None for one that cannot be followed."""
-    location = response.header("location")
-    if location is None or (method not in ("GET", "HEAD") and response.status not in _KEEP_METHOD):
-        return None
-    try:
-        return urljoin(response.url, location)
-    except ValueError:
-        return None
