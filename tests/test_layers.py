@@ -44,7 +44,6 @@ LAYERS = {
     "printable": 1,
     "redaction": 0,
     "tokens": 0,
-    "yaml_core_schema": 0,
     "hostile_text": 0,
     "wire": 2,
     "http": 2,

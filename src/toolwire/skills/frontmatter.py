@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from toolwire.base_errors import ServerError
 from toolwire.extras import require
-from toolwire.yaml_core_schema import NO_NUMBER, NULL, core_value, finite, whole_number
+from toolwire.util.yaml_reader import NO_NUMBER, NULL, core_value, finite, whole_number
 
 #: The most bytes between the two `---` lines. Descriptions have at most 1,024 characters, so this is plenty.
 MAX_BYTES: Final = 64 * 1024

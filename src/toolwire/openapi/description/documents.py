@@ -15,9 +15,9 @@ import msgspec
 
 from toolwire.openapi.description.places import first_duplicate, line_of
 from toolwire.openapi.description.swagger2 import old_pointer
-from toolwire.openapi.description.yaml_documents import YamlError, read_yaml
 from toolwire.openapi.model import DescriptionError, Version
 from toolwire.util.numbers import BYTES, COUNT, SECONDS, Allowed, check_fields
+from toolwire.util.yaml_reader import YamlError, read_yaml
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

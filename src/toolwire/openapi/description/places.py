@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from toolwire.openapi.description.pointers import unescaped
-from toolwire.openapi.description.yaml_documents import yaml_positions
+from toolwire.util.yaml_reader import yaml_positions
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+', re.DOTALL)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.openapi.description.places import first_duplicate, json_positions, line_of
-from toolwire.openapi.description.yaml_documents import YamlError, read_yaml, yaml_positions
+from toolwire.util.yaml_reader import YamlError, read_yaml, yaml_positions
 
 
 def read(text: str | bytes, *, max_depth: int = 20, max_values: int = 1000) -> Any:
