@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from toolwire.base_errors import ServerError
-from toolwire.extras import require
-from toolwire.util.yaml_reader import NO_NUMBER, NULL, core_value, finite, whole_number
+from toolwire.util.yaml_reader import NO_NUMBER, NULL, YamlReader, core_value, finite, whole_number
 
 #: The most bytes between the two `---` lines. Descriptions have at most 1,024 characters, so this is plenty.
 MAX_BYTES: Final = 64 * 1024
@@ -70,14 +69,14 @@ class Difference(NamedTuple):
 def read_skill_document(data: bytes) -> SkillDocument:
     """Read the bytes of a SKILL.md; raise `FrontmatterError` if the frontmatter is not YAML with one meaning."""
     source = _split(data)
-    builder = _Builder(source, _core)
-    fields = builder.build()
-    return SkillDocument(fields, source.body, builder.positions)
+    reader = _Reader(source, _core)
+    fields = reader.read_fields()
+    return SkillDocument(fields, source.body, reader.positions)
 
 
 def read_as_yaml_1_1(data: bytes) -> dict[str, Any]:
     """Read the frontmatter as a server with a YAML 1.1 library renders it. This explains a mismatch."""
-    return _Builder(_split(data), _older).build()
+    return _Reader(_split(data), _older).read_fields()
 
 
 def yaml_differences(data: bytes) -> list[Difference]:
@@ -88,11 +87,11 @@ def yaml_differences(data: bytes) -> list[Difference]:
         newer = _core(text)
         older = "a date" if _DATE.fullmatch(text) or _TIME.fullmatch(text) else _in_words(_older(text))
         if older != _in_words(newer):
-            found.append(Difference(text, older, _in_words(newer), builder.here))
+            found.append(Difference(text, older, _in_words(newer), reader.here))
         return newer
 
-    builder = _Builder(_split(data), compare)
-    builder.build()
+    reader = _Reader(_split(data), compare)
+    reader.read_fields()
     return found
 
 
@@ -259,137 +258,118 @@ def _iso_time(time: re.Match[str]) -> str:
 # --- the structure ---
 
 
-class _Builder:
-    """A reader of the events of PyYAML's parser, which refuses what has no single meaning in JSON."""
+class _Reader(YamlReader):
+    """A reader of frontmatter, which refuses what has no single meaning in JSON."""
+
+    extra = "skills"
+    what = "Reading the frontmatter of a skill"
+    one_document = "keep one mapping between the two lines ---"
 
     def __init__(self, source: _Source, resolve: Callable[[str], Any]) -> None:
+        super().__init__(MAX_DEPTH, MAX_ENTRIES)
         self._source = source
         self._resolve = resolve
         self._entries = 0
+        self._has_root = False
+        self._top: dict[str, Any] | None = None
+        """The mapping at the top level."""
+        self._top_key: str | None = None
+        """The key at the top level that waits for its value."""
         self.positions: dict[str, Position] = {}
         self.here = Position(2, 1)
         """The place of the scalar that is being resolved."""
 
-    def build(self) -> dict[str, Any]:
-        yaml = require("yaml", extra="skills", what="Reading the frontmatter of a skill", package="pyyaml")
-        # libyaml reads some twenty times faster than Python does. PyYAML has it in all its wheels.
-        parser = yaml.parse(self._source.yaml, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        try:
-            return self._document(_named(parser))
-        except yaml.MarkedYAMLError as error:
-            raise self._syntax_error(error) from None
-
-    def _document(self, events: Iterator[tuple[str, Any]]) -> dict[str, Any]:
-        fields: Any = None
-        for name, event in events:
-            if name == "DocumentStart" and fields is not None:
-                raise self._error(event, "a second document begins", "keep one mapping between the two lines ---")
-            if name == "MappingStart":
-                fields = self._mapping(events, event, 1)
-            elif name in ("Scalar", "SequenceStart", "Alias"):
-                raise self._error(event, "the frontmatter is not a mapping", "write lines such as name: pdf-processing")
+    def read_fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] | None = self.read(self._source.yaml)
         if fields is None:
             raise FrontmatterError("the frontmatter is empty", "write name: and description: before the line ---", 2, 1)
-        return fields  # type: ignore[no-any-return]
+        return fields
 
-    def _mapping(self, events: Iterator[tuple[str, Any]], start: Any, depth: int) -> dict[str, Any]:
-        self._check_collection(start, depth)
-        fields: dict[str, Any] = {}
-        for name, event in events:
-            if name == "MappingEnd":
-                return fields
-            key = self._key(name, event)
-            if key in fields:
-                raise self._error(event, f"the key {key!r} stands here twice", "keep one of them")
-            name, event = next(events)
-            if depth == 1:
-                self.positions[key] = self._position(event)
-            fields[key] = self._value(events, name, event, depth)
-        raise AssertionError("The parser ends every mapping.")
-
-    def _key(self, name: str, event: Any) -> str:
-        if name != "Scalar":
-            raise self._error(event, "a key is not a string", "write a word, a colon and the value")
-        key = self._scalar(event)
+    def read_key(self, event: Any, container: dict[str, Any]) -> str:
+        key = self.read_scalar(event)
         if not isinstance(key, str):
-            raise self._error(event, f"the key {event.value!r} is not a string", f'put it in quotes: "{event.value}":')
+            raise self.error_at(
+                event, f"the key {event.value!r} is not a string", f'put it in quotes: "{event.value}":'
+            )
         if key == "<<" and event.implicit[0]:
-            raise self._error(event, "a merge key copies other fields", "write the fields out here")
+            raise self.error_at(event, "a merge key copies other fields", "write the fields out here")
         if key == "__proto__":
-            raise self._error(event, "the key '__proto__' is not safe in JavaScript", "choose another name")
+            raise self.error_at(event, "the key '__proto__' is not safe in JavaScript", "choose another name")
+        if key in container:
+            raise self.error_at(event, f"the key {key!r} stands here twice", "keep one of them")
+        if self._top is None:
+            self._top = container
+        if container is self._top:
+            self._top_key = key
         return key
 
-    def _sequence(self, events: Iterator[tuple[str, Any]], start: Any, depth: int) -> list[Any]:
-        self._check_collection(start, depth)
-        items: list[Any] = []
-        for name, event in events:
-            if name == "SequenceEnd":
-                return items
-            items.append(self._value(events, name, event, depth))
-        raise AssertionError("The parser ends every sequence.")
+    def read_scalar(self, event: Any) -> Any:
+        self._check_root(event, is_mapping=False)
+        self._check_node(event)
+        if event.tag is not None:
+            raise self._tagged(event)
+        if event.implicit[0]:
+            self.here = self._position(event)
+            if event.value and self._source.yaml[event.start_mark.index - 1 : event.start_mark.index] == "?":
+                # YAML 1.1 reads `[?x]` as a key without a value, YAML 1.2 as the text `?x`.
+                advice = f'put the text in quotes: "?{event.value}"'
+                raise self.error_at(event, "a ? in brackets has two meanings", advice)
+        return super().read_scalar(event)
 
-    def _value(self, events: Iterator[tuple[str, Any]], name: str, event: Any, depth: int) -> Any:
-        if name == "Scalar":
-            return self._scalar(event)
-        if name == "MappingStart":
-            return self._mapping(events, event, depth + 1)
-        if name == "SequenceStart":
-            return self._sequence(events, event, depth + 1)
-        raise self._error(event, f"*{event.anchor} is an alias", "write the value out, or put the text in quotes")
+    def resolve(self, text: str) -> Any:
+        return self._resolve(text)
 
-    def _check_collection(self, event: Any, depth: int) -> None:
+    def read_alias(self, event: Any, is_key: bool) -> tuple[Any, int]:
+        self._check_root(event, is_mapping=False)
+        if is_key:
+            raise self.error_at(event, "a key is not a string", "write a word, a colon and the value")
+        raise self.error_at(event, f"*{event.anchor} is an alias", "write the value out, or put the text in quotes")
+
+    def merge_into(self, event: Any, container: dict[str, Any], value: Any) -> None:
+        container["<<"] = value  # The key was in quotes, so it means itself.
+
+    def check_collection(self, event: Any, depth: int, is_mapping: bool) -> None:
+        self._check_root(event, is_mapping)
         self._check_node(event)
         if depth > MAX_DEPTH:
-            raise self._error(event, "the values are nested too deeply", f"nest at most {MAX_DEPTH} levels")
+            raise self.error_at(event, "the values are nested too deeply", f"nest at most {MAX_DEPTH} levels")
         if not event.implicit:
             raise self._tagged(event)
+
+    def _check_root(self, event: Any, is_mapping: bool) -> None:
+        if not (self._has_root or is_mapping):
+            advice = "write lines such as name: pdf-processing"
+            raise self.error_at(event, "the frontmatter is not a mapping", advice)
+        self._has_root = True
 
     def _check_node(self, event: Any) -> None:
         self._entries += 1
         if self._entries > MAX_ENTRIES:
-            raise self._error(event, "the frontmatter has too many values", f"keep at most {MAX_ENTRIES:,}")
+            raise self.error_at(event, "the frontmatter has too many values", f"keep at most {MAX_ENTRIES:,}")
         if event.anchor is not None:
-            raise self._error(
-                event,
-                f"&{event.anchor} is an anchor",
-                "remove it, or put the whole value in quotes",
-            )
+            advice = "remove it, or put the whole value in quotes"
+            raise self.error_at(event, f"&{event.anchor} is an anchor", advice)
+        if self._top_key is not None:
+            self.positions[self._top_key] = self._position(event)
+            self._top_key = None
 
     def _tagged(self, event: Any) -> FrontmatterError:
         # The parser has the long form of a tag; the text has what its author wrote.
         start = event.start_mark.index
         written = re.match(r"[^\s,\[\]{}]+", self._source.yaml[start : start + 60])
-        return self._error(
+        return self.error_at(
             event, f"{written[0] if written else event.tag} is a tag", "remove it, or put the whole value in quotes"
         )
-
-    def _scalar(self, event: Any) -> Any:
-        self._check_node(event)
-        if event.tag is not None:
-            raise self._tagged(event)
-        text: str = event.value
-        if not event.implicit[0]:  # Quoted, or a block: a string in every reader.
-            if not text.isascii() and _SURROGATE.search(text):
-                raise self._error(event, "half of a character stands alone", "write the character itself")
-            return text
-        self.here = self._position(event)
-        if text and self._source.yaml[event.start_mark.index - 1 : event.start_mark.index] == "?":
-            # YAML 1.1 reads `[?x]` as a key without a value, YAML 1.2 as the text `?x`.
-            raise self._error(event, "a ? in brackets has two meanings", f'put the text in quotes: "?{text}"')
-        try:
-            return self._resolve(text)
-        except ValueError as error:
-            raise self._error(event, f"{text[:60]} {error}", f'put it in quotes: "{text[:60]}"') from None
 
     # --- places and errors ---
 
     def _position(self, event: Any) -> Position:
         return self._source.position(event.start_mark.line, event.start_mark.column)
 
-    def _error(self, event: Any, problem: str, advice: str) -> FrontmatterError:
-        return FrontmatterError(problem, advice, *self._position(event))
+    def error_at(self, event: Any, problem: str, remedy: str) -> FrontmatterError:
+        return FrontmatterError(problem, remedy, *self._position(event))
 
-    def _syntax_error(self, error: Any) -> FrontmatterError:
+    def syntax_error(self, error: Any) -> FrontmatterError:
         mark = error.problem_mark or error.context_mark
         place = self._source.position(mark.line, mark.column)
         line = self._source.line(place)
@@ -428,11 +408,6 @@ class _Builder:
         )
 
 
-def _named(events: Iterator[Any]) -> Iterator[tuple[str, Any]]:
-    return ((type(event).__name__.removesuffix("Event"), event) for event in events)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _KEY_AND_VALUE = re.compile(r"(?P<key>[ \t]*(?:- )?[^\s:#'\"][^:]*:)[ \t]+(?P<value>.*)")
 
 _TEXT_AFTER_QUOTES = re.compile(r"""(?:"[^"\\]*"|'[^']*')[ \t]*[^'\s#]""")

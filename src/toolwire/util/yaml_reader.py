@@ -36,28 +36,21 @@ class YamlError(Exception):
 
 def read_yaml(data: bytes, *, max_depth: int, max_values: int) -> Any:
     """Return the value of a document with one YAML document in it; raise `YamlError`."""
-    yaml = _library()
-    try:
-        return _Builder(yaml, max_depth, max_values).build(_events(yaml, data))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise YamlError(
-            f"this is not YAML ({error.problem})",
-            "check quotes, brackets and indentation up to here",
-            mark.line + 1,
-            mark.column + 1,
-        ) from None
-    except (yaml.YAMLError, UnicodeError) as error:  # The characters of the text.
-        reason = getattr(error, "reason", None) or "a character that cannot stand in YAML"
-        position = getattr(error, "position", None) or 0
-        raise YamlError(
-            f"this is not text in YAML ({reason})", "save it as UTF-8", data.count(b"\n", 0, position) + 1, 1
-        ) from None
+    return YamlReader(max_depth, max_values).read(data)
+
+
+def _library(extra: str, what: str) -> Any:
+    return require("yaml", extra=extra, what=what, package="pyyaml")
+
+
+def _events(yaml: Any, text: bytes | str) -> Iterator[Any]:
+    # libyaml reads some twenty times faster than Python does. PyYAML has it in all its wheels.
+    return yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # type: ignore[no-any-return]
 
 
 def yaml_positions(data: bytes) -> Iterator[tuple[int, str, int]]:
     """Yield depth, key or index, and line (from 1) of each value below the root, in the order of the text."""
-    yaml = _library()
+    yaml = _library(YamlReader.extra, YamlReader.what)
     # For each open collection the number of its next item, or None for a mapping. `key` waits for its value.
     counts: list[int | None] = []
     key: tuple[str, int] | None = None
@@ -82,20 +75,18 @@ def yaml_positions(data: bytes) -> Iterator[tuple[int, str, int]]:
             counts.append(None if isinstance(event, yaml.MappingStartEvent) else 0)
 
 
-def _library() -> Any:
-    return require("yaml", extra="openapi", what="Reading an API description in YAML", package="pyyaml")
+class YamlReader:
+    """A reader of one document. One loop without recursion: there are a million events to read.
 
+    A subclass may refuse more and word its errors: it overrides the methods below `read`.
+    """
 
-def _events(yaml: Any, data: bytes) -> Iterator[Any]:
-    # libyaml reads some twenty times faster than Python does. PyYAML has it in all its wheels.
-    return yaml.parse(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # type: ignore[no-any-return]
+    extra: str = "openapi"
+    what: str = "Reading an API description in YAML"
+    one_document: str = "keep one document in a file"
+    """The advice for a second document."""
 
-
-class _Builder:
-    """A reader of the events of one document. One loop without recursion: there are a million events to read."""
-
-    def __init__(self, yaml: Any, max_depth: int, max_values: int) -> None:
-        self._yaml = yaml
+    def __init__(self, max_depth: int, max_values: int) -> None:
         self._max_depth = max_depth
         self._max_values = max_values
         # The value of each anchor, and how many values are in it. None while its collection is open.
@@ -103,11 +94,24 @@ class _Builder:
         # The keys that a merge key brought, by the identity of the open mapping. Keys written out replace them.
         self._merged: dict[int, set[str]] = {}
 
-    def build(self, events: Iterator[Any]) -> Any:
-        scalar, alias = self._yaml.ScalarEvent, self._yaml.AliasEvent
-        start_of_mapping, start_of_sequence = self._yaml.MappingStartEvent, self._yaml.SequenceStartEvent
-        ends = (self._yaml.MappingEndEvent, self._yaml.SequenceEndEvent)
-        start_of_document = self._yaml.DocumentStartEvent
+    def read(self, text: bytes | str) -> Any:
+        """Return the value of a text, None if it is empty; raise the errors of this reader."""
+        yaml = _library(self.extra, self.what)
+        try:
+            return self._built(yaml, _events(yaml, text))
+        except yaml.MarkedYAMLError as error:
+            raise self.syntax_error(error) from None
+        except (yaml.YAMLError, UnicodeError) as error:  # The characters of the text.
+            reason = getattr(error, "reason", None) or "a character that cannot stand in YAML"
+            position = getattr(error, "position", None) or 0
+            line = (text.encode() if isinstance(text, str) else text).count(b"\n", 0, position) + 1
+            raise YamlError(f"this is not text in YAML ({reason})", "save it as UTF-8", line, 1) from None
+
+    def _built(self, yaml: Any, events: Iterator[Any]) -> Any:
+        scalar, alias = yaml.ScalarEvent, yaml.AliasEvent
+        start_of_mapping, start_of_sequence = yaml.MappingStartEvent, yaml.SequenceStartEvent
+        ends = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+        start_of_document = yaml.DocumentStartEvent
         documents: list[Any] = []
         # The open collection, the function that puts a value into it, and the key that waits for its value.
         container: Any = documents
@@ -119,16 +123,16 @@ class _Builder:
             kind = type(event)
             if kind is scalar:
                 if put is None and key is None:
-                    key = self._key(event, container)
+                    key = self.read_key(event, container)
                     continue
                 values += 1
-                value = self._scalar(event)
+                value = self.read_scalar(event)
                 if event.anchor is not None:
                     self._anchors[event.anchor] = (value, 1)
             elif kind is start_of_mapping or kind is start_of_sequence:
                 if put is None and key is None:
-                    raise self._error(event, "a key is not a string", "write a word, a colon and the value")
-                self._check_collection(event, len(outer) + 1, values)
+                    raise self.error_at(event, "a key is not a string", "write a word, a colon and the value")
+                self.check_collection(event, len(outer) + 1, kind is start_of_mapping)
                 values += 1
                 outer.append((container, put, key, event.anchor, values))
                 container = {} if kind is start_of_mapping else []
@@ -141,19 +145,19 @@ class _Builder:
                 if anchor is not None:
                     self._anchors[anchor] = (value, values - before + 1)
             elif kind is alias:
-                value, size = self._aliased(event)
+                value, size = self.read_alias(event, put is None and key is None)
                 if put is None and key is None:
                     if not isinstance(value, str):
-                        raise self._error(event, "a key is not a string", "write a word, a colon and the value")
-                    key = self._new_key(event, value, container)
+                        raise self.error_at(event, "a key is not a string", "write a word, a colon and the value")
+                    key = self.new_key(event, value, container)
                     continue
                 values += size
             else:
                 if kind is start_of_document and documents:
-                    raise self._error(event, "a second document begins", "keep one document in a file")
+                    raise self.error_at(event, "a second document begins", self.one_document)
                 continue
             if values > self._max_values:
-                raise self._error(
+                raise self.error_at(
                     event,
                     f"the document has more than {self._max_values:,} values, those that aliases repeat included",
                     "split it, or raise Limits.values",
@@ -161,77 +165,99 @@ class _Builder:
             if put is not None:
                 put(value)
             elif key == "<<" and isinstance(value, dict | list):
-                self._merge(event, container, value)
+                self.merge_into(event, container, value)
                 key = None
             else:
                 container[key] = value
                 key = None
         return documents[0] if documents else None
 
-    def _key(self, event: Any, container: dict[str, Any]) -> str:
+    def read_key(self, event: Any, container: dict[str, Any]) -> str:
+        """Return the key that a scalar writes, for the open mapping."""
         # OpenAPI 3.2, 4.3: keys are strings. A status such as 200 is one although it has no quotes.
         key: str = event.value
         if event.anchor is not None:
             self._anchors[event.anchor] = (key, 1)
-        return key if key not in container else self._new_key(event, key, container)
+        return key if key not in container else self.new_key(event, key, container)
 
-    def _new_key(self, event: Any, key: str, container: dict[str, Any]) -> str:
+    def new_key(self, event: Any, key: str, container: dict[str, Any]) -> str:
+        """Return a key; refuse one that the open mapping has."""
         if key in container:
             merged = self._merged.get(id(container), set())
             if key not in merged:
-                raise self._error(event, f"the key {key[:80]!r} stands here twice", "keep one of them")
+                raise self.error_at(event, f"the key {key[:80]!r} stands here twice", "keep one of them")
             merged.remove(key)
         return key
 
-    def _scalar(self, event: Any) -> Any:
+    def read_scalar(self, event: Any) -> Any:
+        """Return the value of a scalar by its tag, its quotes, or its text."""
         text: str = event.value
         tag: str | None = event.tag
         if tag is None:
             if not event.implicit[0]:  # Quoted, or a block.
                 if not text.isascii() and _SURROGATE.search(text):
-                    raise self._error(event, "half of a character stands alone", "write the character itself")
+                    raise self.error_at(event, "half of a character stands alone", "write the character itself")
                 return text
         elif tag in _TEXT_TAGS:
             return text
         elif tag not in _CORE_TAGS:
-            raise self._error(event, f"{tag.removeprefix(_TAG_PREFIX)[:60]} is a tag that JSON lacks", "remove the tag")
+            raise self.error_at(
+                event, f"{tag.removeprefix(_TAG_PREFIX)[:60]} is a tag that JSON lacks", "remove the tag"
+            )
         try:
-            return core_value(text)
+            return self.resolve(text)
         except ValueError as error:
-            raise self._error(event, f"{text[:60]} {error}", f'put it in quotes: "{text[:60]}"') from None
+            raise self.error_at(event, f"{text[:60]} {error}", f'put it in quotes: "{text[:60]}"') from None
 
-    def _check_collection(self, event: Any, depth: int, values: int) -> None:
+    def check_collection(self, event: Any, depth: int, is_mapping: bool) -> None:
+        """Refuse a mapping or sequence that is too deep or has a tag. The root has depth 1."""
         if depth > self._max_depth:
-            raise self._error(
+            raise self.error_at(
                 event, f"the values are nested more than {self._max_depth} deep", "nest less, or raise Limits.depth"
             )
         if event.tag is not None and event.tag not in _CORE_TAGS and event.tag != "!":
-            raise self._error(event, f"{event.tag[:60]} is a tag that JSON lacks", "remove the tag")
+            raise self.error_at(event, f"{event.tag[:60]} is a tag that JSON lacks", "remove the tag")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
 
-    def _aliased(self, event: Any) -> tuple[Any, int]:
+    def read_alias(self, event: Any, is_key: bool) -> tuple[Any, int]:
+        """Return the value of an alias, and how many values are in it."""
         name: str = event.anchor
         if name not in self._anchors:
-            raise self._error(event, f"*{name[:60]} has no anchor before it", f"write &{name[:60]} at the value")
+            raise self.error_at(event, f"*{name[:60]} has no anchor before it", f"write &{name[:60]} at the value")
         found = self._anchors[name]
         if found is None:
-            raise self._error(event, f"*{name[:60]} stands inside its own value", "use $ref for a cycle")
+            raise self.error_at(event, f"*{name[:60]} stands inside its own value", "use $ref for a cycle")
         return found
 
-    def _merge(self, event: Any, container: dict[str, Any], value: Any) -> None:
+    def merge_into(self, event: Any, container: dict[str, Any], value: Any) -> None:
         """Add the members of other mappings, as the merge key of YAML 1.1 does. Earlier mappings win."""
         merged = self._merged.setdefault(id(container), set())
         for source in value if isinstance(value, list) else [value]:
             if not isinstance(source, dict):
-                raise self._error(event, "a merge key takes mappings", "write << with an alias of a mapping")
+                raise self.error_at(event, "a merge key takes mappings", "write << with an alias of a mapping")
             for name, member in source.items():
                 if name not in container:
                     container[name] = member
                     merged.add(name)
 
-    def _error(self, event: Any, problem: str, remedy: str) -> YamlError:
+    def resolve(self, text: str) -> Any:
+        """Return the value of a plain scalar; raise ValueError for one that JSON does not have."""
+        return core_value(text)
+
+    def error_at(self, event: Any, problem: str, remedy: str) -> Exception:
+        """Return the error for the place of an event."""
         return YamlError(problem, remedy, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def syntax_error(self, error: Any) -> Exception:
+        """Return the error for a text that PyYAML cannot parse."""
+        mark = error.problem_mark or error.context_mark
+        return YamlError(
+            f"this is not YAML ({error.problem})",
+            "check quotes, brackets and indentation up to here",
+            mark.line + 1,
+            mark.column + 1,
+        )
 
 
 # --- the meaning of a plain scalar ---
