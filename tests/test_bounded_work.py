@@ -35,7 +35,7 @@ from toolwire.protocol.uri_template import UriTemplate
 from toolwire.redaction import Redaction
 from toolwire.schemas import expected
 from toolwire.server.binding import Binding, InvalidArguments, bind
-from toolwire.testing.generated import Maker
+from toolwire.testing.schema_values import RandomMaker
 
 # What reading any arguments may take, however short they are, and what each byte may add. A first refusal compiles the
 # schema, which is paid before counting. The most for a byte is what a choice of pydantic models takes for `[{},{},{}]`:
@@ -287,7 +287,7 @@ def test_schemas_of_foreign_servers_of_every_shape(schema: Any, value: Any) -> N
     bounded(size, lambda: expected(schema, schema))
     tool = t.Tool(name="t", input_schema=schema, description="x")
     bounded(size, lambda: list(lint_vendors.check(tool)))
-    bounded(size, lambda: Maker(schema, Random(1)).whole(schema))
+    bounded(size, lambda: RandomMaker(schema, Random(1)).whole(schema))
     try:
         validator = schemas.compile(schema, what="the schema")
     except schemas.SchemaError:

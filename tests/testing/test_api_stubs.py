@@ -11,7 +11,7 @@ from tests.openapi.petstore import petstore
 from toolwire import Client, Server, testing
 from toolwire.openapi import ALL, Api, Operation, openapi
 from toolwire.schemas import compile as compile_schema
-from toolwire.testing.plain_values import PlainMaker
+from toolwire.testing.schema_values import PlainMaker
 
 
 def served(described: dict[str, Any], **options: Any) -> tuple[Server, Api]:

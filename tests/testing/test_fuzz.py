@@ -23,8 +23,8 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
 from toolwire.testing.failures import Failure
 from toolwire.testing.fuzzing import fuzz
-from toolwire.testing.generated import Maker
 from toolwire.testing.hostile import attack
+from toolwire.testing.schema_values import RandomMaker
 
 
 @dataclass
@@ -262,7 +262,7 @@ SCHEMAS = [
 
 @given(seed=st.integers(), schema=st.sampled_from(SCHEMAS))
 def test_values_fit_their_schema(seed: int, schema: Any) -> None:
-    value = Maker(schema if isinstance(schema, dict) else {}, Random(seed)).value(schema)
+    value = RandomMaker(schema if isinstance(schema, dict) else {}, Random(seed)).value(schema)
     if isinstance(schema, dict):
         assert schemas.compile(schema, what="it").check(value) == []
 

@@ -39,7 +39,7 @@ from toolwire.redaction import repr_without
 from toolwire.schemas import Schema, SchemaError
 from toolwire.schemas.walking import mapped, with_subschemas
 from toolwire.server.server import Server
-from toolwire.testing.plain_values import PlainMaker
+from toolwire.testing.schema_values import PlainMaker
 
 _MISSING: Final = object()
 # A user name and a password as well.
