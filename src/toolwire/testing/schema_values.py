@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, TypeGuard
 
@@ -30,81 +31,153 @@ _TEXTS: Final = (
     "1.0", "1.0.0", "v1", "#a1b2c3", "0a1b2c3d", "0" * 32, "0" * 40, "0" * 64, "sha256:" + "0" * 64, "en", "en-US",
     "a/b", "EUR", "+15550100", "true", "*", "/a", "a@b", "a:b", "a=b", "$1", *_FORMATS.values(),
 )  # fmt: skip
+_TYPES: Final = ("string", "integer", "number", "boolean", "null", "array", "object")
 _DEEP: Final = 3
 _DEEPEST: Final = 30
 _LONGEST: Final = 10_000
 
 
 class PlainMaker:
-    """A maker of values for the parts of one schema. Optional members are left out below `deep` levels."""
+    """A maker of values that a person would write, by one walk through a schema.
+
+    Optional members are left out below `deep` levels.
+    """
 
     def __init__(self, root: Schema, deep: int = _DEEP) -> None:
         self._root = root
         self._deep = deep
 
     def value(self, schema: Json, depth: int = 0) -> Json:
-        """Return a value that fits as far as the common keywords say."""
-        if not isinstance(schema, dict) or depth > _DEEPEST:
+        """Make a value that fits as far as the common keywords say; a caller may check it against the whole schema."""
+        if self.is_over(depth):
             return None
-        if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-            return self.value(at_pointer(self._root, reference[1:]), depth + 1)
+        if not isinstance(schema, dict):
+            return self.anything()
+        if (target := self._target(schema)) is not None:
+            return self.value(at_pointer(self._root, target), depth + 1)
         if "const" in schema:
             return schema["const"]
         if isinstance(values := schema.get("enum"), list) and values:
-            return values[0]
-        for keyword in ("examples", "default"):
-            found = schema.get(keyword)
-            if isinstance(found, list) and found and keyword == "examples":
-                return found[0]
-            if found is not None and keyword == "default":
-                return found
+            return self.one_of(values)
+        if (example := self.example(schema)) is not None:
+            return example
         for keyword in ("anyOf", "oneOf"):
             if isinstance(choices := schema.get(keyword), list) and choices:
-                return self._chosen(schema, keyword, choices, depth)
+                choice = self.choice(choices, depth)
+                rest = {key: value for key, value in schema.items() if key != keyword}
+                return self.value({**rest, **choice} if isinstance(choice, dict) else choice, depth + 1)
         if isinstance(schema.get("allOf"), list):
-            return self.value(self._together(schema), depth + 1)
+            return self.value(self._merged(schema), depth + 1)
         return self._of_type(schema, depth)
 
-    def _chosen(self, schema: Schema, keyword: str, choices: list[Any], depth: int) -> Json:
-        # Null, where it is offered, ends a schema that contains itself.
-        null = next((each for each in choices if isinstance(each, dict) and each.get("type") == "null"), None)
-        choice = null if null is not None and depth > self._deep else choices[0]
-        rest = {key: value for key, value in schema.items() if key != keyword}
-        return self.value({**rest, **choice} if isinstance(choice, dict) else choice, depth + 1)
+    def _target(self, schema: Schema) -> str | None:
+        reference = schema.get("$ref")
+        return reference[1:] if isinstance(reference, str) and reference.startswith("#") else None
 
-    def _together(self, schema: Schema) -> Schema:
-        found: Schema = {key: value for key, value in schema.items() if key != "allOf"}
+    def _merged(self, schema: Schema) -> Schema:
+        """Merge the parts of `allOf` into one schema, as far as they do not overlap."""
+        merged: Schema = {key: value for key, value in schema.items() if key != "allOf"}
         for part in schema["allOf"]:
-            if isinstance(part, dict) and isinstance(reference := part.get("$ref"), str) and reference[:1] == "#":
-                part = at_pointer(self._root, reference[1:])
-            if not isinstance(part, dict):
-                continue
-            members = {**found.get("properties", {}), **part.get("properties", {})}
-            required = [*found.get("required", []), *part.get("required", [])]
-            found = {**part, **found, "properties": members, "required": required}
-        return found if found["properties"] else {**found, "properties": {}}
+            if isinstance(part, dict) and (target := self._target(part)) is not None:
+                part = at_pointer(self._root, target)
+            if isinstance(part, dict):
+                members = {**merged.get("properties", {}), **part.get("properties", {})}
+                required = [*merged.get("required", []), *part.get("required", [])]
+                merged = {**part, **merged}
+                if members:
+                    merged["properties"] = members
+                if required:
+                    merged["required"] = required
+        return merged
 
     def _of_type(self, schema: Schema, depth: int) -> Json:
+        match self.kind(schema):
+            case "string":
+                return self.text(schema)
+            case "integer":
+                return self.integer(schema)
+            case "number":
+                return self.number(schema)
+            case "boolean":
+                return self.boolean()
+            case "null":
+                return None
+            case "array":
+                return self.array(schema, depth)
+            case "object":
+                return self.object(schema, depth)
+            case _:
+                return self.anything()
+
+    # --- what a schema leaves open ---
+
+    def is_over(self, depth: int) -> bool:
+        """Return whether the value is deep enough to end."""
+        return depth > _DEEPEST
+
+    def anything(self) -> Json:
+        return None
+
+    def one_of(self, values: Sequence[Any]) -> Any:
+        return values[0]
+
+    def example(self, schema: Schema) -> Json:
+        """Return a value that the schema names; None for none."""
+        examples = schema.get("examples")
+        return examples[0] if isinstance(examples, list) and examples else schema.get("default")
+
+    def choice(self, choices: list[Any], depth: int) -> Json:
+        # Null, where it is offered, ends a schema that contains itself.
+        null = next((each for each in choices if isinstance(each, dict) and each.get("type") == "null"), None)
+        return null if null is not None and depth > self._deep else choices[0]
+
+    def kind(self, schema: Schema) -> Any:
         kinds = schema.get("type")
         kind = next((each for each in kinds if each != "null"), "null") if isinstance(kinds, list) else kinds
         if kind is None:
-            kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
-        if kind in ("integer", "number"):
-            return _number(schema)
-        if kind == "array":
-            return self._array(schema, depth)
-        if kind == "object":
-            return self._object(schema, depth)
-        return {"string": _text(schema), "boolean": True}.get(kind)
+            return "object" if "properties" in schema else "array" if "items" in schema else "string"
+        return kind
 
-    def _array(self, schema: Schema, depth: int) -> list[Json]:
+    def text(self, schema: Schema) -> str:
+        pattern, form = schema.get("pattern"), schema.get("format")
+        least, most = schema.get("minLength"), schema.get("maxLength")
+        least = min(least, _LONGEST) if isinstance(least, int) else 0
+        most = most if isinstance(most, int) else _LONGEST
+        if isinstance(form, str) and form in _FORMATS and not isinstance(pattern, str):
+            return _FORMATS[form]
+        for text in _TEXTS if isinstance(pattern, str) else _TEXTS[:1]:
+            sized = (text + text[-1:] * max(0, least - len(text)))[:most]
+            if not isinstance(pattern, str) or _fits(pattern, sized):
+                return sized
+        return "text"[:most]
+
+    def number(self, schema: Schema) -> float:
+        bounds = [schema.get(key) for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")]
+        low, above, high, below = (each if _is_number(each) else None for each in bounds)
+        value = 1.0
+        if low is not None or above is not None:
+            value = max(value, *(each for each in (low, None if above is None else above + 1) if each is not None))
+        if high is not None or below is not None:
+            value = min(value, *(each for each in (high, None if below is None else below - 1) if each is not None))
+        step = schema.get("multipleOf")
+        if _is_number(step) and step > 0 and value % step:
+            value = (value // step + 1) * step
+        return int(value) if value == int(value) else value
+
+    def integer(self, schema: Schema) -> float:
+        return self.number(schema)
+
+    def boolean(self) -> bool:
+        return True
+
+    def array(self, schema: Schema, depth: int) -> list[Json]:
         least = schema.get("minItems", 0)
         count = min(least if isinstance(least, int) else 0, 20) or (1 if depth <= self._deep else 0)
         if schema.get("maxItems") == 0:
             count = 0
         return [self.value(schema.get("items", {"type": "string"}), depth + 1) for _ in range(count)]
 
-    def _object(self, schema: Schema, depth: int) -> dict[str, Json]:
+    def object(self, schema: Schema, depth: int) -> dict[str, Json]:
         members = schema.get("properties")
         members = members if isinstance(members, dict) else {}
         required = schema.get("required")
@@ -114,34 +187,6 @@ class PlainMaker:
         names = [name for name in members if name in needed or depth < self._deep]
         made = {name: self.value(members[name], depth + 1) for name in names}
         return {**made, **{name: "text" for name in needed if name not in members}}
-
-
-def _number(schema: Schema) -> float:
-    bounds = [schema.get(key) for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")]
-    low, above, high, below = (each if _is_number(each) else None for each in bounds)
-    value = 1.0
-    if low is not None or above is not None:
-        value = max(value, *(each for each in (low, None if above is None else above + 1) if each is not None))
-    if high is not None or below is not None:
-        value = min(value, *(each for each in (high, None if below is None else below - 1) if each is not None))
-    step = schema.get("multipleOf")
-    if _is_number(step) and step > 0 and value % step:
-        value = (value // step + 1) * step
-    return int(value) if value == int(value) else value
-
-
-def _text(schema: Schema) -> str:
-    pattern, form = schema.get("pattern"), schema.get("format")
-    least, most = schema.get("minLength"), schema.get("maxLength")
-    least = min(least, _LONGEST) if isinstance(least, int) else 0
-    most = most if isinstance(most, int) else _LONGEST
-    if isinstance(form, str) and form in _FORMATS and not isinstance(pattern, str):
-        return _FORMATS[form]
-    for text in _TEXTS if isinstance(pattern, str) else _TEXTS[:1]:
-        sized = (text + text[-1:] * max(0, least - len(text)))[:most]
-        if not isinstance(pattern, str) or _fits(pattern, sized):
-            return sized
-    return "text"[:most]
 
 
 def _fits(pattern: str, text: str) -> bool:
@@ -178,28 +223,23 @@ TEXTS: Final = (
 INTEGERS: Final = (0, 1, -1, 2, 100, 2**31, 2**53, -(2**63), 10**30)
 NUMBERS: Final = (0.0, 1.0, -1.0, 0.1, 1e-300, 1e300, -1e300)
 _RANDOM_FORMATS: Final = {
-    "date": "2024-02-29",
-    "date-time": "2024-02-29T23:59:59Z",
-    "time": "23:59:59Z",
-    "duration": "PT90S",
-    "email": "a@example.org",
+    **{name: _FORMATS[name] for name in ("date", "date-time", "time", "duration", "email", "uuid")},
     "uri": "https://example.org/?a=b#c",
-    "uuid": "00000000-0000-4000-8000-000000000000",
     "decimal": "12.50",
 }
 _RANDOM_DEEPEST: Final = 6
 _RANDOM_LONGEST: Final = 5
 # Limits for a schema that asks for more than a test can send, or that contains itself without end.
 _MOST_PARTS: Final = 20_000
-_RANDOM_DEEPEST_OF_ALL: Final = 100
-_RANDOM_LONGEST_TEXT: Final = 1_000_000
+_DEEPEST_OF_ALL: Final = 100
+_LONGEST_TEXT: Final = 1_000_000
 
 
-class RandomMaker:
-    """A maker of random values for the parts of one schema."""
+class RandomMaker(PlainMaker):
+    """A maker of random values, by the same walk."""
 
     def __init__(self, root: Schema, random: Random) -> None:
-        self._root = root
+        super().__init__(root)
         self._random = random
         self._left = _MOST_PARTS
 
@@ -208,65 +248,34 @@ class RandomMaker:
         self._left = _MOST_PARTS
         return self.value(schema)
 
-    def value(self, schema: Json, depth: int = 0) -> Json:
-        """Make a value that fits as far as the common keywords say; the caller checks it against the whole schema."""
+    def example(self, schema: Schema) -> Json:
+        return None
+
+    def is_over(self, depth: int) -> bool:
         self._left -= 1
-        if self._left < 0 or depth > _RANDOM_DEEPEST_OF_ALL:
-            return None
-        if not isinstance(schema, dict):
-            return self._anything()
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#"):
-            # A schema that contains itself ends when its optional parts are left out.
-            return self.value(at_pointer(self._root, reference[1:]), depth + 1)
-        if "const" in schema:
-            return schema["const"]
-        if isinstance(schema.get("enum"), list) and schema["enum"]:
-            return self._random.choice(schema["enum"])
-        for keyword in ("anyOf", "oneOf"):
-            if isinstance(schema.get(keyword), list) and schema[keyword]:
-                return self._chosen(schema, keyword, depth)
-        if isinstance(schema.get("allOf"), list):
-            return self.value(_merged(schema), depth + 1)
-        return self._of_type(schema, depth)
+        return self._left < 0 or depth > _DEEPEST_OF_ALL
 
-    def _chosen(self, schema: Schema, keyword: str, depth: int) -> Json:
-        choices = schema[keyword]
+    def one_of(self, values: Sequence[Any]) -> Any:
+        return self._random.choice(values)
+
+    def choice(self, choices: list[Any], depth: int) -> Json:
         # The last choice is often the one that ends a recursion, and null always does.
-        choice = choices[-1] if depth > _RANDOM_DEEPEST else self._random.choice(choices)
-        rest = {key: value for key, value in schema.items() if key != keyword}
-        return self.value({**rest, **choice} if isinstance(choice, dict) else choice, depth + 1)
+        return choices[-1] if depth > _RANDOM_DEEPEST else self._random.choice(choices)
 
-    def _of_type(self, schema: Schema, depth: int) -> Json:
+    def kind(self, schema: Schema) -> Any:
         kinds = schema.get("type")
         kind = self._random.choice(kinds) if isinstance(kinds, list) and kinds else kinds
-        match kind:
-            case "string":
-                return self._string(schema)
-            case "integer":
-                return self._integer(schema)
-            case "number":
-                return self._number(schema)
-            case "boolean":
-                return self._random.random() < 0.5
-            case "null":
-                return None
-            case "array":
-                return self._array(schema, depth)
-            case "object":
-                return self._object(schema, depth)
-            case _:
-                return self._object(schema, depth) if "properties" in schema else self._anything()
+        return "object" if kind not in _TYPES and "properties" in schema else kind
 
-    def _string(self, schema: Schema) -> str:
+    def text(self, schema: Schema) -> str:
         if schema.get("format") in _RANDOM_FORMATS:
             return _RANDOM_FORMATS[schema["format"]]
         least: int = schema.get("minLength", 0)
         most: int = schema.get("maxLength", 1_000)
         text = self._random.choice(TEXTS)
-        return (text + "x" * max(0, min(least, _RANDOM_LONGEST_TEXT) - len(text)))[:most]
+        return (text + "x" * max(0, min(least, _LONGEST_TEXT) - len(text)))[:most]
 
-    def _integer(self, schema: Schema) -> int:
+    def integer(self, schema: Schema) -> int:
         step = schema.get("multipleOf", 1)
         step = step if isinstance(step, int) and step > 0 else 1
         low, high = _bounds(schema, 1)
@@ -278,7 +287,7 @@ class RandomMaker:
             value = min(value, int(high))
         return value - value % step
 
-    def _number(self, schema: Schema) -> float:
+    def number(self, schema: Schema) -> float:
         low, high = _bounds(schema, 1e-9)
         edges = [value for value in (low, high) if value is not None]
         value: float = self._random.choice([*edges, *NUMBERS, self._random.uniform(-1_000, 1_000)])
@@ -286,7 +295,10 @@ class RandomMaker:
             value = max(value, low)
         return value if high is None else min(value, high)
 
-    def _array(self, schema: Schema, depth: int) -> list[Json]:
+    def boolean(self) -> bool:
+        return self._random.random() < 0.5
+
+    def array(self, schema: Schema, depth: int) -> list[Json]:
         first = schema.get("prefixItems", [])
         least, most = schema.get("minItems", 0), schema.get("maxItems", _RANDOM_LONGEST)
         length = max(least, min(most, 0 if depth > _RANDOM_DEEPEST else self._random.randint(0, _RANDOM_LONGEST)))
@@ -296,7 +308,7 @@ class RandomMaker:
             for at in range(min(max(length, len(first)), _MOST_PARTS))
         ]
 
-    def _object(self, schema: Schema, depth: int) -> dict[str, Json]:
+    def object(self, schema: Schema, depth: int) -> dict[str, Json]:
         required = schema.get("required", [])
         members = schema.get("properties", {})
         made = {
@@ -309,7 +321,7 @@ class RandomMaker:
             made |= {f"key{at}": self.value(free, depth + 1) for at in range(self._random.randint(0, 2))}
         return made
 
-    def _anything(self) -> Json:
+    def anything(self) -> Json:
         return self._random.choice([None, True, 0, 1.5, "", "text", [], ["a"], {}, {"a": 1}])
 
 
@@ -320,18 +332,3 @@ def _bounds(schema: Schema, gap: float) -> tuple[float | None, float | None]:
     if isinstance(below := schema.get("exclusiveMaximum"), int | float):
         high = below - gap
     return low, high
-
-
-def _merged(schema: Schema) -> Schema:
-    """Merge the parts of `allOf` into one schema, as far as they do not overlap."""
-    merged: Schema = {key: value for key, value in schema.items() if key != "allOf"}
-    for part in schema["allOf"]:
-        if isinstance(part, dict):
-            properties = {**merged.get("properties", {}), **part.get("properties", {})}
-            required = [*merged.get("required", []), *part.get("required", [])]
-            merged |= part
-            if properties:
-                merged["properties"] = properties
-            if required:
-                merged["required"] = required
-    return merged
