@@ -11,10 +11,10 @@ import logging
 import os
 import re
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import BAD_JSON, ResourceNotFound, ToolError
@@ -63,6 +63,31 @@ class KeptResults:
         head = mime_type.encode(errors="replace").replace(b"\n", b" ") + (b"" if is_text else _BYTES)
         identifier = await _keep(call, head + b"\n", data)
         return None if identifier is None else f"{SCHEME}://{self.place}/{identifier}"
+
+    async def link(
+        self,
+        call: Call,
+        whole: str | bytes,
+        mime_type: str,
+        name: str,
+        said: str,
+        *,
+        which: str = "All of it",
+        advice: str = "",
+        lost: str = "The rest is left out. Ask for less.",
+        meta: dict[str, Any] | UnsetType = UNSET,
+    ) -> list[Any]:
+        """Keep text or bytes for the caller; return the content that links to them, or says that they are lost.
+
+        `said` describes the whole; `which` names the part that is kept.
+        """
+        uri = await self.keep(call, whole, mime_type)
+        if uri is None:
+            return [t.TextContent(f"[{said} {lost}]")]
+        where = f"{which} is the resource {uri}, for {round(KEPT_SECONDS / 60)} minutes."
+        size = len(whole.encode(errors="replace") if isinstance(whole, str) else whole)
+        link = t.ResourceLink(uri=uri, name=name[:200], mime_type=mime_type, size=size, meta=meta)
+        return [t.TextContent(f"[{said} {where}{advice and ' ' + advice}]"), link]
 
 
 class KeptResult(ResourceTemplate):

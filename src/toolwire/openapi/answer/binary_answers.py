@@ -12,7 +12,7 @@ from toolwire.openapi.answer.large_answers import AnswerLimits
 from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.server.call import Call
-from toolwire.server.kept_results import KEPT_SECONDS, KeptResults
+from toolwire.server.kept_results import KeptResults
 
 #: The key of `_meta` under which a link has the digest of its bytes.
 DIGEST_KEY: Final = "io.toolwire/digest"
@@ -80,14 +80,10 @@ class BinaryAnswers:
                 return [t.AudioContent(data=data, mime_type=media_type)]
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
         named = file_name(headers.get("content-disposition"))
-        name = named or f"answer of {self._name}"[:200]
+        name = named or f"answer of {self._name}"
         said = f"The answer is {printable(media_type[:100])}, {len(data):,} bytes, {digest}."
-        uri = await self._kept.keep(call, data, media_type)
-        if uri is None:
-            return [t.TextContent(f"[{said} There is no room to keep it.]")]
-        where = f"It is the resource {uri}, for {round(KEPT_SECONDS / 60)} minutes."
-        link = t.ResourceLink(uri=uri, name=name, mime_type=media_type, size=len(data), meta={DIGEST_KEY: digest})
-        return [t.TextContent(f"[{said} {where}]"), link]
+        lost, meta = "There is no room to keep it.", {DIGEST_KEY: digest}
+        return await self._kept.link(call, data, media_type, name, said, which="It", lost=lost, meta=meta)
 
     def cut(self, media_type: str, size: int | None) -> list[Any]:
         """Return the content for bytes of which not all were read. A part of them is of no use."""

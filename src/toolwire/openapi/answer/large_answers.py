@@ -18,7 +18,7 @@ from toolwire.openapi.answer.previews import closed_json, outline, smaller
 from toolwire.openapi.model import OperationSettings
 from toolwire.protocol import types as t
 from toolwire.server.call import Call
-from toolwire.server.kept_results import KEPT_SECONDS, KeptResults
+from toolwire.server.kept_results import KeptResults
 from toolwire.tokens import count_tokens
 
 #: What holds for an operation whose settings say nothing.
@@ -141,15 +141,10 @@ class LargeAnswers:
         if call.mask is not None:
             # What a policy masks in an answer stays masked in the resource.
             text = call.mask(t.TextContent(text)).text
-        uri = await self.kept.keep(call, text, mime_type)
-        if uri is None:
-            return [t.TextContent(f"[{said} The rest is left out. {self._less}]")]
         which = "All of it" if is_whole else "The part that was read"
-        where = f"{which} is the resource {uri}, for {round(KEPT_SECONDS / 60)} minutes."
-        link = t.ResourceLink(
-            uri=uri, name=f"answer of {self._name}"[:200], mime_type=mime_type, size=len(text.encode(errors="replace"))
-        )
-        return [t.TextContent(f"[{said} {where} {self._less}]"), link]
+        lost = f"The rest is left out. {self._less}"
+        name = f"answer of {self._name}"
+        return await self.kept.link(call, text, mime_type, name, said, which=which, advice=self._less, lost=lost)
 
 
 def _all_that_follows() -> OmittedParts:

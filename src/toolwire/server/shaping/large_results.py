@@ -12,7 +12,7 @@ from toolwire.protocol.errors import ProtocolError, ToolError
 from toolwire.protocol.jsonrpc import bound_error
 from toolwire.server.call import Call
 from toolwire.server.components import ToolBase, failed_result
-from toolwire.server.kept_results import KEPT_SECONDS, KeptResults
+from toolwire.server.kept_results import KeptResults
 
 # Room for the words that say where the whole is.
 _ROOM: Final = 640
@@ -73,16 +73,9 @@ class LargeResults:
         mime_type = "text/plain" if is_text else "application/json"
         shown = "\n".join(texts).encode()[: max(self.budget - _ROOM, 0)].decode(errors="ignore")
         content: list[Any] = [t.TextContent(shown)] if shown else []
-        uri = await self.kept_results.keep(call, whole.decode(errors="replace"), mime_type)
         said = f"The result has {len(whole)} bytes, and {self.budget} are allowed."
-        if uri is None:
-            content.append(t.TextContent(f"[{said} The rest is left out. Ask for less.]"))
-        else:
-            minutes = round(KEPT_SECONDS / 60)
-            content.append(t.TextContent(f"[{said} All of it is the resource {uri}, for {minutes} minutes.]"))
-            content.append(
-                t.ResourceLink(uri=uri, name=f"result of {tool.name}"[:200], mime_type=mime_type, size=len(whole))
-            )
+        name = f"result of {tool.name}"
+        content += await self.kept_results.link(call, whole.decode(errors="replace"), mime_type, name, said)
         # 2025-06-18 server/tools: a tool with an output schema has structured content, unless the call failed.
         failed = result.is_error is True or tool.output_schema is not None
         meta = result.meta if result.meta is not UNSET and len(t.encode(result.meta)) <= _ROOM else UNSET
