@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests import pairwise, requirements, spec
+from tests import cases, pairwise, requirements, spec
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,9 +67,14 @@ def is_full_run(config: pytest.Config) -> bool:
     return not narrowed and asked_for <= {ROOT, ROOT / "tests"}
 
 
+def is_whole(config: pytest.Config) -> bool:
+    """Whether grids are not thinned out and cases are tests of their own, as when a test is named with its parameters."""
+    return config.getoption("--all-cells") or any("[" in argument for argument in config.args)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--covers-map", metavar="FILE", help="write which test covers which requirement to FILE as JSON")
-    parser.addoption("--all-cells", action="store_true", help="run every cell of the grids that are marked pairwise")
+    parser.addoption("--all-cells", action="store_true", help="run every cell of pairwise grids, and each case as a test")
 
 
 def pytest_report_header() -> str:
@@ -78,6 +83,7 @@ def pytest_report_header() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERS] = {}
+    cases.separate = is_whole(config)
     if strict() and not spec.OFFICIAL:
         raise pytest.UsageError(f"TOOLWIRE_REQUIRE_SPEC=1 and {spec.LEFT_OUT}")
     if not hasattr(config, "workerinput"):
@@ -94,8 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     target = config.getoption("--covers-map")
     if target:
         Path(target).write_text(json.dumps(covers), encoding="utf-8")
-    # A test that is named with its parameters runs.
-    if not config.getoption("--all-cells") and not any("[" in argument for argument in config.args):
+    if not is_whole(config):
         items[:], dropped = pairwise.split_items(items)
         config.hook.pytest_deselected(items=dropped)
 
