@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import pytest
 
 Test = TypeVar("Test", bound=Callable[..., Any])
-Ids = Sequence[str] | Callable[[Any], object] | None
+Ids = list[str] | Callable[[Any], object] | None
 
 # Set by conftest.py before tests are collected.
 separate = False
@@ -29,11 +29,13 @@ class Member(NamedTuple):
     arguments: dict[str, Any]
 
 
-def cases(names: str | Sequence[str], members: Iterable[Any], *, ids: Ids = None) -> Callable[[Test], Test]:
+def cases(
+    names: str | Sequence[str], members: Iterable[Any], *, ids: Iterable[str] | Callable[[Any], object] | None = None
+) -> Callable[[Test], Test]:
     """Return a decorator that calls a test once for each member, and reports all that fail."""
     if separate:
         return cast("Callable[[Test], Test]", pytest.mark.parametrize(names, members, ids=ids))
-    axis = _read_members(names, list(members), ids)
+    axis = _read_members(names, list(members), ids if ids is None or callable(ids) else list(ids))
 
     def decorate(function: Test) -> Test:
         # Stacked lists make a grid of one test.

@@ -68,13 +68,15 @@ def is_full_run(config: pytest.Config) -> bool:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether grids are not thinned out and cases are tests of their own, as when a test is named with its parameters."""
+    """Whether every cell and case is a test of its own, as when a test is named with its parameters."""
     return config.getoption("--all-cells") or any("[" in argument for argument in config.args)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--covers-map", metavar="FILE", help="write which test covers which requirement to FILE as JSON")
-    parser.addoption("--all-cells", action="store_true", help="run every cell of pairwise grids, and each case as a test")
+    parser.addoption(
+        "--all-cells", action="store_true", help="run every cell of pairwise grids, and each case as a test"
+    )
 
 
 def pytest_report_header() -> str:

@@ -20,6 +20,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.adapters import Adapter, Invalid, Problem, adapter, elicitation_schema
 
@@ -194,7 +195,7 @@ ROUND_TRIPS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("tp", "value"), ROUND_TRIPS, ids=lambda each: str(each)[:40])
+@cases(("tp", "value"), ROUND_TRIPS, ids=lambda each: str(each)[:40])
 @pytest.mark.covers("S5")
 def test_every_type_goes_to_json_and_back(tp: Any, value: Any) -> None:
     reader = adapter(tp)
@@ -203,7 +204,7 @@ def test_every_type_goes_to_json_and_back(tp: Any, value: Any) -> None:
     assert type(reader.decode(text)) is type(value)
 
 
-@pytest.mark.parametrize(("tp", "value"), ROUND_TRIPS, ids=lambda each: str(each)[:40])
+@cases(("tp", "value"), ROUND_TRIPS, ids=lambda each: str(each)[:40])
 def test_the_schema_of_every_type_accepts_its_values(tp: Any, value: Any) -> None:
     reader = adapter(tp)
     plain = json.loads(reader.validate_output(value))
@@ -335,7 +336,7 @@ class Sketch(msgspec.Struct, tag="sketch", rename="camel"):
     gone: int | msgspec.UnsetType = msgspec.UNSET
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tp", "value", "text"),
     [
         (Point, Point(1, 2), {"x": 1, "y": 2}),
@@ -395,7 +396,7 @@ CONSTRAINTS: list[tuple[Any, bytes, bytes, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tp", "good", "bad", "keywords"), CONSTRAINTS, ids=lambda each: str(each)[:50])
+@cases(("tp", "good", "bad", "keywords"), CONSTRAINTS, ids=lambda each: str(each)[:50])
 @pytest.mark.covers("R14")
 def test_constraints_are_enforced_and_described(tp: Any, good: bytes, bad: bytes, keywords: dict[str, Any]) -> None:
     reader = adapter(tp)
@@ -418,7 +419,7 @@ def test_constraints_of_an_optional_apply_to_its_value() -> None:
         reader.decode(b"0")
 
 
-@pytest.mark.parametrize(
+@cases(
     "tp",
     [
         Annotated[str, annotated_types.Ge(1)],
@@ -442,7 +443,7 @@ class MixedValues(enum.Enum):
     B = "b"
 
 
-@pytest.mark.parametrize(
+@cases(
     "tp",
     [
         complex,
@@ -472,7 +473,7 @@ def test_every_problem_is_named_with_its_place() -> None:
     assert {problem.kind for problem in problems} == {"invalid", "unknown", "missing"}
 
 
-@pytest.mark.parametrize("tp", [Place, Row, Renamed, Sealed, Model, Bounded], ids=lambda tp: tp.__name__)
+@cases("tp", [Place, Row, Renamed, Sealed, Model, Bounded], ids=lambda tp: tp.__name__)
 def test_unknown_keys_are_refused_in_every_kind_of_class(tp: Any) -> None:
     problems = problems_of(adapter(list[tp]), b'[{"surely_unknown":1}]')
     assert any(problem.kind == "unknown" and problem.path == (0, "surely_unknown") for problem in problems)
@@ -511,7 +512,7 @@ def test_formats_are_checked_by_the_type() -> None:
     assert problems_of(adapter(Tree | Place), b'"x"')
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[1", b"\xff", b'"\\ud800"', b"1" * 5000])
+@cases("text", [b"", b"{", b"[1", b"\xff", b'"\\ud800"', b"1" * 5000])
 def test_what_is_not_json_is_invalid(text: bytes) -> None:
     for tp in (int, Dog | Cat, Model):
         with pytest.raises(Invalid):
@@ -532,7 +533,7 @@ def test_messages_have_no_library_addresses() -> None:
     assert "pydantic" not in str(caught.value)
 
 
-@pytest.mark.parametrize("tp", [Place, Row, Renamed, Model, Bounded | Place], ids=str)
+@cases("tp", [Place, Row, Renamed, Model, Bounded | Place], ids=str)
 def test_what_someone_else_wrote_may_have_more_keys(tp: Any) -> None:
     text = b'{"city":"Oslo","id":1,"firstName":"Ada","more":{"x":1}}'
     adapter(tp).decode_output(text)
@@ -551,7 +552,7 @@ def test_a_pattern_that_only_python_knows_still_refuses() -> None:
 # -- other readings ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tp", "text", "value"),
     [
         (int, b'"3"', 3),
@@ -574,7 +575,7 @@ def test_stand_ins_are_understood(tp: Any, text: bytes, value: Any) -> None:
     assert adapter(tp).decode_lenient(text) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tp", "text", "value"),
     [
         (str, b'"123"', "123"),
@@ -605,7 +606,7 @@ def test_decode_takes_values_only_as_sent() -> None:
 
 
 @pytest.mark.covers("R17", "E17")
-@pytest.mark.parametrize(
+@cases(
     ("tp", "value"),
     [
         (int, "x"),
@@ -725,7 +726,7 @@ def test_enums_are_titled_where_their_names_say_more() -> None:
     assert elicitation_schema(Shape)[0]["properties"]["value"] == {"type": "string", "enum": ["circle", "square"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tp", "member", "answer", "value"),
     [
         (bool, {"type": "boolean"}, True, True),
@@ -743,7 +744,7 @@ def test_one_value_is_asked_for_under_value(tp: Any, member: Any, answer: Any, v
     assert unpack({"value": answer}) == (value if value is not None else datetime.datetime.fromisoformat(answer))
 
 
-@pytest.mark.parametrize("tp", [Row, Model, Renamed], ids=lambda tp: tp.__name__)
+@cases("tp", [Row, Model, Renamed], ids=lambda tp: tp.__name__)
 def test_forms_of_the_other_kinds_of_class(tp: Any) -> None:
     schema, _ = elicitation_schema(tp)
     assert all(member["type"] in ("string", "integer") for member in schema["properties"].values())
@@ -761,7 +762,7 @@ def test_answers_are_checked_on_receipt() -> None:
             one(wrong)
 
 
-@pytest.mark.parametrize("tp", [Tree, list[int], dict[str, int], Bounded, Size, list[Place], Box[Place]], ids=str)
+@cases("tp", [Tree, list[int], dict[str, int], Bounded, Size, list[Place], Box[Place]], ids=str)
 def test_what_is_not_flat_cannot_be_asked_for(tp: Any) -> None:
     with pytest.raises(TypeError, match="a form asks for"):
         elicitation_schema(tp)

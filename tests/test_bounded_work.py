@@ -17,6 +17,7 @@ import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.counted_steps import steps_of
 
 from toolwire import schemas
@@ -181,7 +182,7 @@ def test_a_recursive_choice_costs_what_its_size_says(kind: str, depth: int, numb
         assert told[0] == 'Argument "filter": nested too deeply for a choice without a discriminator'
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 def test_the_place_of_a_mistake_in_a_recursive_choice_is_named(kind: str) -> None:
     told = read(reader(kind), nested(3, "x"))
     assert told == 'Argument "filter.args[0].args[0].args[0].n": expected an integer, got "x"'
@@ -337,7 +338,7 @@ def test_many_headers_are_refused_and_not_compared_with_one_another() -> None:
         header_paths(schema)
 
 
-@pytest.mark.parametrize("count", [50, 1_000, 1_500])
+@cases("count", [50, 1_000, 1_500])
 def test_regular_expressions_of_a_document_share_their_memory(count: int) -> None:
     members = {f"a{number}": {"pattern": rf"\p{{L}}{{{number % 9 + 10}}}{number}"} for number in range(count)}
     with pytest.raises(schemas.SchemaError, match=r"regular expressions|regex"):
@@ -355,7 +356,7 @@ def test_validators_of_a_server_share_their_memory() -> None:
     assert list(known._validators)[-1] == "t99"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "has_short"),
     [
         ({"type": "integer"}, True),
@@ -411,7 +412,7 @@ def test_a_result_that_is_too_large_is_refused_also_after_small_ones(is_typed: b
             known.check("a", t.CallToolResult(content=[], structured_content=structured))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "value"),
     [
         ({"items": {"multipleOf": 0.01}}, [1e300] * 10_000),

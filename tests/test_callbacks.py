@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Policy, Server, Tool
 from toolwire.auth import ApiKeys, ResourceServer
@@ -42,21 +43,21 @@ REGISTRATIONS: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("register", REGISTRATIONS.values(), ids=REGISTRATIONS)
-@pytest.mark.parametrize("function", [_awaits, _yields])
+@cases("register", REGISTRATIONS.values(), ids=REGISTRATIONS)
+@cases("function", [_awaits, _yields])
 def test_deciding_function_whose_body_would_never_run_is_refused(register: Any, function: Any) -> None:
     with pytest.raises(ServerError, match="takes a plain function"):
         register(function)
 
 
-@pytest.mark.parametrize("answer", ["no", None, 1])
+@cases("answer", ["no", None, 1])
 def test_operation_is_chosen_by_true_and_false_alone(answer: Any) -> None:
     operation: Any = None
     with pytest.raises(DescriptionError, match="in place of True or False"):
         Selection(keep=lambda operation: answer).reason_against(operation)
 
 
-@pytest.mark.parametrize("secret", ["", b"", [], ["a secret of at least sixteen bytes", ""]])
+@cases("secret", ["", b"", [], ["a secret of at least sixteen bytes", ""]])
 def test_empty_secret_is_refused(secret: Any) -> None:
     """A random one in its place would make each process refuse what another one sealed."""
     with pytest.raises(ServerError, match="secret="):

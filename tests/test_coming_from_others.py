@@ -7,8 +7,8 @@ import re
 from importlib import import_module
 from typing import Any
 
-import pytest
 from tests.blocks import ROOT
+from tests.cases import cases
 
 import toolwire
 from toolwire import Client, Context, Server, testing
@@ -43,7 +43,7 @@ def resolve(name: str) -> Any:
     return value
 
 
-@pytest.mark.parametrize(("name", "arguments"), spans())
+@cases(("name", "arguments"), spans())
 def test_every_name_of_the_page_exists(name: str, arguments: str) -> None:
     value = resolve(name)
     keywords = set(KEYWORD.findall(arguments))

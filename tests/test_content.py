@@ -11,6 +11,7 @@ import msgspec
 import pydantic
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 
 from toolwire import Server
 from toolwire.content import (
@@ -89,7 +90,7 @@ def test_image_type_from_the_first_bytes(data: bytes, mime_type: str, tmp_path: 
     assert Image(nameless).to_content().mime_type == mime_type
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "mime_type"),
     [
         (WAV, "audio/wav"),
@@ -103,7 +104,7 @@ def test_audio_type_from_the_first_bytes(data: bytes, mime_type: str) -> None:
     assert Audio(data=data).to_content().mime_type == mime_type
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "mime_type"),
     [
         ({"mime_type": "image/x-own"}, "image/x-own"),
@@ -125,7 +126,7 @@ def test_an_unrecognised_type_is_named() -> None:
         Image(data=WAV).to_content()
 
 
-@pytest.mark.parametrize("kind", [Image, Audio, File])
+@cases("kind", [Image, Audio, File])
 def test_one_source_is_needed(kind: Any) -> None:
     with pytest.raises(ValueError, match="either path= or data="):
         kind()
@@ -154,7 +155,7 @@ def test_file_does_not_tell_where_it_lies(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(File(secret).to_dict())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("file", "resource"),
     [
         (
@@ -193,7 +194,7 @@ def test_resource_contents_have_default_types() -> None:
 # --- What counts as content ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "blocks"),
     [
         ("hello", [Text("hello")]),
@@ -210,7 +211,7 @@ def test_content(value: Any, blocks: list[Any]) -> None:
     assert to_blocks(value) == blocks
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [
         None,
@@ -268,14 +269,14 @@ def test_message() -> None:
 
 
 @pytest.mark.covers("E28")
-@pytest.mark.parametrize("role", ["system", "tool", ""])
+@cases("role", ["system", "tool", ""])
 def test_other_roles_are_refused(role: Any) -> None:
     with pytest.raises(ValueError, match="'user' or 'assistant'"):
         Message("x", role=role)
 
 
 @pytest.mark.covers("1.11.4", "T-16")
-@pytest.mark.parametrize("content", [[Text("a"), Text("b")], {"a": 1}, None, 7])
+@cases("content", [[Text("a"), Text("b")], {"a": 1}, None, 7])
 def test_a_message_holds_one_block(content: Any) -> None:
     with pytest.raises(TypeError, match="one content block"):
         Message(content)
@@ -315,7 +316,7 @@ def test_what_was_not_given_is_not_sent() -> None:
     assert ToolResult([]).content == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("structured", "plain", "text"),
     [
         ({"a": 1}, {"a": 1}, '{"a":1}'),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.blocks import ROOT, blocks_of, pages, python_blocks
+from tests.cases import cases
 
 BLOCKS = python_blocks()
 # `make docs` makes it.
@@ -43,7 +44,7 @@ def test_the_blocks_run(group: list[str], tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@cases("block", BLOCKS.values(), ids=BLOCKS)
 def test_the_block_imports_nothing_that_may_change(block: str) -> None:
     """docs/stability.md names the modules that may change in any release."""
     assert re.findall(r"toolwire\.(?:protocol|wire|http1?|adapters|schemas)\b", block) == []
@@ -55,9 +56,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
-@pytest.mark.parametrize(
-    "page", sorted({*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")}), ids=lambda page: page.stem
-)
+@cases("page", sorted({*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")}), ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):

@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+from tests.cases import cases
 
 import toolwire
 from toolwire import auth, errors
@@ -58,7 +59,7 @@ def test_public_names_are_exactly_these() -> None:
     assert len(toolwire.__all__) == len(NAMES)
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@cases("name", sorted(NAMES))
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(toolwire, name) is not None
     assert name in dir(toolwire)

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from mangum import Mangum
 from tests.blocks import ROOT, blocks_of
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient
 from tests.http.modernclient import ModernClient, text_of
 from tests.wireclient import modern_meta
@@ -356,7 +357,7 @@ STATUSES: list[tuple[int, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "method", "request_"), STATUSES, ids=[str(row[0]) for row in STATUSES])
+@cases(("status", "method", "request_"), STATUSES, ids=[str(row[0]) for row in STATUSES])
 async def test_the_statuses_of_the_troubleshooting_page(status: int, method: str, request_: dict[str, Any]) -> None:
     server = Server("notes", auth=ApiKeys({"a-long-random-key": "alice"}), limits=Limits(line=1000))
     common = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
+from tests.cases import cases
 
 import toolwire
 from toolwire.redaction import repr_without
@@ -83,7 +83,7 @@ def test_there_is_something_to_look_at() -> None:
     } <= names
 
 
-@pytest.mark.parametrize(("kind", "secret"), FOUND, ids=[f"{kind.__module__}.{kind.__name__}" for kind, _ in FOUND])
+@cases(("kind", "secret"), FOUND, ids=[f"{kind.__module__}.{kind.__name__}" for kind, _ in FOUND])
 def test_a_secret_does_not_show(kind: type[Any], secret: list[str]) -> None:
     fields = getattr(kind, "__struct_fields__", None) or kind._fields
     values = {name: _Named("issuer") if name == "found" else "https://shown.example" for name in fields}

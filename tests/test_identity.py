@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.wireclient import MODERN, PREFIX, REVISIONS, Message, connect
 
@@ -75,7 +76,7 @@ async def heard(revision: str, identity: Message) -> list[Any]:
 
 
 @pytest.mark.covers("META-5")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_server_says_the_same_to_everybody(revision: str) -> None:
     first, *others = [await heard(revision, identity) for identity in IDENTITIES]
     assert len(first) >= len(CONVERSATION)
@@ -83,7 +84,7 @@ async def test_the_server_says_the_same_to_everybody(revision: str) -> None:
 
 
 @pytest.mark.covers("META-5")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_client_says_the_same_to_everybody(revision: str) -> None:
     said: list[Any] = []
     for identity in IDENTITIES:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from tests.cases import cases
 from tests.golden import transcript
 
 from toolwire import ProtocolError, types
@@ -20,7 +21,7 @@ TRANSCRIPTS = sorted(transcript.FOLDER.glob("*.txt"))
 
 
 @pytest.mark.covers("J57")
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@cases("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_every_recorded_message_is_typed_and_written_back(path: Any) -> None:
     recorded = transcript.read(path)
     asked: dict[Any, str] = {}
@@ -38,7 +39,7 @@ def test_every_recorded_message_is_typed_and_written_back(path: Any) -> None:
 
 
 @pytest.mark.covers("J57", "J63")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_each_kind_of_message_has_a_type_of_its_own(revision: str) -> None:
     request = parse('{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"x","new":1}}', revision=revision)
     assert isinstance(request, Request)
@@ -57,8 +58,8 @@ def test_each_kind_of_message_has_a_type_of_its_own(revision: str) -> None:
 
 
 @pytest.mark.covers("J57", "J63")
-@pytest.mark.parametrize("identifier", [None, 1, "a"])
-@pytest.mark.parametrize("data", [UNSET, None, {"why": 1}], ids=str)
+@cases("identifier", [None, 1, "a"])
+@cases("data", [UNSET, None, {"why": 1}], ids=str)
 def test_an_error_has_a_code_a_message_and_optional_data(identifier: Any, data: Any) -> None:
     error = {"code": METHOD_NOT_FOUND, "message": "no"} | ({} if data is UNSET else {"data": data})
     parsed = parse(json.dumps({"jsonrpc": "2.0", "id": identifier, "error": error}))
@@ -84,7 +85,7 @@ def test_a_result_says_what_it_is(answer: Any, kind: Any) -> None:
 
 
 @pytest.mark.covers("J63")
-@pytest.mark.parametrize(
+@cases(
     ("text", "code"),
     [
         ("{", PARSE_ERROR),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
-import pytest
+from tests.cases import cases
 from tests.pairwise import choose_cells
 
 
-@pytest.mark.parametrize("sizes", [(2, 2, 2), (5, 7, 3, 2, 2), (4, 1, 3), (6, 6), (3,)])
+@cases("sizes", [(2, 2, 2), (5, 7, 3, 2, 2), (4, 1, 3), (6, 6), (3,)])
 def test_every_pair_of_values_is_in_a_chosen_cell(sizes: tuple[int, ...]) -> None:
     cells = [dict(enumerate(cell)) for cell in product(*map(range, sizes))]
     named = [{str(key): value for key, value in cell.items()} for cell in cells]

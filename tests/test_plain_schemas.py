@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire import schemas
 from toolwire.schemas.plain import MAX_PARTS, plain
@@ -126,13 +127,13 @@ MALFORMED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("schema", [*NOT_PLAIN, *MALFORMED], ids=repr)
-@pytest.mark.parametrize("dialect", DIALECTS)
+@cases("schema", [*NOT_PLAIN, *MALFORMED], ids=repr)
+@cases("dialect", DIALECTS)
 def test_all_other_schemas_are_for_the_engine(schema: Any, dialect: str) -> None:
     assert plain(schema, dialect) is None
 
 
-@pytest.mark.parametrize("schema", MALFORMED, ids=repr)
+@cases("schema", MALFORMED, ids=repr)
 def test_a_malformed_schema_is_refused_before_a_value_comes(schema: Any) -> None:
     with pytest.raises(schemas.SchemaError, match=r"^the schema is not valid: "):
         schemas.compile(schema, what="the schema")
@@ -150,7 +151,7 @@ ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "value"),
     [
         ({}, object()),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.cases import cases
 from tests.test_layers import SOURCES
 
 # Runs in an interpreter of its own. The standard library and the third-party packages are loaded whole first; then what
@@ -91,7 +91,7 @@ def imported() -> list[str]:
 IMPORTED = imported()
 
 
-@pytest.mark.parametrize("missing", [POSIX, *([name] for name in IMPORTED)], ids=["all", *IMPORTED])
+@cases("missing", [POSIX, *([name] for name in IMPORTED)], ids=["all", *IMPORTED])
 def test_every_module_imports_without_posix(missing: list[str]) -> None:
     """All of it gone, as on Windows, or one module, as in a Python that was built without it."""
     portable = [name for name in modules() if not is_for_one_platform(name)]

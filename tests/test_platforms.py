@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 import toolwire
 from toolwire import platforms
@@ -26,7 +27,7 @@ PLATFORMS = ["darwin", "linux", "posix", "windows"]
 PACKAGE = Path(toolwire.__file__).parent
 
 
-@pytest.mark.parametrize("missing", [*POSIX_ONLY, "all of them"])
+@cases("missing", [*POSIX_ONLY, "all of them"])
 def test_the_drivers_import_without(missing: str) -> None:
     blocked = POSIX_ONLY if missing == "all of them" else [missing]
     wire = ["byte_channel", "channel", "stdio", "byte_streams", "subprocess", "thread_workers", "process_workers"]

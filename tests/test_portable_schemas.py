@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 import pydantic
-import pytest
 from tests import signatures
+from tests.cases import cases
 from tests.test_adapters import ROUND_TRIPS
 
 from toolwire import Server, schemas
@@ -35,8 +35,8 @@ def parts(schema: Any) -> list[dict[str, Any]]:
     return found + [each for choice in schema.get("anyOf", ()) for each in parts(choice)]
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("label", signatures.SIGNATURES)
+@cases("profile", PROFILES)
+@cases("label", signatures.SIGNATURES)
 def test_only_keywords_that_every_vendor_knows(label: str, profile: Profile) -> None:
     schema = signatures.tool(label, profile).input_schema
     assert isinstance(schema["properties"], dict)
@@ -47,8 +47,8 @@ def test_only_keywords_that_every_vendor_knows(label: str, profile: Profile) -> 
         assert "anyOf" not in part or set(part) == {"anyOf"}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize(("tp", "value"), ROUND_TRIPS, ids=lambda each: str(each)[:40])
+@cases("profile", PROFILES)
+@cases(("tp", "value"), ROUND_TRIPS, ids=lambda each: str(each)[:40])
 def test_a_published_schema_takes_every_value_of_the_type(tp: Any, value: Any, profile: Profile) -> None:
     reader = adapter(tp)
     document = schemas.inline(
@@ -70,7 +70,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("part", "published"),
     [
         ({"const": "a"}, {"type": "string", "enum": ["a"]}),
@@ -166,8 +166,8 @@ PLACES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("record", RECORDS)
+@cases("place", PLACES)
+@cases("record", RECORDS)
 async def test_null_is_left_out_in_records(record: Any, place: str) -> None:
     seen: list[Any] = []
     kind, put = PLACES[place]
@@ -186,7 +186,7 @@ async def test_null_is_left_out_in_records(record: Any, place: str) -> None:
     assert refused.is_error
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotation", "default"),
     [
         (int, 5), (str, "a"), (bool, True), (list[int], [1]), (Literal["a", "b"], "b"), (AsDataclass, AsDataclass("a")),

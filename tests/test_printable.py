@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.browser.servers.views import UNSEEN
+from tests.cases import cases
 
 from toolwire.printable import printable
 
 
-@pytest.mark.parametrize("character", UNSEEN, ids=ascii)
+@cases("character", UNSEEN, ids=ascii)
 def test_unseen_character_is_escaped(character: str) -> None:
     assert printable(f"ad{character}min") == f"ad{ascii(character)[1:-1]}min"
 

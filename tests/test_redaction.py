@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.audit import AuditLog
 from toolwire.errors import ServerError
@@ -15,7 +16,7 @@ from toolwire.redaction import MASK, Redaction
 from toolwire.server.policy import Policy
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         *("password", "PASSWORD", "api_key", "apiKey", "API-Key", "client_secret", "Authorization", "accessToken"),
@@ -40,14 +41,14 @@ def test_the_usual_names_are_secret_however_they_are_written(name: str) -> None:
     assert Redaction().arguments({name: "hunter2", "city": "Oslo"}) == {name: MASK, "city": "Oslo"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "name", ["city", "key", "keys", "keyboard", "tokenizer", "author", "pass", "compass", "bypass", "auth_type", "pin"]
 )
 def test_other_names_are_shown(name: str) -> None:
     assert Redaction().arguments({name: "Oslo"}) == {name: "Oslo"}
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "maxTokens", "tokens", "maxtokens"])
+@cases("name", ["max_tokens", "maxTokens", "tokens", "maxtokens"])
 def test_a_number_of_tokens_is_no_token(name: str) -> None:
     assert Redaction().arguments({name: 100}) == {name: 100}
     for value in ("a", ["a"], {"a": "b"}, "100"):
@@ -85,10 +86,8 @@ def test_neighbours_of_a_member_do_not_exempt_it() -> None:
         assert "AAAA" not in repr(redaction.content(value))
 
 
-@pytest.mark.parametrize(
-    "number", [4111111111111111, 4111111111111111.0, -4111111111111111, 4111111111111111.5, 4.111111111111111e17]
-)
-@pytest.mark.parametrize("pattern", [r"[0-9]{16}", r"^-?4[0-9]{15}"])
+@cases("number", [4111111111111111, 4111111111111111.0, -4111111111111111, 4111111111111111.5, 4.111111111111111e17])
+@cases("pattern", [r"[0-9]{16}", r"^-?4[0-9]{15}"])
 def test_numbers_are_matched_by_their_text_and_stay_numbers(number: float, pattern: str) -> None:
     redaction = Redaction(patterns=[pattern])
     assert redaction.content([number, 7, True, None]) == [0, 7, True, None]
@@ -106,7 +105,7 @@ def test_masked_names_do_not_replace_one_another() -> None:
     assert "sk-" not in repr(masked)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "masked"),
     [
         ('{"card": 4111111111111111, "n": 1}', '{"card": 0, "n": 1}'),
@@ -147,7 +146,7 @@ def test_a_pattern_that_matches_nothing_changes_nothing(value: Any) -> None:
     assert Redaction(patterns=["never\x00there"]).content(value) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         '\n {"a": "\\u0073k-live"}',
@@ -173,7 +172,7 @@ UNUSUAL = {
 }
 
 
-@pytest.mark.parametrize("value", UNUSUAL.values(), ids=UNUSUAL)
+@cases("value", UNUSUAL.values(), ids=UNUSUAL)
 def test_unusual_value_does_not_turn_off_masks_in_a_json_text(value: str) -> None:
     line = json.dumps('password="hunter2" ключ тайна')
     masked = Redaction(patterns=[r'password="[^"]*"', r"ключ \w+"]).content(f'{{"file": {value}, "line": {line}}}')
@@ -181,7 +180,7 @@ def test_unusual_value_does_not_turn_off_masks_in_a_json_text(value: str) -> Non
     assert masked == f'{{"file": {written}, "line": "{MASK} {MASK}"}}'
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         '{"line": "password=\\"hunter2\\" "}\n{"line": "password=\\"hunter2\\" "}',
@@ -236,7 +235,7 @@ def test_pattern_of_a_name_with_its_value_matches_after_another_value_was_masked
     assert "1234" not in redaction.content('{"key": "sk-a", "pin": "1234"}')
 
 
-@pytest.mark.parametrize("pattern", ["", r"\d*", "(?:sk-)?", r"\b", "a|"])
+@cases("pattern", ["", r"\d*", "(?:sk-)?", r"\b", "a|"])
 def test_pattern_that_matches_an_empty_text_is_refused(pattern: str) -> None:
     with pytest.raises(ServerError, match="matches the empty text"):
         Policy(mask=[pattern])

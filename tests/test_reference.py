@@ -8,8 +8,8 @@ import re
 from importlib import import_module
 from types import ModuleType
 
-import pytest
 from tests.blocks import ROOT
+from tests.cases import cases
 
 REFERENCE = ROOT / "docs" / "reference"
 DIRECTIVE = re.compile(r"^::: ([\w.]+)\n((?: {4}.*\n?)*)", re.MULTILINE)
@@ -62,12 +62,12 @@ def names_in_reference() -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", [path for path, _ in directives()])
+@cases("path", [path for path, _ in directives()])
 def test_the_reference_shows_what_there_is(path: str) -> None:
     assert pkgutil.resolve_name(path) is not None
 
 
-@pytest.mark.parametrize("module", STABLE)
+@cases("module", STABLE)
 def test_every_stable_name_is_in_the_reference(module: str) -> None:
     names = names_of(import_module(module))
     assert names - names_in_reference() - {"errors", "testing", "types", "__version__"} == set()

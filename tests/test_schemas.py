@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire import schemas
 from toolwire.adapters.pydantic_models import _closed
@@ -56,7 +57,7 @@ def test_a_declared_dialect_decides(dialect: str) -> None:
 
 
 @pytest.mark.covers("JSC-1")
-@pytest.mark.parametrize("dialect", ["https://example.com/mine", "draft-03", 7])
+@cases("dialect", ["https://example.com/mine", "draft-03", 7])
 def test_an_unknown_dialect_is_named(dialect: Any) -> None:
     with pytest.raises(SchemaError, match=str(dialect)):
         schemas.compile({"$schema": dialect, "type": "object"}, what="the schema")
@@ -160,7 +161,7 @@ def test_schemas_are_bounded_in_depth_count_and_size() -> None:
         schemas.compile({"description": "x" * (schemas.MAX_BYTES + 1)}, what="the schema")
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema", [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}}], ids=str
 )
 def test_a_schema_that_never_ends_is_refused(schema: dict[str, Any]) -> None:
@@ -213,7 +214,7 @@ def test_a_choice_of_many_kinds_takes_ordinary_depth() -> None:
 
 
 @pytest.mark.covers("JSC-4")
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(?=a)(a|aa)+$", r"^(a+)+\1$"])
+@cases("pattern", ["^(a+)+$", "^(?=a)(a|aa)+$", r"^(a+)+\1$"])
 def test_patterns_cannot_run_away(pattern: str) -> None:
     assert check({"type": "string", "pattern": pattern}, "a" * 5_000 + "!") != []
 
@@ -238,12 +239,12 @@ def test_problems_are_bounded() -> None:
     assert len(check({"items": {"type": "string"}}, [1] * 500)) == schemas.MAX_PROBLEMS
 
 
-@pytest.mark.parametrize("value", [{1: 2}, object(), {"a": object()}])
+@cases("value", [{1: 2}, object(), {"a": object()}])
 def test_what_is_not_json_is_a_problem(value: Any) -> None:
     assert check({"type": "array"}, value) != []
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
     [[], "x", True, None, {"type": "strin"}, {"properties": []}, {"minimum": "x"}, {"a": object()}],
     ids=range(8),
@@ -287,7 +288,7 @@ PERSON = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         ({}, ['Missing argument "name": expected a string of at least 2 characters']),
@@ -329,7 +330,7 @@ def test_long_values_and_names_are_cut() -> None:
     assert len(line) < 200
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "value"),
     [
         ({"not": {"type": "string"}}, "a"),
@@ -357,7 +358,7 @@ def test_every_keyword_has_words(schema: dict[str, Any], value: Any) -> None:
 # -- other readings ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "sent", "meant"),
     [
         ({"type": "integer"}, "3", 3),
@@ -507,7 +508,7 @@ OLDER = tuple(f"http://json-schema.org/draft-0{number}/schema" for number in (4,
 
 
 @pytest.mark.covers("E18")
-@pytest.mark.parametrize("dialect", [*NEWER, *OLDER])
+@cases("dialect", [*NEWER, *OLDER])
 def test_formats_are_checked_by_older_dialects_only(dialect: str) -> None:
     validator = schemas.compile({"$schema": dialect, "properties": {"day": {"format": "date"}}}, what="it")
     assert bool(validator.check({"day": "nonsense"})) == (dialect in OLDER)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient, Message, SessionClient
 from tests.http.modernclient import ModernClient
 from tests.httpwire import connect_http
@@ -109,7 +110,7 @@ REQUESTS = [
 
 
 @pytest.mark.covers("6.1.3", "6.1.12", "R15", "HTTP-4")
-@pytest.mark.parametrize("revision", (*LEGACY, MODERN))
+@cases("revision", (*LEGACY, MODERN))
 async def test_nobody_gets_anything_by_any_method(revision: str) -> None:
     stage = Stage()
     async with serving(stage) as app:
@@ -140,8 +141,8 @@ async def send(app: Any, revision: str, method: str, headers: dict[str, str]) ->
     return await HttpClient(app, headers={**headers, "mcp-protocol-version": revision}).post(message)
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/sse", "/messages", "/messages?session=x"])
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "HEAD"])
+@cases("path", ["/mcp", "/mcp/", "/sse", "/messages", "/messages?session=x"])
+@cases("method", ["GET", "POST", "DELETE", "PUT", "HEAD"])
 async def test_nobody_gets_anything_by_any_verb_or_path(path: str, method: str) -> None:
     async with serving() as app:
         path, _, query = path.partition("?")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.apps import bridge
 from toolwire.apps.bridge import BridgeState, Refusal, ViewAnswer, ViewNotification, ViewRequest, read_message
@@ -34,7 +35,7 @@ def ready() -> BridgeState:
     return state
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "params"),
     [
         ("ui/initialize", INITIALIZE),
@@ -59,7 +60,7 @@ def test_requests_of_a_view(method: str, params: dict[str, Any]) -> None:
         assert read.params.blocks() == [{"type": "text", "text": "x"}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "code", "answered"),
     [
         ("", -32700, False),
@@ -178,7 +179,7 @@ def test_a_busy_view_is_not_stopped() -> None:
     assert state.stopped is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "allowed"),
     [
         ("https://a.example/x?y#z", True),
@@ -199,7 +200,7 @@ def test_links_that_a_host_may_open(url: str, allowed: bool) -> None:
     assert bridge.is_allowed_link(url) == allowed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("result", "expected"),
     [
         ({"content": [], "resultType": "complete", "_meta": {"a": 1}}, {"content": [], "_meta": {"a": 1}}),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.apps.test_served import HOST, MIME, PAGE, TOOL_META, VIEW_UI, asking, reached, shop
+from tests.cases import cases
 from tests.gateway.backs import behind, until
 from tests.httpwire import connect_http
 from tests.wireclient import MODERN, REVISIONS, connect
@@ -65,7 +66,7 @@ async def both(way: str, over: str, revision: str, *servers: Server) -> AsyncIte
 
 
 @pytest.mark.covers("APP-9.2")
-@pytest.mark.parametrize(("way", "over", "revision"), list(itertools.product(("several", "gateway"), OVER, REVISIONS)))
+@cases(("way", "over", "revision"), list(itertools.product(("several", "gateway"), OVER, REVISIONS)))
 async def test_an_address_that_two_views_have_is_rewritten_everywhere(way: str, over: str, revision: str) -> None:
     servers = store("first"), store("second")
     async with both(way, over, revision, *servers) as client:
@@ -97,8 +98,8 @@ async def test_an_address_that_two_views_have_is_rewritten_everywhere(way: str, 
             assert (view.uri, f"<p>{says}</p>" in view.html) == (uri, True)
 
 
-@pytest.mark.parametrize("way", ["mounted", "gateway"])
-@pytest.mark.parametrize("name", ["present", "new_show"])
+@cases("way", ["mounted", "gateway"])
+@cases("name", ["present", "new_show"])
 async def test_a_view_finds_its_tools_when_its_own_is_renamed(way: str, name: str) -> None:
     shape = Shape(tools={"show": ToolShape(rename=name)})
     front: Server = Server("front") if way == "mounted" else Gateway("front")
@@ -113,7 +114,7 @@ async def test_a_view_finds_its_tools_when_its_own_is_renamed(way: str, name: st
 
 
 @pytest.mark.covers("APP-9.2")
-@pytest.mark.parametrize(("way", "revision"), list(itertools.product(("several", "gateway"), ("2025-06-18", MODERN))))
+@cases(("way", "revision"), list(itertools.product(("several", "gateway"), ("2025-06-18", MODERN))))
 async def test_updates_of_views_are_told_under_their_addresses(way: str, revision: str) -> None:
     servers = store("first"), store("second")
     uris = [URI, "ui://b/shop/orders.html"]
@@ -125,7 +126,7 @@ async def test_updates_of_views_are_told_under_their_addresses(way: str, revisio
 
 
 @pytest.mark.covers("APP-9.2")
-@pytest.mark.parametrize(("way", "over", "revision"), list(itertools.product(("several", "gateway"), OVER, REVISIONS)))
+@cases(("way", "over", "revision"), list(itertools.product(("several", "gateway"), OVER, REVISIONS)))
 async def test_views_in_no_list_do_not_stand_in_for_each_other(way: str, over: str, revision: str) -> None:
     async with both(way, over, revision, store("first", listed=False), store("second", listed=False)) as client:
         tools = {tool.name: tool for tool in await client.list_tools()}
@@ -216,7 +217,7 @@ def test_two_pages_with_one_address_are_not_mounted_together() -> None:
 
 
 @pytest.mark.covers("APP-9.7")
-@pytest.mark.parametrize(("way", "revision"), list(itertools.product(("mounted", "gateway"), REVISIONS)))
+@cases(("way", "revision"), list(itertools.product(("mounted", "gateway"), REVISIONS)))
 async def test_the_answer_is_the_same_for_a_client_without_the_extension(way: str, revision: str) -> None:
     answers = []
     async with behind(shop(), "memory") as target:
@@ -232,7 +233,7 @@ async def test_the_answer_is_the_same_for_a_client_without_the_extension(way: st
 
 
 @pytest.mark.covers("APP-9.7")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_answer_of_one_of_several_servers_is_the_same_without_the_extension(revision: str) -> None:
     results = []
     for extensions in (None, HOST["extensions"]):
@@ -242,8 +243,8 @@ async def test_the_answer_of_one_of_several_servers_is_the_same_without_the_exte
 
 
 @pytest.mark.covers("APP-2.1")
-@pytest.mark.parametrize(("way", "over"), list(itertools.product(("direct", "mounted", "several", "gateway"), OVER)))
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+@cases(("way", "over"), list(itertools.product(("direct", "mounted", "several", "gateway"), OVER)))
+@cases("revision", ["2025-11-25", MODERN])
 async def test_a_server_is_told_that_the_client_shows_views(way: str, over: str, revision: str) -> None:
     async with reached(way, "stdio" if over == "memory" else over, revision) as ask:
         prefix = "" if way == "direct" else "b_"
@@ -255,8 +256,8 @@ async def test_a_server_is_told_that_the_client_shows_views(way: str, over: str,
 
 
 @pytest.mark.covers("APP-9.8")
-@pytest.mark.parametrize("over", ["stdio", "http"])
-@pytest.mark.parametrize("back", ["2025-06-18", "2025-11-25", MODERN])
+@cases("over", ["stdio", "http"])
+@cases("back", ["2025-06-18", "2025-11-25", MODERN])
 async def test_a_gateway_answers_pings_of_hosts_on_2026_07_28(back: str, over: str) -> None:
     # A server before 2025-11-25 cannot say that it has views, so that nobody expects them.
     answered = back >= "2025-11-25"

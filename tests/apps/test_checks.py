@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from tests.cases import cases
 
 from toolwire import ToolResult
 from toolwire.apps import Page, claude_domain
@@ -53,7 +54,7 @@ WRONG = {"domain": claude_domain("https://other.example/mcp")}
 
 
 @pytest.mark.covers("APP-6.1", "APP-6.2", "APP-6.3", "APP-8C.6")
-@pytest.mark.parametrize(
+@cases(
     ("view", "expected"),
     [
         # A view without fault, and all that it may have.
@@ -125,7 +126,7 @@ def test_rules_of_a_view(view: FoundView, expected: dict[str, str]) -> None:
 
 
 @pytest.mark.covers("APP-8C.6")
-@pytest.mark.parametrize(
+@cases(
     ("ui", "endpoint", "wrong"),
     [
         (RIGHT, ENDPOINT, False),
@@ -155,7 +156,7 @@ READS = {"read_only_hint": True}
 
 
 @pytest.mark.covers("APP-8C.6")
-@pytest.mark.parametrize(
+@cases(
     ("one", "expected"),
     [
         (tool(UNSET), {}),
@@ -193,7 +194,7 @@ def test_rules_of_a_tool(one: Tool, expected: dict[str, str]) -> None:
 
 
 @pytest.mark.covers("APP-8C.6")
-@pytest.mark.parametrize(
+@cases(
     ("result", "expected"),
     [
         (ToolResult("3 orders"), []),
@@ -213,7 +214,7 @@ def test_any_page_can_be_checked(html: str) -> None:
         assert len(each.message) < 2_000
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["<!--", "<script", "<p ", "<style>", "<style>url( ", "<style>@import 'x", "<style>url('", "<![",
      "<script>import '", "&", "<a href='", "<a b=", "<a b=\"' ", "<", "<script>", "<p style='url(",

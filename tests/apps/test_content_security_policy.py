@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.apps import Csp, host_policy
 from toolwire.apps.content_security_policy import MAX_ORIGINS, allow_attribute, parse_origin, permissions_to_wire
@@ -175,7 +176,7 @@ def test_there_are_at_least_200_hostile_origins() -> None:
     assert len(set(map(repr, HOSTILE))) >= 200
 
 
-@pytest.mark.parametrize(("text", "origin"), GOOD.items())
+@cases(("text", "origin"), GOOD.items())
 def test_an_origin_is_parsed(text: str, origin: str) -> None:
     assert str(parse_origin(text)) == origin
 
@@ -237,7 +238,7 @@ def test_a_policy_is_made_of_anything() -> None:
     assert policy.refused == [("connectDomains", f"it has more than {MAX_ORIGINS} origins")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("csp", "said"),
     [
         ({"connectDomain": []}, "did you mean 'connectDomains'"),

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import cases
 
 from toolwire.apps import Page, PageError, view_library
 from toolwire.apps import bundle as bundling
@@ -190,7 +191,7 @@ def test_the_view_library_is_small_and_stands_alone() -> None:
     assert "innerHTML" not in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("page", "before"),
     [
         ("<!doctype html><html><head><title>x</title>", "<!doctype html><html><head>"),

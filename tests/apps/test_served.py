@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import behind
 from tests.httpwire import connect_http
 from tests.wireclient import MODERN, REVISIONS, connect
@@ -121,7 +122,7 @@ async def test_a_view_is_the_same_everywhere(revision: str, over: str, way: str)
         assert listed["size"] == len(read["text"].encode())
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_members_of_meta_that_are_not_of_views_wait_for_their_revision(revision: str) -> None:
     server = Server("s")
     server.tool(name="plain", meta={"com.example/a": 1})(lambda: "x")
@@ -136,7 +137,7 @@ async def test_members_of_meta_that_are_not_of_views_wait_for_their_revision(rev
 
 
 @pytest.mark.covers("APP-9.7")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_client_without_the_extension_gets_the_same_text(revision: str) -> None:
     texts = []
     for capabilities in ({}, HOST):
@@ -148,7 +149,7 @@ async def test_a_client_without_the_extension_gets_the_same_text(revision: str) 
 
 
 @pytest.mark.covers("APP-2.2", "APP-8A.13")
-@pytest.mark.parametrize(
+@cases(
     ("capabilities", "renders"),
     [
         (HOST, True),
@@ -260,7 +261,7 @@ def test_options_become_meta() -> None:
 
 
 @pytest.mark.covers("APP-8A.1")
-@pytest.mark.parametrize(
+@cases(
     ("options", "said"),
     [
         ({"uri": "https://shop.example/orders.html"}, "starts with ui://"),
@@ -299,7 +300,7 @@ def test_a_page_has_to_be_there() -> None:
 
 
 @pytest.mark.covers("APP-3.2", "APP-8A.1")
-@pytest.mark.parametrize(
+@cases(
     ("options", "said"),
     [
         ({"meta": {"ui": {"csp": {}}}}, "give it to server.app"),
@@ -380,7 +381,7 @@ async def test_a_result_can_be_for_the_view_alone_in_part() -> None:
         assert result["_meta"]["secret"] == 1
 
 
-@pytest.mark.parametrize("revision", REVISIONS[2:])
+@cases("revision", REVISIONS[2:])
 async def test_structured_content_is_an_object_on_every_revision(revision: str) -> None:
     # The libraries of views know the results of 2025-11-25. There a value that is no object is wrapped.
     server = Server("s")
@@ -447,8 +448,8 @@ async def test_a_successor_tells_that_a_page_changed() -> None:
 
 
 @pytest.mark.covers("APP-9.8")
-@pytest.mark.parametrize("over", ["stdio", "http"])
-@pytest.mark.parametrize(
+@cases("over", ["stdio", "http"])
+@cases(
     ("options", "capabilities", "answered"),
     [
         ({}, HOST, True),
@@ -500,7 +501,7 @@ async def test_ping_can_be_switched_off_later() -> None:
         assert (await client.request("ping"))["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize("revision", REVISIONS[:-1])
+@cases("revision", REVISIONS[:-1])
 async def test_ping_before_2026_07_28_is_answered_for_everybody(revision: str) -> None:
     async with connect(shop(), revision) as client:
         assert (await client.request("ping"))["result"] == {}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.audit.chain import MAX_LINE, Anchor, AuditChain, ChainVerifier, audit_key, encode, mac_of
 
@@ -84,7 +85,7 @@ ATTACKS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
 
 
 @pytest.mark.covers("R21")
-@pytest.mark.parametrize("attack", ATTACKS)
+@cases("attack", ATTACKS)
 def test_every_change_is_found(attack: str) -> None:
     act, expected = ATTACKS[attack]
     found = findings(act(chain()))
@@ -207,7 +208,7 @@ def test_whatever_is_in_a_line_it_stays_one_plain_line(entries: list[dict[str, A
     assert findings(lines) == []
 
 
-@pytest.mark.parametrize("text", ['x"}\n{"chain":"', "a\u2028b\u0085c\r\n", "\x1b]0;title\x07", "\x9b2J\x7f", "\ud800"])
+@cases("text", ['x"}\n{"chain":"', "a\u2028b\u0085c\r\n", "\x1b]0;title\x07", "\x9b2J\x7f", "\ud800"])
 def test_nothing_can_be_injected(text: str) -> None:
     line = encode({"name": text, text: 1})
     assert all(32 <= byte < 127 for byte in line)
@@ -226,7 +227,7 @@ def test_reading_anything_never_fails(line: bytes) -> None:
     assert len(findings([line])) == 1
 
 
-@pytest.mark.parametrize("key", ["", "short", b"fifteen bytes.."])
+@cases("key", ["", "short", b"fifteen bytes.."])
 def test_a_key_must_be_long_enough(key: str | bytes) -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
         audit_key(key)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.auth.issuing import AUDIENCE, ISSUER, NOW, RSA, Clock, key_set, token
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient, text_of
 
@@ -93,7 +94,7 @@ async def test_a_key_opens_and_the_handler_knows_whose_it_was() -> None:
 
 
 @pytest.mark.covers("E43", "R15")
-@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-03-26"])
+@cases("revision", ["2026-07-28", "2025-11-25", "2025-03-26"])
 async def test_handler_sees_everything_that_the_token_says_about_its_caller(revision: str) -> None:
     seen: list[Principal | None] = []
     server = Server("notes", auth=JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock()))
@@ -145,7 +146,7 @@ def test_there_is_no_default_verifier() -> None:
 
 
 @pytest.mark.covers("J95", "J110")
-@pytest.mark.parametrize("allow", [["alice"], {"alice", "carol"}, lambda principal: principal.subject == "alice"])
+@cases("allow", [["alice"], {"alice", "carol"}, lambda principal: principal.subject == "alice"])
 async def test_the_allowlist_goes_by_subject(allow: Any) -> None:
     keys = ApiKeys({ALICE: Principal("alice"), BOB: Principal("17", username="alice"), "carols-key-8": Principal("x")})
     async with application(ResourceServer(keys, allow=allow)) as app:
@@ -174,7 +175,7 @@ class _Asks:
 
 
 @pytest.mark.covers("J110")
-@pytest.mark.parametrize("allow", [_always, _yields, _yields_later, _Asks(), functools.partial(_always)])
+@cases("allow", [_always, _yields, _yields_later, _Asks(), functools.partial(_always)])
 def test_function_that_gives_no_verdict_cannot_decide_who_is_allowed(allow: Any) -> None:
     with pytest.raises(ServerError, match="allow= takes a plain function"):
         ResourceServer(KEYS, allow=allow)
@@ -206,14 +207,14 @@ async def test_only_true_of_the_allowing_function_lets_a_caller_in(
 
 
 @pytest.mark.covers("J110")
-@pytest.mark.parametrize("empty", [{"allow": []}, {"allow": set()}, {"allow_usernames": []}])
+@cases("empty", [{"allow": []}, {"allow": set()}, {"allow_usernames": []}])
 async def test_empty_allowlist_refuses_every_caller(empty: dict[str, Any]) -> None:
     async with application(ResourceServer(KEYS, **empty)) as app:
         assert (await call(app, f"Bearer {ALICE}")).status == 403
 
 
 @pytest.mark.covers("J110")
-@pytest.mark.parametrize(
+@cases(
     ("options", "expected"),
     [
         ({"allow_usernames": ["ALICE", "dave"]}, [200, 403, 403]),
@@ -249,7 +250,7 @@ async def test_usernames_of_another_alphabet_are_not_folded() -> None:
     assert not server.allows(Principal("2", username="\N{KELVIN SIGN}im"))
 
 
-@pytest.mark.parametrize("claim", ["preferred_username", "username", "upn", "email", "name"])
+@cases("claim", ["preferred_username", "username", "upn", "email", "name"])
 async def test_the_allowlist_does_not_trust_names_that_users_choose(claim: str) -> None:
     verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
     async with application(ResourceServer(verifier, allow=["alice-id"])) as app:
@@ -257,7 +258,7 @@ async def test_the_allowlist_does_not_trust_names_that_users_choose(claim: str) 
         assert (await call(app, f"Bearer {token(sub='mallory', **{claim: 'alice-id'})}")).status == 403
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [
         {"scopes": "read"},
@@ -323,7 +324,7 @@ async def test_a_key_may_come_in_a_header_of_its_own() -> None:
         assert text_of(await session.call("whoami")) == "alice"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("authorization", "headers"),
     [
         (f"Bearer {ALICE}", {"x-api-key": ALICE}),
@@ -356,7 +357,7 @@ async def test_a_key_in_a_header_is_shown_to_its_verifier_alone() -> None:
         assert seen == ["somebodys-key-1"]
 
 
-@pytest.mark.parametrize("header", ["", "X API Key", "Authorization", "cookie", "X-Key\r\n", "é"])
+@cases("header", ["", "X API Key", "Authorization", "cookie", "X-Key\r\n", "é"])
 def test_names_that_no_header_for_keys_has(header: str) -> None:
     with pytest.raises(ServerError, match="X-API-Key"):
         ApiKeys({ALICE: "alice"}, header=header)
@@ -387,7 +388,7 @@ async def test_an_unknown_token() -> None:
 
 
 @pytest.mark.covers("J107")
-@pytest.mark.parametrize(
+@cases(
     ("authorization", "status"),
     [
         ("", 401),
@@ -417,7 +418,7 @@ async def test_tricks_with_case_and_space(authorization: str, status: int) -> No
 
 
 @pytest.mark.covers("J107")
-@pytest.mark.parametrize(
+@cases(
     ("headers", "found"),
     [
         ({"authorization": "Bearer abc"}, "abc"),
@@ -457,7 +458,7 @@ async def test_other_headers_are_no_credentials() -> None:
 
 
 @pytest.mark.covers("6.1.11")
-@pytest.mark.parametrize("query", ["access_token=%s", "a=b&access_token=%s", "ACCESS_TOKEN=%s", "authorization=%s"])
+@cases("query", ["access_token=%s", "a=b&access_token=%s", "ACCESS_TOKEN=%s", "authorization=%s"])
 async def test_a_token_in_the_query(query: str) -> None:
     async with application() as app:
         for authorization in (None, f"Bearer {ALICE}"):
@@ -467,7 +468,7 @@ async def test_a_token_in_the_query(query: str) -> None:
 
 
 @pytest.mark.covers("HTTP-4")
-@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT", "PATCH", "HEAD"])
+@cases("method", ["POST", "GET", "DELETE", "PUT", "PATCH", "HEAD"])
 async def test_every_method_shows_its_token(method: str) -> None:
     async with application() as app:
         answer = await HttpClient(app).start(method).finished()
@@ -562,7 +563,7 @@ async def test_scopes_that_every_request_needs() -> None:
 
 
 @pytest.mark.covers("J109", "6.1.1", "6.1.2", "6.1.10")
-@pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
+@cases("path", ["", "/", "/mcp", "/mcp/"])
 async def test_the_metadata_is_where_clients_look(path: str) -> None:
     async with application(PROTECTED) as app:
         answer = await HttpClient(app, path=f"/.well-known/oauth-protected-resource{path}").start("GET").finished()
@@ -576,7 +577,7 @@ async def test_the_metadata_is_where_clients_look(path: str) -> None:
         assert answer.headers["access-control-allow-origin"] == "*"
 
 
-@pytest.mark.parametrize("path", ["/other", "/mcp/more", "x", "/mcpx"])
+@cases("path", ["/other", "/mcp/more", "x", "/mcpx"])
 async def test_there_is_no_metadata_of_other_resources(path: str) -> None:
     async with application(PROTECTED) as app:
         answer = await HttpClient(app, path=f"/.well-known/oauth-protected-resource{path}").start("GET").finished()
@@ -611,7 +612,7 @@ async def test_a_mounted_application_names_an_address_that_it_serves() -> None:
         assert answer.json()["resource"] == "http://127.0.0.1:8000/inner/mcp"
 
 
-@pytest.mark.parametrize("host", ['127.0.0.1:8000", scope="admin', "a b", "evil\\", "ex ample:80", "127.0.0.1:999999"])
+@cases("host", ['127.0.0.1:8000", scope="admin', "a b", "evil\\", "ex ample:80", "127.0.0.1:999999"])
 async def test_an_odd_host_is_not_repeated(host: str) -> None:
     async with application(PROTECTED, allowed_hosts=["*"]) as app:
         answer = await call(app, headers={"host": host})
@@ -746,7 +747,7 @@ def test_what_cannot_be_auth_is_refused_when_the_application_is_made() -> None:
 # --- as a function ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "outcome"),
     [
         ({"Authorization": f"Bearer {ALICE}"}, "alice"),

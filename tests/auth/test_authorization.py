@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.auth.playing import ISSUER, SERVER, discovered
+from tests.cases import cases
 
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.authorization import (
@@ -93,14 +94,14 @@ def test_the_resource_can_be_left_out() -> None:
 
 
 @pytest.mark.covers("6.2.13", "4.3.C6")
-@pytest.mark.parametrize("methods", [None, [], ["plain"]])
+@cases("methods", [None, [], ["plain"]])
 def test_no_promise_of_pkce_no_sign_in(methods: list[str] | None) -> None:
     with pytest.raises(SignInFailed, match="PKCE"):
         attempt(code_challenge_methods_supported=methods)
 
 
 @pytest.mark.covers("6.2.18")
-@pytest.mark.parametrize(
+@cases(
     "endpoint",
     [
         "javascript:alert(1)",
@@ -123,7 +124,7 @@ def test_a_local_server_may_have_a_local_login() -> None:
 
 
 @pytest.mark.covers("6.2.16", "4.2.C8")
-@pytest.mark.parametrize("uri", ["http://app.example/cb", "myapp://cb", "https:///cb", "https://app.example/cb#x", ""])
+@cases("uri", ["http://app.example/cb", "myapp://cb", "https:///cb", "https://app.example/cb#x", ""])
 def test_redirect_uris_are_local_or_https(uri: str) -> None:
     with pytest.raises(ValueError, match="redirect URI"):
         check_redirect_uri(uri)
@@ -134,7 +135,7 @@ def test_redirect_uris_are_local_or_https(uri: str) -> None:
 # --- the answer ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         f"{CALLBACK}?code=c1==&state={{state}}",
@@ -151,7 +152,7 @@ def test_the_code_of_an_answer(answer: str) -> None:
 
 
 @pytest.mark.covers("6.2.16", "4.2.C8")
-@pytest.mark.parametrize("state", ["", "other", None])
+@cases("state", ["", "other", None])
 def test_an_answer_to_another_sign_in(state: str | None) -> None:
     parameters = {"code": "c1"} if state is None else {"code": "c1", "state": state}
     with pytest.raises(SignInFailed, match="another sign-in"):
@@ -159,7 +160,7 @@ def test_an_answer_to_another_sign_in(state: str | None) -> None:
 
 
 @pytest.mark.covers("6.2.19", "6.2.20")
-@pytest.mark.parametrize(
+@cases(
     ("promised", "iss", "accepted"),
     [
         (True, ISSUER, True),
@@ -210,7 +211,7 @@ def test_a_late_answer() -> None:
         read_code(made, {"code": "c1", "state": made.state}, 1001.0 + ATTEMPT_SECONDS)
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer", ["code=a&code=b", "code=" + "y" * 20_000, "?" + "&".join(f"a{i}=1" for i in range(99)), "http://[?code=a"]
 )
 def test_hostile_answers(answer: str) -> None:

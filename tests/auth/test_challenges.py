@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.auth.flow.challenges import MAX_LENGTH, Challenge, oauth_challenge, parse_challenges
 
 
 @pytest.mark.covers("6.2.1")
-@pytest.mark.parametrize(
+@cases(
     ("header", "expected"),
     [
         ("", []),

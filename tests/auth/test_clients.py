@@ -7,6 +7,7 @@ import json
 
 import pytest
 from tests.auth.playing import ISSUER, Site, answer, metadata
+from tests.cases import cases
 
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.clients import (
@@ -36,14 +37,14 @@ def test_a_metadata_document_where_the_server_reads_them() -> None:
 
 
 @pytest.mark.covers("6.2.7", "4.3.C4")
-@pytest.mark.parametrize("url", ["http://h/x", "https://h", "https://h/", "https:///x", "https://h/x#y"])
+@cases("url", ["http://h/x", "https://h", "https://h/", "https:///x", "https://h/x#y"])
 def test_a_metadata_document_has_a_path(url: str) -> None:
     with pytest.raises(ValueError, match="https URL with a path"):
         check_metadata_url(url)
 
 
 @pytest.mark.covers("6.2.9", "6.2.12")
-@pytest.mark.parametrize(
+@cases(
     ("redirect_uri", "kind"),
     [(CALLBACK, "native"), ("http://localhost:1/x", "native"), ("https://app.example/callback", "web")],
 )
@@ -58,7 +59,7 @@ def test_dynamic_registration(redirect_uri: str, kind: str) -> None:
     assert sent["client_name"] == "Test"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("offered", "asked"), [([NONE, BASIC], NONE), ([POST, BASIC], BASIC), ([POST], POST), (None, BASIC), (["x"], NONE)]
 )
 def test_the_method_that_a_registration_asks_for(offered: list[str] | None, asked: str) -> None:
@@ -94,7 +95,7 @@ def test_a_registration_that_is_refused_over_its_redirect_uri() -> None:
     assert caught.value.error == "invalid_redirect_uri"
 
 
-@pytest.mark.parametrize(
+@cases(
     "page",
     [
         Fetched(500, {}, b"oops"),
@@ -114,7 +115,7 @@ def test_a_server_that_registers_nobody() -> None:
         Site({}).play(register(metadata(registration_endpoint=None), ME, CALLBACK))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("client", "offered", "form", "authorization"),
     [
         (Registration("a"), None, {"client_id": "a"}, None),

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from tests.auth.connecting import FRONTS, PUBLIC, SECRET, Accounts, Browser, world
 from tests.auth.stand_in import Reply
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient
 
 from toolwire import Client, Context, Depends, Server, SyncContext
@@ -52,8 +53,8 @@ def link_in(told: str) -> str:
 
 
 @pytest.mark.covers("GW-5.5")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("front", FRONTS)
+@cases("revision", REVISIONS)
+@cases("front", FRONTS)
 async def test_users_connect_their_own_accounts(front: str, revision: str) -> None:
     async with world(front) as scene:
         for user in ("alice", "bob"):
@@ -73,7 +74,7 @@ async def test_users_connect_their_own_accounts(front: str, revision: str) -> No
 
 
 @pytest.mark.covers("GW-5.5")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_client_that_cannot_be_asked_gets_the_address(revision: str) -> None:
     async with world() as scene, scene.client("alice", revision) as client:
         result = await client.call_tool("account")
@@ -88,7 +89,7 @@ async def test_a_client_that_cannot_be_asked_gets_the_address(revision: str) -> 
 
 
 @pytest.mark.covers("GW-5.20")
-@pytest.mark.parametrize("front", FRONTS)
+@cases("front", FRONTS)
 async def test_a_link_that_is_sent_to_somebody_else_connects_nothing(front: str) -> None:
     async with world(front) as scene, scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
         link = link_in(text(await alice.call_tool("account")))
@@ -283,7 +284,7 @@ async def test_pages_cannot_be_framed_kept_or_scripted() -> None:
 # --- providers that are down, refuse, or grant less ---
 
 
-@pytest.mark.parametrize("trouble", ["down", "denied", "refused", "fewer", "other"])
+@cases("trouble", ["down", "denied", "refused", "fewer", "other"])
 async def test_what_the_provider_does_not_give_is_not_connected(trouble: str) -> None:
     async with world() as scene, scene.client("alice", MODERN) as client:
         link = link_in(text(await client.call_tool("account")))
@@ -386,7 +387,7 @@ async def test_without_an_address_nobody_is_sent_anywhere() -> None:
             await app.stop()
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_local_user_connects_in_the_browser_of_the_machine(revision: str) -> None:
     async with world() as scene:
         server = scene.server()
@@ -488,7 +489,7 @@ async def test_a_local_client_is_told_when_the_account_is_connected() -> None:
             assert text(await client.call_tool("account")) == "alice"
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_local_user_enters_a_secret_in_the_browser_of_the_machine(revision: str) -> None:
     server = Server("almanac", secret=SECRET, credentials={"github": UserSecret(hint="It begins with gh.")})
 
@@ -592,7 +593,7 @@ async def accounts(browser: Browser) -> Answer:
     return await browser.connect(f"{PUBLIC}/connect/")
 
 
-@pytest.mark.parametrize("front", FRONTS)
+@cases("front", FRONTS)
 async def test_users_connect_and_forget_accounts_before_they_are_asked(front: str) -> None:
     async with world(front) as scene, scene.client("alice", MODERN) as client, scene.client("bob", MODERN) as other:
         browser = Browser(scene, "alice")
@@ -696,8 +697,8 @@ async def test_wrong_keys_on_the_page_are_refused_with_429_after_a_while(header:
 
 
 @pytest.mark.covers("GW-5.15")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("front", FRONTS)
+@cases("revision", REVISIONS)
+@cases("front", FRONTS)
 async def test_the_token_of_the_caller_is_exchanged_and_shown_to_nobody(front: str, revision: str) -> None:
     async with world(front) as scene:
         kind = TokenExchange(scene.login.url, client_id="us", client_secret="our-secret")

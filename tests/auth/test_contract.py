@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 
 from toolwire.auth import Auth, Bearer
 from toolwire.auth.contract import as_auth
@@ -19,7 +20,7 @@ def test_a_bearer_token_is_not_shown() -> None:
     assert "s3cret" not in repr(Bearer("s3cret"))
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\r\nx: y", "tök"])
+@cases("token", ["", "a b", "a\r\nx: y", "tök"])
 def test_what_cannot_be_a_token(token: str) -> None:
     with pytest.raises(ValueError, match="visible ASCII"):
         Bearer(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.auth.playing import ISSUER, SERVER, Site, answer, server_document
+from tests.cases import cases
 
 from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.challenges import Challenge
@@ -55,7 +56,7 @@ def test_a_named_place_is_final() -> None:
 
 
 @pytest.mark.covers("6.2.3")
-@pytest.mark.parametrize("resource", ["https://evil.example.com/mcp", "https://api.example.org/other", "x", ""])
+@cases("resource", ["https://evil.example.com/mcp", "https://api.example.org/other", "x", ""])
 def test_metadata_of_another_resource_is_not_used(resource: str) -> None:
     site = Site({PATH: {**RESOURCE, "resource": resource}, ROOT: RESOURCE, SERVER_METADATA: server_document()})
     with pytest.raises(SignInFailed):
@@ -63,7 +64,7 @@ def test_metadata_of_another_resource_is_not_used(resource: str) -> None:
     assert site.urls == [PATH]
 
 
-@pytest.mark.parametrize(
+@cases(
     "page",
     [
         {"resource": SERVER},
@@ -80,7 +81,7 @@ def test_broken_resource_metadata(page: Fetched | dict[str, object]) -> None:
         Site({PATH: page}).play(discover(SERVER, challenge(resource_metadata=PATH)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("issuer", "known", "chosen"),
     [
         (None, None, "https://one"),
@@ -110,7 +111,7 @@ def test_a_configured_issuer_serves_where_nothing_is_published() -> None:
 
 
 @pytest.mark.covers("6.2.4", "4.3.C2")
-@pytest.mark.parametrize(
+@cases(
     ("issuer", "candidates"),
     [
         (
@@ -141,7 +142,7 @@ def test_where_an_issuer_publishes(issuer: str, candidates: list[str]) -> None:
 
 
 @pytest.mark.covers("6.2.5")
-@pytest.mark.parametrize("other", ["https://evil.example", f"{ISSUER}/", "https://LOGIN.example.org", f"{ISSUER}:443"])
+@cases("other", ["https://evil.example", f"{ISSUER}/", "https://LOGIN.example.org", f"{ISSUER}:443"])
 def test_metadata_of_another_issuer_is_never_used(other: str) -> None:
     site = Site({PATH: RESOURCE, SERVER_METADATA: server_document(other)})
     with pytest.raises(SignInFailed, match="so it is refused"):
@@ -161,9 +162,7 @@ def test_accepted_issuer_is_used_and_logged(caplog: pytest.LogCaptureFixture) ->
     assert f"the metadata of {ISSUER} is that of {OTHER}, which accept_issuer= allows" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "accepted", [{ISSUER: "https://evil.example"}, {"https://evil.example": OTHER}, {OTHER: ISSUER}]
-)
+@cases("accepted", [{ISSUER: "https://evil.example"}, {"https://evil.example": OTHER}, {OTHER: ISSUER}])
 def test_accepted_issuer_holds_for_its_own_pair_alone(accepted: dict[str, str]) -> None:
     site = Site({PATH: RESOURCE, SERVER_METADATA: server_document(OTHER)})
     with pytest.raises(SignInFailed, match="so it is refused") as caught:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from joserfc.jwk import ECKey
 from tests.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, key_set, sign
+from tests.cases import cases
 from tests.http.httpclient import Answer
 from tests.http.modernclient import ModernClient, text_of
 
@@ -58,9 +58,7 @@ async def call(app: Any, token: str, *proofs: str, scheme: str = "DPoP", **optio
     return await client.call("whoami", raw_headers=[(b"dpop", each.encode()) for each in proofs], **options)
 
 
-@pytest.mark.parametrize(
-    ("key", "alg"), [(HOLDER, "ES256"), (EC, "ES256"), (ED, "Ed25519"), (ED, "EdDSA"), (RSA, "PS256")]
-)
+@cases(("key", "alg"), [(HOLDER, "ES256"), (EC, "ES256"), (ED, "Ed25519"), (ED, "EdDSA"), (RSA, "PS256")])
 async def test_a_bound_token_with_its_proof(key: Any, alg: str) -> None:
     token = bound_token(key)
     async with application() as app:
@@ -95,7 +93,7 @@ async def test_a_token_that_is_not_bound_is_a_bearer_token() -> None:
         assert (await call(app, token, proof(token))).status == 401
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
     [
         {"htm": "GET"},
@@ -148,7 +146,7 @@ async def test_a_proof_is_good_once() -> None:
         assert (await call(app, token, proof(token), proof(token))).status == 401
 
 
-@pytest.mark.parametrize("noise", ["", "x", "a.b.c", "é", "x" * 9000])
+@cases("noise", ["", "x", "a.b.c", "é", "x" * 9000])
 async def test_noise_instead_of_a_proof(noise: str) -> None:
     token = bound_token()
     async with application() as app:

@@ -13,6 +13,7 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import ECKey, import_key
 from tests.auth.stand_in import AuthorizationServer, Reply, Request, Scene, Site, Stage, basic
+from tests.cases import cases
 
 from toolwire.auth import (
     ClientCredentials,
@@ -117,7 +118,7 @@ async def test_scopes_of_a_machine_grow_once(scene: Scene) -> None:
     assert scene.login.grants[1]["scope"] == "write"
 
 
-@pytest.mark.parametrize(
+@cases(
     "make",
     [
         lambda: ClientCredentials("robot"),

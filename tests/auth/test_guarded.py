@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.auth.stand_in import Reply, Request, Site
+from tests.cases import cases
 
 from toolwire.auth.client import guarded
 from toolwire.auth.client.guarded import MAX_BYTES, MAX_HOPS, Fetcher
@@ -26,7 +27,7 @@ async def test_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.covers("6.2.6")
-@pytest.mark.parametrize(
+@cases(
     "location",
     [
         "http://example.org/",  # Not https.
@@ -63,9 +64,7 @@ async def test_a_name_that_resolves_to_a_private_address(monkeypatch: pytest.Mon
 
 
 @pytest.mark.covers("6.2.6")
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/", "https://127.0.0.1:1/", "https://localhost:1/", "https://[::1]:1/"]
-)
+@cases("url", ["http://127.0.0.1:1/", "https://127.0.0.1:1/", "https://localhost:1/", "https://[::1]:1/"])
 async def test_a_remote_server_does_not_reach_this_machine(url: str) -> None:
     async with Fetcher(Reach("https://api.example.org/mcp")) as fetcher:
         with pytest.raises(SignInFailed, match=r"https|on this machine"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.auth.issuing import DOWN, ISSUER, OTHER_RSA, RSA, Clock, Provider, key_set
 from tests.auth.serving import served
+from tests.cases import cases
 
 from toolwire.auth import Unavailable
 from toolwire.auth.flow.discovery import server_candidates
@@ -122,7 +123,7 @@ async def test_old_keys_serve_for_a_day_while_the_server_is_down() -> None:
         await kids(server)
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         ProviderAnswer(500, {}, b""),
@@ -147,15 +148,15 @@ async def test_no_more_keys_are_read_than_anybody_needs() -> None:
 # --- discovery ---
 
 
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("issuer", [ISSUER, f"{ISSUER}/tenant"])
+@cases("place", [0, 1])
+@cases("issuer", [ISSUER, f"{ISSUER}/tenant"])
 async def test_the_issuer_says_where_its_keys_are(issuer: str, place: int) -> None:
     url = server_candidates(issuer)[place]
     provider = Provider({url: {"issuer": issuer, "jwks_uri": KEYS}, KEYS: key_set(RSA)})
     assert await KeyServer(issuer, fetch=provider, clock=Clock()).keys("rsa-1", "RSA")
 
 
-@pytest.mark.parametrize(
+@cases(
     "metadata",
     [
         {"issuer": "https://evil.example", "jwks_uri": KEYS},
@@ -172,9 +173,7 @@ async def test_metadata_about_somebody_else(metadata: dict[str, str]) -> None:
         await KeyServer(ISSUER, fetch=provider, clock=Clock()).keys("rsa-1", "RSA")
 
 
-@pytest.mark.parametrize(
-    "address", ["http://login.example.org/keys", "ftp://x/keys", "keys", "file:///etc/passwd", "https://[x"]
-)
+@cases("address", ["http://login.example.org/keys", "ftp://x/keys", "keys", "file:///etc/passwd", "https://[x"])
 def test_keys_do_not_come_over_an_open_line(address: str) -> None:
     with pytest.raises(ServerError, match="https"):
         KeyServer(None, address)

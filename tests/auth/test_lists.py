@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Server
 from toolwire.auth import JWT, ApiKeys, GitHub, Google, OAuth, Principal, ResourceServer, ServerOAuth, TokenExchange
@@ -33,7 +34,7 @@ LISTS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
+@cases("name", LISTS)
 def test_mapping_is_refused_as_a_list(name: str) -> None:
     with pytest.raises(Exception, match="list"):
         LISTS[name]()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.auth.stand_in import Scene, Stage
+from tests.cases import cases
 
 from toolwire.auth import MemoryStorage, NeedsLogin, OAuth, SignInFailed
 from toolwire.auth.client import login as login_module
@@ -152,7 +153,7 @@ async def test_only_the_expected_state_ends_the_wait() -> None:
         assert await callback.answer(5) == "?code=x&state=s1"
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
     [
         b"",

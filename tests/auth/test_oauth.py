@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.auth.stand_in import AuthorizationServer, Reply, Request, Scene, Stage, basic
+from tests.cases import cases
 
 from toolwire.auth import Auth, FileStorage, MemoryStorage, NeedsLogin, OAuth, SignInFailed
 from toolwire.auth.client.sign_in import MAX_CHALLENGES, MAX_KINDS, MAX_STEP_UPS
@@ -325,7 +326,7 @@ async def test_sign_in_at_an_issuer_that_the_operator_accepts(scene: Scene) -> N
     assert scene.visits == 1
 
 
-@pytest.mark.parametrize("wrong", ["https://login.example", ["https://a.example"], {"https://a.example": "tenant"}])
+@cases("wrong", ["https://login.example", ["https://a.example"], {"https://a.example": "tenant"}])
 def test_accepted_issuers_are_a_mapping_of_urls(wrong: Any) -> None:
     with pytest.raises(ValueError, match="accept_issuer="):
         OAuth(accept_issuer=wrong)
@@ -544,7 +545,7 @@ async def test_a_token_that_is_refused_after_a_step_up(scene: Scene) -> None:
 # --- settings that cannot work ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
     [
         {"scopes": "a b"},

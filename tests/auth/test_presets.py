@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.auth.issuing import AUDIENCE, OTHER_RSA, RSA, Provider, key_set, sign
+from tests.cases import cases
 
 from toolwire.auth import InvalidToken, Principal, auth0, entra, github, google, keycloak
 from toolwire.auth.resource import ResourceServer
@@ -66,7 +67,7 @@ def test_entra_wants_scopes_with_a_prefix_and_grants_them_without() -> None:
     assert named.scope_text(["tools.read"]) == "https://api.example.org/tools.read"
 
 
-@pytest.mark.parametrize("tenant", ["common", "organizations", "consumers", "contoso.onmicrosoft.com", ""])
+@cases("tenant", ["common", "organizations", "consumers", "contoso.onmicrosoft.com", ""])
 def test_entra_is_for_one_tenant(tenant: str) -> None:
     with pytest.raises(ServerError, match="tenant"):
         entra(tenant, APP)
@@ -144,7 +145,7 @@ async def test_github_drops_scopes_that_another_one_includes() -> None:
     assert plain["authorization_servers"] == ["https://github.com/login/oauth"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "make",
     [
         lambda: entra(TENANT, APP, proxy=True),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.cases import cases
 
 from toolwire import auth
 from toolwire.auth import Principal
@@ -19,7 +20,7 @@ def test_a_subject_is_enough() -> None:
     assert principal.claims == {}
 
 
-@pytest.mark.parametrize("scopes", ["read write", ["write", "read"], {"read", "write"}, frozenset({"read", "write"})])
+@cases("scopes", ["read write", ["write", "read"], {"read", "write"}, frozenset({"read", "write"})])
 def test_scopes_are_a_text_or_a_list(scopes: object) -> None:
     assert Principal("alice", scopes=scopes).scopes == frozenset({"read", "write"})  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from tests.auth.issuing import Clock
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient
 from tests.http.modernclient import ModernClient, text_of
 
@@ -398,9 +399,7 @@ async def test_the_user_may_say_no() -> None:
             assert arrived(await w.consent(client, decision))["error"] == "access_denied"
 
 
-@pytest.mark.parametrize(
-    "cookies", [{}, {"__Host-toolwire-sign-in": "another-" * 5 + "one"}, {"toolwire-sign-in": "same"}]
-)
+@cases("cookies", [{}, {"__Host-toolwire-sign-in": "another-" * 5 + "one"}, {"toolwire-sign-in": "same"}])
 async def test_a_page_of_another_browser(cookies: dict[str, str]) -> None:
     async with world() as w:
         client = await w.register()
@@ -431,7 +430,7 @@ async def test_a_browser_may_sign_in_twice_at_once() -> None:
             assert (await w.token(client, arrived(back)["code"])).status == 200
 
 
-@pytest.mark.parametrize("value", ["", "short", "x" * 44, "x" * 42 + "\x00", "x" * 42 + ","])
+@cases("value", ["", "short", "x" * 44, "x" * 42 + "\x00", "x" * 42 + ","])
 async def test_a_cookie_that_is_none_of_ours_is_not_kept(value: str) -> None:
     async with world() as w:
         client = await w.register()
@@ -466,7 +465,7 @@ async def test_a_state_is_good_once_and_for_ten_minutes() -> None:
         assert (await w.browse("GET", late)).status == 400
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "error"),
     [({"error": "access_denied"}, "access_denied"), ({"error": "x"}, "server_error"), ({}, "server_error")],
 )
@@ -492,7 +491,7 @@ async def test_pkce_towards_the_provider() -> None:
 # --- clients ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "uris",
     [
         [],
@@ -520,7 +519,7 @@ async def test_redirects_that_nobody_may_register(uris: Any) -> None:
         assert answer.json()["error"] in ("invalid_redirect_uri", "invalid_client_metadata")
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 10_000, b"\xff"])
+@cases("body", [b"", b"[]", b"{", b"[" * 10_000, b"\xff"])
 async def test_a_registration_that_is_no_object(body: bytes) -> None:
     async with world() as w:
         assert (await w.fetch("POST", "/oauth/register", body)).status == 400
@@ -533,7 +532,7 @@ async def test_private_schemes_are_said_aloud() -> None:
         make_app(Google(), Clock(), redirect_schemes=["javascript"])
 
 
-@pytest.mark.parametrize(
+@cases(
     "redirect",
     [
         "http://127.0.0.1:7777/other",
@@ -558,7 +557,7 @@ async def test_the_answer_goes_only_where_it_was_registered(redirect: str) -> No
         assert "location" not in answer.headers
 
 
-@pytest.mark.parametrize(
+@cases(
     "redirect",
     ["http://user@127.0.0.1:7777/callback", "http://127.0.0.1:7777/callback#fragment", "http://localhost/callback"],
 )
@@ -574,7 +573,7 @@ async def test_a_native_client_takes_any_port() -> None:
         assert (await w.browse("GET", w.request(client, redirect_uri="http://127.0.0.1:9/callback"))).status == 200
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "error"),
     [
         ({"response_type": "token"}, "unsupported_response_type"),
@@ -597,7 +596,7 @@ async def test_a_bad_request_sends_nobody_to_a_client_that_registered_itself(
         assert "evil.example" not in answer.body.decode()
 
 
-@pytest.mark.parametrize("path", ["", "?client_id=x&client_id=y", "?client_id=x"])
+@cases("path", ["", "?client_id=x&client_id=y", "?client_id=x"])
 async def test_requests_of_nobody(path: str) -> None:
     async with world() as w:
         assert (await w.browse("GET", f"/oauth/authorize{path}")).status == 400
@@ -629,7 +628,7 @@ async def test_metadata_documents_are_not_fetched_from_inside() -> None:
 # --- codes and tokens ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
     [
         {"code_verifier": "another-verifier-of-at-least-forty-three-chars"},

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 
 from toolwire.auth.flow.scopes import MAX_SCOPES, parse_scopes, select_scopes, union, with_offline_access
 
 
 @pytest.mark.covers("6.2.15", "4.3.C5", "T-47")
-@pytest.mark.parametrize(
+@cases(
     ("challenged", "supported", "configured", "expected"),
     [
         (("a",), ["b", "c"], (), ("a",)),

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from msgspec import Raw, json
+from tests.cases import cases
 from tests.http.httpclient import SessionClient
 from tests.http.modernclient import ModernClient, modern_meta
 
@@ -42,7 +42,7 @@ async def serve(auth: Any, **limits: Any) -> AsyncIterator[HttpApp]:
         await app.stop()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("auth", "headers"),
     [
         (Anonymous(), {}),

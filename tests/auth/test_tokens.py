@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.auth.playing import ISSUER, SERVER, Site, answer, discovered, form, metadata
 from tests.auth.test_authorization import CALLBACK, attempt
+from tests.cases import cases
 
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.clients import Registration
@@ -73,7 +74,7 @@ def test_nothing_to_refresh_with() -> None:
         Site({}).play(refresh(discovered(), ME, Token("t0")))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expires_in", "renew_at"),
     [
         (600, 1570.0),
@@ -97,7 +98,7 @@ def test_tokens_are_not_shown() -> None:
     assert "t1secret" not in repr(Token("t1secret", refresh_token="t1secret"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "page",
     [
         {"access_token": "", "token_type": "Bearer"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 
 from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.urls import (
@@ -19,7 +20,7 @@ from toolwire.auth.flow.urls import (
 SERVER = "https://api.example.org/mcp"
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "",
@@ -46,7 +47,7 @@ def test_what_is_no_usable_url(url: str) -> None:
 
 
 @pytest.mark.covers("6.2.14")
-@pytest.mark.parametrize(
+@cases(
     ("url", "resource"),
     [
         ("HTTPS://API.Example.org/MCP", "https://api.example.org/MCP"),
@@ -61,7 +62,7 @@ def test_the_canonical_uri_of_a_server(url: str, resource: str) -> None:
     assert canonical_resource(url) == resource
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "url", "expected"),
     [
         ("https://h/mcp", "https://h/mcp", True),
@@ -95,7 +96,7 @@ def test_origins() -> None:
     assert not same_origin("https://h/a", "https://h:8443/a")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("host", "expected"),
     [
         ("localhost", True),
@@ -111,7 +112,7 @@ def test_loopback_by_name(host: str, expected: bool) -> None:
 
 
 @pytest.mark.covers("6.2.6")
-@pytest.mark.parametrize(
+@cases(
     ("server", "url", "zone"),
     [
         (SERVER, "https://login.example.org/token", Zone.PUBLIC),

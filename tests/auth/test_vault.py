@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.auth.issuing import Clock
 from tests.auth.stand_in import AuthorizationServer, Reply, Request, basic
+from tests.cases import cases
 from tests.redis_server import RedisServer, running
 
 from toolwire.auth import ClientCredentials, Principal
@@ -635,7 +636,7 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "make"), WRONG, ids=[text for text, _ in WRONG])
+@cases(("text", "make"), WRONG, ids=[text for text, _ in WRONG])
 def test_wrong_settings_are_refused_at_start(text: str, make: Callable[[], Any]) -> None:
     with pytest.raises(ServerError, match=text):
         make()

@@ -26,6 +26,7 @@ from tests.auth.issuing import (
     sign,
     token,
 )
+from tests.cases import cases
 
 from toolwire.auth import JWT, InvalidToken, Principal, jose
 from toolwire.auth.jose import parse
@@ -59,7 +60,7 @@ async def test_a_good_token_stands_for_its_subject() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "alg"),
     [
         *((RSA, alg) for alg in ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
@@ -89,13 +90,13 @@ def unsigned(alg: str) -> str:
     return f"{head}.{encode_base64url(json.dumps(claims()).encode())}."
 
 
-@pytest.mark.parametrize("alg", ["none", "None", "NONE", "nOnE"])
+@cases("alg", ["none", "None", "NONE", "nOnE"])
 async def test_alg_none(alg: str) -> None:
     assert "algorithm" in await refused(unsigned(alg))
     assert "algorithm" in await refused(unsigned(alg) + encode_base64url(b"x"))
 
 
-@pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
+@cases("alg", ["HS256", "HS384", "HS512"])
 async def test_the_public_key_as_a_shared_secret(alg: str) -> None:
     head = encode_base64url(json.dumps({"alg": alg, "kid": "rsa-1", "typ": "at+jwt"}).encode())
     signed = f"{head}.{encode_base64url(json.dumps(claims()).encode())}".encode()
@@ -105,7 +106,7 @@ async def test_the_public_key_as_a_shared_secret(alg: str) -> None:
         assert "algorithm" in await refused(forged)
 
 
-@pytest.mark.parametrize("alg", ["none", "HS256", "ES256K", "XX"])
+@cases("alg", ["none", "HS256", "ES256K", "XX"])
 def test_such_algorithms_cannot_be_switched_on(alg: str) -> None:
     with pytest.raises(ServerError, match=alg):
         make(algorithms=["RS256", alg])
@@ -129,9 +130,7 @@ async def test_an_algorithm_that_the_key_is_not_for() -> None:
     assert "signature" in await refused(token(alg="RS256"), keys=only_pss)
 
 
-@pytest.mark.parametrize(
-    "purpose", [{"use": "enc"}, {"use": 5}, {"key_ops": ["sign"]}, {"key_ops": []}, {"key_ops": "verify"}]
-)
+@cases("purpose", [{"use": "enc"}, {"use": 5}, {"key_ops": ["sign"]}, {"key_ops": []}, {"key_ops": "verify"}])
 def test_keys_for_other_purposes_are_no_keys(purpose: dict[str, Any]) -> None:
     with pytest.raises(ServerError, match="none of these"):
         make(keys={"keys": [{**key_set(RSA)["keys"][0], **purpose}]})
@@ -149,7 +148,7 @@ def test_symmetric_and_broken_keys_are_no_keys() -> None:
 
 
 @pytest.mark.covers("J100", "6.1.4")
-@pytest.mark.parametrize(
+@cases(
     "audience",
     [
         "https://other.example.org/mcp",
@@ -180,20 +179,20 @@ async def test_several_audiences() -> None:
     )
 
 
-@pytest.mark.parametrize("audience", ["", [], [""], None])
+@cases("audience", ["", [], [""], None])
 def test_there_is_no_server_without_an_audience(audience: Any) -> None:
     with pytest.raises(ServerError, match="audience"):
         make(audience=audience or ())
 
 
 @pytest.mark.covers("J100")
-@pytest.mark.parametrize("issuer", ["https://login.example.org/", "https://evil.example", None, [ISSUER], 5])
+@cases("issuer", ["https://login.example.org/", "https://evil.example", None, [ISSUER], 5])
 async def test_another_issuer(issuer: Any) -> None:
     assert "issuer" in await refused(token(iss=issuer))
 
 
 @pytest.mark.covers("J100")
-@pytest.mark.parametrize(
+@cases(
     ("changes", "why"),
     [
         ({"exp": NOW - 61}, "expired"),
@@ -215,7 +214,7 @@ async def test_claims_that_do_not_hold(changes: dict[str, Any], why: str) -> Non
 
 
 @pytest.mark.covers("J100")
-@pytest.mark.parametrize("changes", [{"exp": NOW - 59}, {"nbf": NOW + 60}, {"iat": NOW + 60}, {"exp": NOW + 0.5}])
+@cases("changes", [{"exp": NOW - 59}, {"nbf": NOW + 60}, {"iat": NOW + 60}, {"exp": NOW + 0.5}])
 async def test_clocks_may_differ_by_a_minute(changes: dict[str, Any]) -> None:
     assert await make().verify(token(**changes)) is not None
 
@@ -224,22 +223,22 @@ async def test_a_very_long_token() -> None:
     assert "too long" in await refused(token(padding="x" * 20_000))
 
 
-@pytest.mark.parametrize("typ", ["dpop+jwt", "logout+jwt", "secevent+jwt", "id+jwt"])
+@cases("typ", ["dpop+jwt", "logout+jwt", "secevent+jwt", "id+jwt"])
 async def test_another_kind_of_token(typ: str) -> None:
     assert "access token" in await refused(token(header={"typ": typ}))
 
 
-@pytest.mark.parametrize("typ", ["at+jwt", "AT+JWT", "application/at+jwt", "JWT", None])
+@cases("typ", ["at+jwt", "AT+JWT", "application/at+jwt", "JWT", None])
 async def test_the_types_of_access_tokens(typ: str | None) -> None:
     assert await make().verify(token(header={"typ": typ})) is not None
 
 
-@pytest.mark.parametrize("header", [{"crit": ["exp"]}, {"crit": []}, {"b64": False, "crit": ["b64"]}])
+@cases("header", [{"crit": ["exp"]}, {"crit": []}, {"b64": False, "crit": ["b64"]}])
 async def test_critical_extensions(header: dict[str, Any]) -> None:
     assert "extension" in await refused(token(header=header))
 
 
-@pytest.mark.parametrize("payload", [b"", b"[]", b'"text"', b"{", b"\xff", b'{"iss":1}{"iss":2}', b"[" * 5000])
+@cases("payload", [b"", b"[]", b'"text"', b"{", b"\xff", b'{"iss":1}{"iss":2}', b"[" * 5000])
 async def test_a_payload_that_is_no_object(payload: bytes) -> None:
     await refused(sign(payload))
 
@@ -252,7 +251,7 @@ async def test_noise_is_refused_and_nothing_else(noise: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@cases("place", [0, 1, 2])
 async def test_another_spelling_of_the_same_bytes(place: int) -> None:
     parts = token().split(".")
     for padded in (parts[place] + "=", parts[place] + "\n", " " + parts[place]):
@@ -277,7 +276,7 @@ def test_without_joserfc_the_error_says_what_to_install(monkeypatch: pytest.Monk
 # --- scopes and names ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "scopes"),
     [
         ({"scope": "a b"}, {"a", "b"}),
@@ -293,7 +292,7 @@ async def test_where_scopes_are_found(changes: dict[str, Any], scopes: set[str])
     assert principal is not None and principal.scopes == scopes
 
 
-@pytest.mark.parametrize("changes", [{"client_id": "alice"}, {"azp": "alice"}, {"sub": "", "client_id": "alice"}])
+@cases("changes", [{"client_id": "alice"}, {"azp": "alice"}, {"sub": "", "client_id": "alice"}])
 async def test_name_of_a_client_is_not_taken_for_a_user(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidToken, match="names no subject"):
         await make().verify(token(**{"sub": None, **changes}))

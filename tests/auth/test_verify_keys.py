@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.auth.test_dpop_proof import application, bound_token, call, proof
 from tests.auth.test_proxy import world
+from tests.cases import cases
 
 from toolwire.auth import Anonymous, ApiKeys, Chain, InvalidToken, Principal, Unavailable, hashed
 from toolwire.auth.verify.token_cache import Remembered
@@ -59,9 +60,7 @@ async def test_every_key_is_compared_by_digest_in_constant_time(monkeypatch: pyt
         assert all(len(each) == 32 for pair in compared for each in pair)
 
 
-@pytest.mark.parametrize(
-    "keys", [{}, {"short": "alice"}, {"has a space": "alice"}, {"": "alice"}, {"umlaut-ä-key": "a"}]
-)
+@cases("keys", [{}, {"short": "alice"}, {"has a space": "alice"}, {"": "alice"}, {"umlaut-ä-key": "a"}])
 def test_keys_that_cannot_be_sent_are_refused(keys: dict[str, str]) -> None:
     with pytest.raises(ServerError):
         ApiKeys(keys)
@@ -126,7 +125,7 @@ async def test_a_callable_that_returns_something_else_is_a_mistake() -> None:
         await as_verifier(lambda token: "alice").verify("x")  # type: ignore[arg-type,return-value]
 
 
-@pytest.mark.parametrize("what", [3, "a key", object(), []])
+@cases("what", [3, "a key", object(), []])
 def test_what_cannot_verify_is_refused(what: Any) -> None:
     with pytest.raises(ServerError):
         as_verifier(what)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.auth.issuing import AUDIENCE, DOWN, ISSUER, NOW, Clock, Provider, claims
+from tests.cases import cases
 
 from toolwire.auth import GitHub, Google, Introspection, InvalidToken, Principal, Unavailable
 from toolwire.auth.verify.fetch import ProviderAnswer as Answer
@@ -39,7 +40,7 @@ async def test_introspection_without_credentials() -> None:
     assert provider.headers == [{}]
 
 
-@pytest.mark.parametrize("answer", [{"active": False}, {}, {"active": "true"}, {"active": 1}, claims()])
+@cases("answer", [{"active": False}, {}, {"active": "true"}, {"active": 1}, claims()])
 async def test_a_token_that_is_not_active(answer: dict[str, Any]) -> None:
     provider = Provider({ENDPOINT: answer})
     verifier = introspection(provider)
@@ -50,7 +51,7 @@ async def test_a_token_that_is_not_active(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("6.1.4")
-@pytest.mark.parametrize(
+@cases(
     "changes",
     [
         {"aud": None},
@@ -78,7 +79,7 @@ async def test_an_active_token_that_is_not_for_us(changes: dict[str, Any]) -> No
     assert len(provider.asked) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         DOWN,
@@ -159,7 +160,7 @@ def test_github_without_an_audience_is_said_aloud() -> None:
 
 
 @pytest.mark.covers("J103")
-@pytest.mark.parametrize("users", [["alice"], {"ALICE", "bob"}, ("Alice",)])
+@cases("users", [["alice"], {"ALICE", "bob"}, ("Alice",)])
 async def test_allowed_users(users: Any) -> None:
     verifier, _ = github({"/user": user_answer()}, any_app=True, users=users)
     assert await verifier.verify(TOKEN) is not None
@@ -169,7 +170,7 @@ async def test_allowed_users(users: Any) -> None:
 
 
 @pytest.mark.covers("J103")
-@pytest.mark.parametrize(
+@cases(
     ("membership", "is_member"),
     [({"state": "active"}, True), ({"state": "pending"}, False), (None, False), (Answer(403, {}, b""), False)],
 )
@@ -193,7 +194,7 @@ async def test_a_token_that_github_refuses(answer: Answer) -> None:
     assert len(provider.asked) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         DOWN,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cases import cases
 
 from toolwire.cli.lint_skills import _FENCE, _without_fences
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "left"),
     [
         ("a\n```py\n[x](y)\n```\nb", "a\n\n\n\nb"),

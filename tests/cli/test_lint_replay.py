@@ -7,7 +7,7 @@ import json
 import textwrap
 from pathlib import Path
 
-import pytest
+from tests.cases import cases
 from tests.cli.command import Command
 
 from toolwire.cli.lint_replay import check_module
@@ -23,7 +23,7 @@ def found(body: str, head: str = "async def buy(ctx: Context, card, xs=()):", be
     return {finding.message.partition("(")[0]: finding.level for finding in findings}
 
 
-@pytest.mark.parametrize("ask", ASKS)
+@cases("ask", ASKS)
 def test_a_call_before_a_question_is_reported(ask: str) -> None:
     assert found(f"charge(card)\nawait {ask}") == {"charge": "warning"}
     assert found(f"charge(card)\nreturn {ask}", "def buy(card, ctx: SyncContext):") == {"charge": "warning"}
@@ -31,7 +31,7 @@ def test_a_call_before_a_question_is_reported(ask: str) -> None:
     assert found(f"await ctx.step('charge', lambda: charge(card))\nawait {ask}") == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "calls"),
     [
         ("await db.execute('x')\nawait ctx.elicit('?')", {"db.execute": "warning"}),
@@ -55,7 +55,7 @@ def test_calls_that_may_run_before_a_question_are_reported(body: str, calls: dic
     assert found(body) == calls
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         "if card:\n    charge(card)\n    return\nawait ctx.elicit('?')",
@@ -79,7 +79,7 @@ def test_questions_of_helper_functions_count() -> None:
     assert found("charge(card)\nawait ask(card)", before=helpers) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "is_found"),
     [("replay=False", False), ("task='required'", False), ("task='required', detaches=True", True), ("", True)],
 )

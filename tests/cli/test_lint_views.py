@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.cli.command import Command
 
 from toolwire import Server, ToolResult
@@ -120,7 +121,7 @@ def test_the_domain_is_that_of_the_endpoint(toolwire: Command, domain: str, endp
     assert ("UI007" in findings(toolwire, *options)) is wrong
 
 
-@pytest.mark.parametrize(
+@cases(
     ("target", "is_public"),
     [
         ("https://shop.example/mcp", True),

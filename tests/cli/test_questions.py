@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.cli import screen
 from toolwire.cli.keyboard import Keyboard
@@ -70,7 +71,7 @@ async def test_what_is_no_web_address_is_never_opened(opened: list[str], page: s
 
 
 @pytest.mark.covers("ELI-5")
-@pytest.mark.parametrize(("said", "answer"), [("Oslo", {"city": "Oslo"}), ("-", Decline()), (None, Cancel())])
+@cases(("said", "answer"), [("Oslo", {"city": "Oslo"}), ("-", Decline()), (None, Cancel())])
 async def test_a_form_can_be_answered_declined_and_left(said: str | None, answer: Any) -> None:
     person = Person(said)
     assert await asked(person, "form", requested_schema=FORM) == answer

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import cases
 
 from toolwire import cli
 from toolwire._version import __version__
@@ -163,7 +164,7 @@ def test_what_the_user_can_put_right_is_one_line(tmp_path: Path, body: str, suff
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("spec", ["missing.py", "missing.py:server", "no/such/place.py"])
+@cases("spec", ["missing.py", "missing.py:server", "no/such/place.py"])
 def test_a_missing_file_is_named(spec: str) -> None:
     done = toolwire("run", spec)
     assert (done.returncode, done.stderr) == (2, f"toolwire: there is no file {spec.removesuffix(':server')!r}\n")

@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.cli.screen import RichScreen, Screen, as_json
 from toolwire.printable import printable, printable_lines
@@ -47,9 +48,7 @@ def test_text_becomes_printable_and_keeps_its_lines(text: str) -> None:
     assert lines.count("\n") == text.count("\n")
 
 
-@pytest.mark.parametrize(
-    "invisible", ["\u00ad", "\u034f", "\u115f", "\u17b4", "\u3164", "\ufe0f", "\uffa0", "\U000e0100"]
-)
+@cases("invisible", ["\u00ad", "\u034f", "\u115f", "\u17b4", "\u3164", "\ufe0f", "\uffa0", "\U000e0100"])
 def test_characters_without_a_glyph_become_escapes(invisible: str) -> None:
     escape = invisible.encode("unicode_escape").decode()
     assert printable(f"https://a{invisible}.example") == f"https://a{escape}.example"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.cli.command import Command
 from tests.http_process import started
 
@@ -69,7 +70,7 @@ def test_a_module_is_served_from_this_folder(
         assert done.out.startswith("shop 1.0.0\n"), done.err
 
 
-@pytest.mark.parametrize("target", ["localhost:8000/mcp", "127.0.0.1:8000", "mcp.example.com/mcp"])
+@cases("target", ["localhost:8000/mcp", "127.0.0.1:8000", "mcp.example.com/mcp"])
 def test_an_address_without_its_scheme_is_told_so(target: str) -> None:
     with pytest.raises(UsageError, match="is not a URL: begin it with http:// or https://"):
         locate(target)
@@ -197,7 +198,7 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path, text: str)
         locate(f"{file}:x")
 
 
-@pytest.mark.parametrize("target", ["gone.py", "gone.py:server", "gone.js"])
+@cases("target", ["gone.py", "gone.py:server", "gone.js"])
 def test_a_missing_file_is_named(target: str) -> None:
     with pytest.raises(UsageError, match="there is no file 'gone"):
         locate(target)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import behind
 from tests.wireclient import MODERN, REVISIONS
 
@@ -92,7 +93,7 @@ WAYS = ("direct", "mounted", "several", "gateway")
 
 
 @pytest.mark.covers("APP-2.5")
-@pytest.mark.parametrize(("way", "revision"), list(itertools.product(WAYS, REVISIONS)))
+@cases(("way", "revision"), list(itertools.product(WAYS, REVISIONS)))
 async def test_models_are_given_no_tools_for_views_alone(way: str, revision: str) -> None:
     async with clients(way, revision) as (client, prefix):
 
@@ -140,7 +141,7 @@ def wipe() -> str:
 
 
 @pytest.mark.covers("APP-2.1")
-@pytest.mark.parametrize(("way", "revision"), list(itertools.product(WAYS, REVISIONS)))
+@cases(("way", "revision"), list(itertools.product(WAYS, REVISIONS)))
 async def test_a_view_is_opened(way: str, revision: str) -> None:
     async with clients(way, revision) as (client, prefix):
         (listed,) = await client.apps.list()
@@ -321,7 +322,7 @@ def serving(**page: Any) -> Server:
 
 
 @pytest.mark.covers("APP-2.4")
-@pytest.mark.parametrize("mime_type", ["text/html", "text/html+skybridge", "application/json", "text/plain"])
+@cases("mime_type", ["text/html", "text/html+skybridge", "application/json", "text/plain"])
 async def test_a_page_of_another_type_is_no_view(mime_type: str) -> None:
     async with Client(serving(mime_type=mime_type)) as client:
         with pytest.raises(InvalidResponse, match="has the type"):

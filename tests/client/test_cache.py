@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import testing
@@ -68,7 +69,7 @@ async def test_an_answer_is_fresh_for_its_time() -> None:
 
 
 @pytest.mark.covers("CCH-2")
-@pytest.mark.parametrize("ttl", [0, -5, None])
+@cases("ttl", [0, -5, None])
 async def test_what_may_not_be_kept_is_asked_for_each_time(ttl: int | None) -> None:
     async with Client(numbered(ttl)) as client:
         assert [tool.name for tool in await client.list_tools()] == ["tool1", "tool2"]
@@ -96,7 +97,7 @@ async def test_an_entry_is_for_the_same_question_to_the_same_server() -> None:
 
 
 @pytest.mark.covers("CCH-4")
-@pytest.mark.parametrize(("scope", "second"), [("public", "1"), ("private", "2"), ("strange", "2")])
+@cases(("scope", "second"), [("public", "1"), ("private", "2"), ("strange", "2")])
 async def test_private_answers_are_not_shared(scope: str, second: str) -> None:
     server = numbered(A_DAY, scope)
     target = ServerTarget(server)
@@ -124,7 +125,7 @@ async def test_what_is_kept_can_not_be_changed_by_who_got_it() -> None:
         assert (await client.list_tools())[0].input_schema == {"type": "object"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "params", "stale"),
     [
         ("notifications/tools/list_changed", {}, "list"),
@@ -178,7 +179,7 @@ async def test_a_caller_who_suspects_a_change_lists_again_at_once() -> None:
 
 
 @pytest.mark.covers("CCH-5")
-@pytest.mark.parametrize("ttl", [A_DAY, 1, 0])
+@cases("ttl", [A_DAY, 1, 0])
 async def test_nothing_is_asked_again_because_time_has_passed(ttl: int) -> None:
     async with testing.connect(numbered(ttl), revision=MODERN) as (client, wire):
         await client.list_tools()

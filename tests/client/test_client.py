@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
+from tests.cases import cases
 from tests.client.fake import EVERYTHING, FakeServer, raw_arguments, text
 
 from toolwire import Resource, Server, testing
@@ -92,7 +93,7 @@ async def test_a_malformed_trace_is_refused_before_anything_is_sent() -> None:
 
 
 @pytest.mark.covers("R2", "R3", "R6", "R10")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_tool_is_listed_and_called(revision: str) -> None:
     def call(request: Any, outlet: Any) -> t.CallToolResult:
         arguments = raw_arguments(request)
@@ -168,7 +169,7 @@ async def test_arguments_may_be_any_value_with_a_json_form() -> None:
 
 
 @pytest.mark.covers("PAG-1", "1.7.5", "R5", "T-13")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_listings_follow_every_page(revision: str) -> None:
     following = {"missing": "", "": "two", "two": None}
 
@@ -282,7 +283,7 @@ async def test_a_resource_has_all_its_contents() -> None:
 
 
 @pytest.mark.covers("RES-3")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_missing_resource_has_an_error_of_its_own(revision: str) -> None:
     async with Client(Server("real", resources=Resource("note://a", content="x")), revision=revision) as client:
         with pytest.raises(ResourceNotFound) as missing:
@@ -292,8 +293,8 @@ async def test_a_missing_resource_has_an_error_of_its_own(revision: str) -> None
 
 
 @pytest.mark.covers("RES-3")
-@pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
-@pytest.mark.parametrize(
+@cases("revision", ["2025-06-18", MODERN])
+@cases(
     ("code", "data", "missing"),
     [
         (-32002, msgspec.UNSET, True),
@@ -319,7 +320,7 @@ async def test_either_code_means_a_missing_resource(revision: str, code: int, da
 
 
 @pytest.mark.covers("1.8.3")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_the_level_is_set_by_request_before_2026(revision: str) -> None:
     logs: list[Any] = []
 

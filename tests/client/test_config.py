@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Server
 from toolwire.client import Client
@@ -133,7 +134,7 @@ def test_a_variable_that_is_not_set_is_named_with_the_server_that_needs_it(
     assert set(read_config({"mcpServers": {"it": {**entry, "disabled": True}, "other": other}})) == {"other"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "says"),
     [
         ({}, "no mcpServers, nor servers as VS Code has"),

@@ -6,14 +6,15 @@ import sys
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import Reply, Script
 
 from toolwire import Client, Context, Server
 from toolwire.protocol.errors import ProtocolError, ToolwireError, Unreachable
 
 
-@pytest.mark.parametrize("status", [404, 405, 501, 200])
-@pytest.mark.parametrize(("path", "is_advised"), [("", True), ("/", True), ("/mcp", False)])
+@cases("status", [404, 405, 501, 200])
+@cases(("path", "is_advised"), [("", True), ("/", True), ("/mcp", False)])
 async def test_address_without_a_server_is_named_with_the_usual_path(status: int, path: str, is_advised: bool) -> None:
     script = Script(lambda request: Reply(status, {"content-type": "text/html"}, b"<h1>Hello</h1>"))
     url = f"http://localhost{path}"

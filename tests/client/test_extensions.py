@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.client.json_server import JsonServer
 from tests.client.scripted_http import Script, on, result, stream
@@ -56,7 +57,7 @@ class FoundResult(types.Result, kw_only=True):
 
 
 @pytest.mark.covers("EXC-1")
-@pytest.mark.parametrize("revision", types.REVISIONS)
+@cases("revision", types.REVISIONS)
 async def test_a_client_declares_its_extensions_on_every_revision_that_can_carry_them(revision: str) -> None:
     server = FakeServer({"tools/list": lambda request, outlet: t.ListToolsResult(tools=[])})
     declared = {NOTES: {"revision": "2", "deep": {"a": [1]}}}
@@ -74,7 +75,7 @@ async def test_a_client_declares_its_extensions_on_every_revision_that_can_carry
 
 
 @pytest.mark.covers("EXC-1")
-@pytest.mark.parametrize(
+@cases(
     ("extensions", "error", "said"),
     [
         ({"notes": {}}, ValueError, "'notes' is not an extension name: use a domain in reverse, a slash and a name"),
@@ -137,7 +138,7 @@ async def test_a_wire_type_keeps_what_it_does_not_know() -> None:
     assert msgspec.json.decode(types.encode(value)) == answer
 
 
-@pytest.mark.parametrize("params", [Found(["a"]), FoundStruct(["a"]), FoundModel(found=["a"]), {"found": ["a"]}])
+@cases("params", [Found(["a"]), FoundStruct(["a"]), FoundModel(found=["a"]), {"found": ["a"]}])
 async def test_params_are_anything_that_is_an_object(params: Any) -> None:
     server = notes(notes_put=lambda params: {})
     async with Client(server) as client:
@@ -145,7 +146,7 @@ async def test_params_are_anything_that_is_an_object(params: Any) -> None:
     assert server.params("notes/put")[0]["found"] == ["a"]
 
 
-@pytest.mark.parametrize("params", [[1], "text", 3, {"_meta": 3}])
+@cases("params", [[1], "text", 3, {"_meta": 3}])
 async def test_params_that_are_no_object_are_not_sent(params: Any) -> None:
     server = notes()
     async with Client(server) as client:
@@ -162,7 +163,7 @@ async def test_a_result_of_another_type_is_an_invalid_answer(revision: str) -> N
 
 
 @pytest.mark.covers("EXC-2")
-@pytest.mark.parametrize("answer", [{"resultType": "partial"}, {"resultType": 3}, [1], "text", None])
+@cases("answer", [{"resultType": "partial"}, {"resultType": 3}, [1], "text", None])
 async def test_an_unknown_kind_of_result_is_an_invalid_answer(answer: Any) -> None:
     async with Client(notes(notes_get=lambda params: answer)) as client:
         with pytest.raises(InvalidResponse):
@@ -318,7 +319,7 @@ async def test_a_request_goes_through_its_rounds() -> None:
 
 
 @pytest.mark.covers("EXC-3")
-@pytest.mark.parametrize(
+@cases(
     ("method", "options", "sent"),
     [("notes/get", {}, 1), ("notes/get", {"repeatable": True}, 2), ("prompts/list", {}, 2), ("tools/call", {}, 1)],
 )
@@ -415,7 +416,7 @@ async def test_a_call_that_is_sent_as_a_request_is_of_a_tool_that_did_not_change
     assert server.methods().count("tools/call") == 1
 
 
-@pytest.mark.parametrize("params", [None, {}, {"name": 3}, {"name": "a", "arguments": [1]}])
+@cases("params", [None, {}, {"name": 3}, {"name": "a", "arguments": [1]}])
 async def test_a_call_without_a_name_is_not_sent(params: Any) -> None:
     server, client = calling(approve=lambda call: True)
     async with client:
@@ -455,7 +456,7 @@ async def test_a_client_sends_notifications_of_an_extension(revision: str) -> No
         assert (t.CLIENT_CAPABILITIES_KEY in params.get("_meta", {})) is (revision == MODERN)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "said"),
     [
         ("notes/search", None),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import signatures
+from tests.cases import cases
 
 from toolwire import Client, Server
 from toolwire import Tool as ServerTool
@@ -82,14 +83,14 @@ def test_schemas_of_other_servers_are_rewritten() -> None:
     assert given == FOREIGN
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"type": "string"}, {"properties": []}])
+@cases("schema", [{}, {"type": "object"}, {"type": "string"}, {"properties": []}])
 def test_a_schema_always_is_of_an_object(schema: dict[str, Any]) -> None:
     (tool,) = for_anthropic([Tool("it", schema)])
     assert tool["input_schema"]["type"] == "object"
     assert "properties" in tool["input_schema"]
 
 
-@pytest.mark.parametrize(("keyword", "required"), [("allOf", ["a", "b"]), ("anyOf", ["a"]), ("oneOf", ["a"])])
+@cases(("keyword", "required"), [("allOf", ["a", "b"]), ("anyOf", ["a"]), ("oneOf", ["a"])])
 def test_choices_at_the_top_become_one_object(keyword: str, required: list[str]) -> None:
     part = {"properties": {"b": {"type": "string"}}, "required": ["b", "unknown"]}
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], keyword: [part, True]}
@@ -146,14 +147,14 @@ def test_no_schema_of_a_server_breaks_the_client(schema: dict[str, Any]) -> None
     assert tool["function"]["parameters"]["type"] == "object"
 
 
-@pytest.mark.parametrize("label", signatures.SIGNATURES)
+@cases("label", signatures.SIGNATURES)
 def test_our_own_schemas_stay_as_they_are(label: str) -> None:
     tool = signatures.tool(label).definition("2026-07-28")
     assert for_anthropic([tool])[0]["input_schema"] == tool.input_schema
 
 
 @pytest.mark.covers("GW-8.9")
-@pytest.mark.parametrize("over", ["alone", "mounted", "gateway"])
+@cases("over", ["alone", "mounted", "gateway"])
 async def test_tools_for_apps_alone_are_listed_and_not_converted(over: str) -> None:
     inner = Server("inner")
     for name, visibility in (("both", ["model", "app"]), ("app", ["app"]), ("model", ["model"]), ("plain", None)):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import testing
@@ -307,7 +308,7 @@ def sampling(*messages: t.SamplingMessage, **members: Any) -> t.CreateMessageReq
 
 
 @pytest.mark.covers("1.15.4")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_sampling_returns_text_or_a_full_result(revision: str) -> None:
     async def model(params: t.CreateMessageRequestParams) -> Any:
         assert params.max_tokens == 10

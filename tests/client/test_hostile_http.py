@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import STREAM, Reply, Request, Script, event, initialized, on, result, rpc, stream, text
 
 from toolwire.client import Client, InvalidResponse
@@ -58,10 +59,8 @@ async def test_the_opening_is_repeated_where_a_kept_connection_turns_out_to_be_c
 # --- answers ---
 
 
-@pytest.mark.parametrize(
-    "body", [b"\xff\xfe", b"null", b"[[[[", b'"text"', b"{}", b'{"jsonrpc":"1.0","id":2,"result":{}}']
-)
-@pytest.mark.parametrize("streamed", [True, False])
+@cases("body", [b"\xff\xfe", b"null", b"[[[[", b'"text"', b"{}", b'{"jsonrpc":"1.0","id":2,"result":{}}'])
+@cases("streamed", [True, False])
 async def test_garbage(body: bytes, streamed: bool) -> None:
     reply = Reply(headers=STREAM, body=b"data: " + body + b"\n\n") if streamed else Reply(body=body)
     async with Script(on(tools_call=reply)).client() as client:
@@ -70,7 +69,7 @@ async def test_garbage(body: bytes, streamed: bool) -> None:
         assert client.connected
 
 
-@pytest.mark.parametrize("identifier", [999, "2", None, -1])
+@cases("identifier", [999, "2", None, -1])
 async def test_the_answer_to_something_else(identifier: Any) -> None:
     reply = Reply(body=rpc(id=identifier, result={"resultType": "complete", "content": text("stolen")}))
     async with Script(on(tools_call=reply)).client() as client:
@@ -168,7 +167,7 @@ async def endless(piece: bytes) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(
+@cases(
     "piece",
     [
         b": still here\n\n",
@@ -279,10 +278,8 @@ async def test_a_listing_of_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 # --- elsewhere ---
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize(
-    "location", ["http://169.254.169.254/latest/meta-data", "https://evil.example/mcp", "file:///etc"]
-)
+@cases("status", [301, 302, 303, 307, 308])
+@cases("location", ["http://169.254.169.254/latest/meta-data", "https://evil.example/mcp", "file:///etc"])
 async def test_nobody_is_sent_elsewhere(status: int, location: str) -> None:
     script = Script(on(tools_call=Reply(status, {"location": location})))
     async with script.client(headers={"authorization": "Bearer secret"}) as client:
@@ -292,7 +289,7 @@ async def test_nobody_is_sent_elsewhere(status: int, location: str) -> None:
     assert {request.headers["host"] for request in script.requests} == {"server.example"}
 
 
-@pytest.mark.parametrize("reply", [Reply(500, {}), Reply(200, body=b"{"), Reply(302, {"location": "http://10.0.0.1/"})])
+@cases("reply", [Reply(500, {}), Reply(200, body=b"{"), Reply(302, {"location": "http://10.0.0.1/"})])
 async def test_no_group_of_exceptions_reaches_a_caller(reply: Reply) -> None:
     """Many calls fail at once, and each gets the one error that is its own."""
     async with Script(on(tools_call=reply)).client() as client:

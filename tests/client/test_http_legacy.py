@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import (
     STREAM,
     URL,
@@ -133,7 +134,7 @@ async def test_a_server_without_sessions() -> None:
     assert not script.of("DELETE")
 
 
-@pytest.mark.parametrize("given", ["", "a b", "é", "x" * 5_000])
+@cases("given", ["", "a b", "é", "x" * 5_000])
 async def test_a_session_id_that_may_not_be_sent(given: str) -> None:
     script = legacy(initialize=lambda request: initialized(request, session=given))
     with pytest.raises(InvalidResponse, match="session id"):
@@ -141,7 +142,7 @@ async def test_a_session_id_that_may_not_be_sent(given: str) -> None:
 
 
 @pytest.mark.covers("3.4.5.4")
-@pytest.mark.parametrize(
+@cases(
     "gone",
     [
         Reply(404, {}),
@@ -251,9 +252,7 @@ class Asking:
 BUSY = Reply(503, {"retry-after": "7"})
 
 
-@pytest.mark.parametrize(
-    "posts", [[BUSY] * 6, [Reply(429, {"retry-after": "1"})], [Reply(500, {})] * 9, [unanswered] * 2]
-)
+@cases("posts", [[BUSY] * 6, [Reply(429, {"retry-after": "1"})], [Reply(500, {})] * 9, [unanswered] * 2])
 async def test_answer_is_posted_until_the_server_accepts_it(posts: list[Any]) -> None:
     server = Asking(*posts)
     async with server.script.client(roots=["file:///a"], timeout=3600) as client:
@@ -286,7 +285,7 @@ async def test_requests_do_not_wait_for_an_answer_that_is_repeated() -> None:
         assert (await calling).text == "done"
 
 
-@pytest.mark.parametrize("status", [400, 403, 404])
+@cases("status", [400, 403, 404])
 async def test_call_ends_with_the_error_that_keeps_its_answer_from_arriving(status: int) -> None:
     server = Asking(Reply(status, {}))
     async with server.script.client(roots=["file:///a"]) as client:
@@ -710,7 +709,7 @@ async def test_a_refused_handshake_for_want_of_credentials(status: int) -> None:
     assert not script.of("GET")
 
 
-@pytest.mark.parametrize("status", [500, 406, 409])
+@cases("status", [500, 406, 409])
 async def test_other_refusals_do_not_fall_back(status: int) -> None:
     script = legacy(initialize=Reply(status, {}))
     with pytest.raises((Unreachable, OutcomeUnknown)):

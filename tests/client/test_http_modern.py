@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import (
     DISCOVERED,
     URL,
@@ -111,7 +112,7 @@ async def test_slow_modern_server_is_not_taken_for_an_older_one(dual: bool) -> N
 
 
 @pytest.mark.covers("HDR-2")
-@pytest.mark.parametrize(
+@cases(
     ("name", "header"),
     [
         ("plain name", "plain name"),
@@ -169,8 +170,8 @@ async def test_an_answer_may_be_a_stream() -> None:
 
 
 @pytest.mark.covers("HTTP-13")
-@pytest.mark.parametrize("with_id", [True, False])
-@pytest.mark.parametrize(("status", "code"), [(404, -32601), (400, -32602), (400, -32021), (500, -32603), (200, 7)])
+@cases("with_id", [True, False])
+@cases(("status", "code"), [(404, -32601), (400, -32602), (400, -32021), (500, -32603), (200, 7)])
 async def test_the_error_in_the_body_counts(status: int, code: int, with_id: bool) -> None:
     script = Script(on(tools_call=lambda request: refusal(request, code, status, id=with_id, why="x")))
     async with script.client() as client:
@@ -180,7 +181,7 @@ async def test_the_error_in_the_body_counts(status: int, code: int, with_id: boo
         assert client.connected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("reply", "error"),
     [
         (Reply(202, {}), InvalidResponse),
@@ -323,7 +324,7 @@ async def test_a_modern_error_is_no_reason_to_fall_back(code: int) -> None:
     assert not script.of("initialize")
 
 
-@pytest.mark.parametrize("status", [500, 502, 503])
+@cases("status", [500, 502, 503])
 async def test_an_outage_is_no_verdict(status: int) -> None:
     script = Script(on(server_discover=Reply(status, {})))
     with pytest.raises((Unreachable, OutcomeUnknown), match=f"status {status}"):
@@ -342,7 +343,7 @@ async def test_missing_credentials_are_no_verdict(status: int) -> None:
     assert [request.rpc for request in script.requests] == ["server/discover"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "told"),
     [
         (rpc(error={"code": 403, "message": "This needs\x1b the scopes write", "data": {}}, id=1), "needs  the scopes"),

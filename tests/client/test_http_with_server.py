@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import http_target
@@ -62,7 +63,7 @@ def name_it(message: str, params: Any) -> dict[str, str]:
 
 
 @pytest.mark.covers("R1", "HTTP-10")
-@pytest.mark.parametrize(("over", "revision"), WAYS)
+@cases(("over", "revision"), WAYS)
 async def test_everything_works_on_every_revision(over: Any, revision: str) -> None:
     seen: list[float] = []
     async with testing.connect(make(), revision=revision, over=over, elicit=name_it) as (client, wire):
@@ -80,7 +81,7 @@ async def test_everything_works_on_every_revision(over: Any, revision: str) -> N
     assert any("result" in message for message in wire.received)
 
 
-@pytest.mark.parametrize(("over", "revision"), WAYS)
+@cases(("over", "revision"), WAYS)
 async def test_changes_arrive_on_every_revision(over: Any, revision: str) -> None:
     server = make()
     async with (
@@ -96,8 +97,8 @@ async def test_changes_arrive_on_every_revision(over: Any, revision: str) -> Non
             break
 
 
-@pytest.mark.parametrize("over", ["http", "port", "memory"])
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+@cases("over", ["http", "port", "memory"])
+@cases("revision", ["2025-11-25", MODERN])
 async def test_the_principal_arrives(over: Any, revision: str) -> None:
     async with testing.connect(make(), revision=revision, over=over, principal="anna") as (client, _):
         assert await client.call_tool("who", returns=str) == "anna"

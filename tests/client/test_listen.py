@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import Server, testing
@@ -192,7 +193,7 @@ async def test_a_flood_of_changes_ends_the_stream(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.covers("1.10.6", "1.10.5", "T-14")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_before_2026_the_same_loop_subscribes(revision: str) -> None:
     server = Broadcast()
     async with testing.connect(server, revision=revision) as (client, wire):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Client, Server
 from toolwire.client import sync
@@ -275,7 +276,7 @@ async def handle_http(server: Server) -> None:
         return
 
 
-@pytest.mark.parametrize("use", [call_tool, process, create_task, handle_http])
+@cases("use", [call_tool, process, create_task, handle_http])
 def test_every_other_way_in_is_refused_on_a_second_loop(use: Callable[[Server], Any]) -> None:
     server = adder()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.client.scripted import Scripted
 
@@ -34,7 +35,7 @@ INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo"
 
 
 @pytest.mark.covers("R1", "1.3.1.3", "ERA-6")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_every_revision_can_be_pinned(revision: str) -> None:
     server = FakeServer(HELLO, instructions="Be kind.")
     async with testing.connect(server, revision=revision) as (client, wire):
@@ -51,7 +52,7 @@ async def test_every_revision_can_be_pinned(revision: str) -> None:
 
 
 @pytest.mark.covers("1.3.1.1", "1.3.2.1", "ERA-7")
-@pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32000, 7])
+@cases("code", [-32601, -32602, -32600, -32603, -32000, 7])
 async def test_any_other_error_to_the_probe_is_a_legacy_server(code: int) -> None:
     far = Scripted()
     async with asyncio.timeout(5):
@@ -115,7 +116,7 @@ async def test_a_client_says_who_it_is_as_far_as_the_revision_goes(
         assert sent == dict(list(whole.items())[:known])
 
 
-@pytest.mark.parametrize("icon", [{"src": "javascript:alert(1)"}, {"src": "file:///etc/passwd"}, {}, 7])
+@cases("icon", [{"src": "javascript:alert(1)"}, {"src": "file:///etc/passwd"}, {}, 7])
 def test_an_icon_that_nobody_would_show_is_refused(icon: Any) -> None:
     with pytest.raises(ValueError, match="An icon is"):
         Client(FakeServer(), icons=[icon])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.json_server import JsonServer
 from tests.client.test_extensions import ERAS, LEGACY, MODERN, NOTES, Found, FoundModel, notes
 
@@ -145,7 +146,7 @@ async def test_a_handler_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFix
     assert "ZeroDivisionError" in caplog.text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "said"),
     [
         ("notifications/message", "notifications/message belongs to the protocol: use on_log="),
@@ -182,7 +183,7 @@ def publishing(legacy: bool = True) -> tuple[Server, Callable[[str], None]]:
 
 
 @pytest.mark.covers("EXC-6")
-@pytest.mark.parametrize(
+@cases(
     ("revision", "over"),
     [(LEGACY, "memory"), (LEGACY, "stdio"), (MODERN, "memory"), (MODERN, "stdio"), (MODERN, "http")],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import testing
@@ -48,7 +49,7 @@ def echo(message: str, params: t.ElicitRequestParams) -> dict[str, Any]:
 
 
 @pytest.mark.covers("MRTR-12", "MRTR-13", "MRTR-14", "MRTR-15")
-@pytest.mark.parametrize(
+@cases(
     ("method", "done"),
     [
         ("tools/call", {"content": []}),
@@ -153,7 +154,7 @@ async def test_rounds_without_end_are_given_up() -> None:
     assert len(handle.calls) == 11
 
 
-@pytest.mark.parametrize(
+@cases(
     "result",
     [
         {"resultType": "input_required"},
@@ -258,7 +259,7 @@ async def test_answers_are_sent_again_when_the_server_cannot_take_them_now(sever
     assert all(call["inputResponses"] == repeated[0]["inputResponses"] for call in repeated)
 
 
-@pytest.mark.parametrize("final", [refused(), refused(retryAfterMs="soon"), refused(retryAfterMs=-1)])
+@cases("final", [refused(), refused(retryAfterMs="soon"), refused(retryAfterMs=-1)])
 async def test_answers_are_not_sent_again_after_a_final_error(final: ProtocolError) -> None:
     handle = failing_rounds(required("s", a=question()), final)
     async with Client(FakeServer({"tools/call": handle}), elicit=echo) as client:

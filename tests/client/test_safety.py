@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import Client, Server, Tool, ToolError, types
@@ -57,7 +58,7 @@ async def test_a_call_is_shown_before_it_is_made() -> None:
 
 
 @pytest.mark.covers("S1", "R22", "R27")
-@pytest.mark.parametrize(
+@cases(
     ("verdict", "said"),
     [
         (False, "The call of 'send' was denied"),
@@ -111,7 +112,7 @@ async def test_a_tool_that_is_not_listed_has_no_definition_and_no_hints() -> Non
     assert (shown[0].tool, shown[0].annotations) == (None, types.ToolAnnotations())
 
 
-@pytest.mark.parametrize("revision", types.REVISIONS)
+@cases("revision", types.REVISIONS)
 async def test_it_holds_on_every_revision_and_through_a_stub(revision: str) -> None:
     class Mail:
         async def send(self, to: str) -> str: ...  # type: ignore[empty-body]

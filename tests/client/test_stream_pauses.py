@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import STREAM, Reply, Request, Script, event, on, rpc, stream, text
 
 from toolwire.protocol.errors import OutcomeUnknown
@@ -137,7 +138,7 @@ async def test_subscription_at_a_busy_server_is_opened_when_the_server_asks(paus
     assert 8.0 in pauses
 
 
-@pytest.mark.parametrize("status", [303, 304, 408, 409, 499, 500])
+@cases("status", [303, 304, 408, 409, 499, 500])
 async def test_outcome_is_unknown_after_a_status_that_proves_no_refusal(status: int) -> None:
     script = Script(on(tools_call=lambda request: Reply(status, {})))
     async with script.client() as client:

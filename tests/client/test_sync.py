@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Context, Limits, Server
 from toolwire.client import Client as AsyncClient
@@ -35,7 +36,7 @@ def make() -> Server:
     return server
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_the_same_without_a_loop(revision: str) -> None:
     with Client(make(), revision=revision) as client:
         assert client.connected

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire.client import Client
@@ -48,7 +49,7 @@ def messages():
 # --- targets ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("target", "says"),
     [
         ("ftp://example.com/mcp", "not the URL of a server"),

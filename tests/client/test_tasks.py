@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import CORE, EXTENSION, RELATED, WAYS, Way, dialects
@@ -177,7 +178,7 @@ async def test_a_call_that_takes_too_long_is_given_up(revision: str) -> None:
         assert len(sent(wire, "tasks/cancel")) == 1
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@cases("way", WAYS, ids=str)
 async def test_everything_works_over_every_transport(way: Way) -> None:
     held, told = Held(limits=FAST), []
 
@@ -297,7 +298,7 @@ async def test_what_the_server_answers_at_once_is_done(revision: str) -> None:
         await handle.cancel()
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", CORE])
+@cases("revision", ["2024-11-05", "2025-06-18", CORE])
 async def test_a_server_without_tasks_is_not_asked_for_one(revision: str) -> None:
     server = Server("plain")
 
@@ -316,7 +317,7 @@ async def test_a_server_without_tasks_is_not_asked_for_one(revision: str) -> Non
 # --- what is declared, and what is no answer -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [*WAYS, *(Way("memory", revision) for revision in LEGACY[:-1])], ids=str)
+@cases("way", [*WAYS, *(Way("memory", revision) for revision in LEGACY[:-1])], ids=str)
 @pytest.mark.covers("J87")
 async def test_the_client_runs_no_tasks_itself(way: Way) -> None:
     async with connected(Held(), way.revision, over=way.over, elicit=lambda m, p: {}) as (client, wire):
@@ -434,9 +435,7 @@ async def test_a_wait_that_is_lost_every_time_is_taken_up_as_often_as_the_server
         await waiting
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "seconds"), [(0, 0.1), (-5, 0.1), (1, 0.1), (250, 0.25), (10**9, 60.0), (UNSET, 1.0)]
-)
+@cases(("milliseconds", "seconds"), [(0, 0.1), (-5, 0.1), (1, 0.1), (250, 0.25), (10**9, 60.0), (UNSET, 1.0)])
 def test_poll_interval_of_the_server_stays_within_bounds(milliseconds: Any, seconds: float) -> None:
     assert poll_seconds(milliseconds) == seconds
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 import pydantic
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, raw_arguments, text
 
 from toolwire import Server, testing
@@ -44,7 +45,7 @@ class Defaults:
 # --- typed results ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("structured", "returns", "value"),
     [
         ({"city": "Oslo", "high": 3.5}, Row, Row("Oslo", 3.5)),
@@ -86,7 +87,7 @@ async def test_a_wrapped_schema_is_unwrapped_even_where_the_wrapper_would_fit(re
         assert await client.call_tool("x", returns=dict[str, Any]) == {"result": {"a": 1}}, "nobody knows the schema"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("texts", "returns", "value"),
     [
         (["plain words"], str, "plain words"),
@@ -186,8 +187,8 @@ INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required
 
 
 @pytest.mark.covers("OUT-2", "R24")
-@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
-@pytest.mark.parametrize("returns", [None, dict[str, Any]])
+@cases("revision", ["2025-06-18", "2025-11-25", MODERN])
+@cases("returns", [None, dict[str, Any]])
 async def test_the_first_structured_result_is_checked_though_nobody_listed_the_tools(
     revision: str, returns: Any
 ) -> None:
@@ -355,7 +356,7 @@ async def test_unknown_keywords_and_members_survive() -> None:
 
 
 @pytest.mark.covers("RPC-7")
-@pytest.mark.parametrize("kind", ["task", "sideways", 7, None])
+@cases("kind", ["task", "sideways", 7, None])
 async def test_an_unknown_result_type_is_invalid(kind: Any) -> None:
     broken = {"resultType": kind, "content": [], "tools": []}
     async with Client(FakeServer({"tools/call": lambda r, o: broken, "tools/list": lambda r, o: broken})) as client:

@@ -10,6 +10,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.cases import cases
 
 from toolwire import Client, Context, ProtocolError, Server, ToolError, types
 from toolwire.client import ClientContext
@@ -32,7 +33,7 @@ async def greet(name: str, ctx: Context) -> str:
 
 
 @pytest.mark.covers("META-7")
-@pytest.mark.parametrize("revision", types.REVISIONS)
+@cases("revision", types.REVISIONS)
 async def test_one_trace_from_the_caller_through_client_and_server_to_the_handler(revision: str) -> None:
     traced = Traced()
     server = Server("s", tools=greet, tracing=traced.provider)

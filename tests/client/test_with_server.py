@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import Change, Decline, Rejected
@@ -86,8 +87,8 @@ async def test_everything_a_program_does_with_a_server(revision: str, over: Over
         await client.ping()
 
 
-@pytest.mark.parametrize("over", ["memory", "stdio"])
-@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
+@cases("over", ["memory", "stdio"])
+@cases("revision", ["2025-06-18", "2025-11-25", MODERN])
 async def test_a_question_is_answered_on_both_eras(revision: str, over: Over) -> None:
     def accept(message: str, params: Any) -> Any:
         assert message == "Really?"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cases import cases
 from tests.fleet.gateway_scene import Asked, judge
 from tests.fleet.ledger import LEGACY, MODERN, Ledger, Listener, Loss, Note
 
@@ -20,7 +20,7 @@ def begun(replica: str = "replica-1", times: int = 1) -> list[Note]:
 MAY_HAVE_RUN = "The server 'child' behind this one failed: it ended; the request may have been carried out"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "notes", "breach"),
     [
         (asked(text="1 2 Anna"), begun(), None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
+from tests.cases import cases
 from tests.fleet.ledger import BREACHES, LEGACY, Call, Counts, Ledger, Listener, Loss, Note, Task, judge, read_notes
 
 
@@ -128,7 +128,7 @@ def counted(counts: Counts) -> dict[str, int]:
     return {name: value for name, value in vars(counts).items() if isinstance(value, int) and value}
 
 
-@pytest.mark.parametrize("case", TASKS)
+@cases("case", TASKS)
 def test_tasks(case: str) -> None:
     entry, notes, details, expected = TASKS[case]
     counts = judge(Ledger(tasks=[entry], **details), notes)
@@ -147,7 +147,7 @@ CALLS: dict[str, tuple[Call, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CALLS)
+@cases("case", CALLS)
 def test_calls(case: str) -> None:
     call, expected = CALLS[case]
     assert counted(judge(Ledger(calls=[call]), [])) == {"calls": 1} | expected
@@ -161,7 +161,7 @@ LISTENERS: dict[str, tuple[Listener, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", LISTENERS)
+@cases("case", LISTENERS)
 def test_listeners(case: str) -> None:
     listener, expected = LISTENERS[case]
     ledger = Ledger(listeners=[listener], touched={"x": 2.0}, new_tools=frozenset({"added"}))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.auth.connecting import FRONTS, PUBLIC, SECRET, Accounts, Browser, World
 from tests.auth.test_proxy import Google
+from tests.cases import cases
 from tests.http.httpclient import Answer
 
 from toolwire import Gateway
@@ -122,7 +123,7 @@ async def url_of_answer(browser: Browser, act: Awaitable[Answer]) -> str:
     raise AssertionError("the service was not asked")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 async def test_account_of_one_origin_is_not_used_for_another(kind: str) -> None:
     async with opened(KINDS[kind]) as scene:
         browser = Browser(scene, "alice")
@@ -135,7 +136,7 @@ async def test_account_of_one_origin_is_not_used_for_another(kind: str) -> None:
         assert not await scene.is_connected()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 async def test_page_that_was_open_during_a_change_connects_nothing(kind: str) -> None:
     async with opened(KINDS[kind]) as scene:
         browser = Browser(scene, "alice")
@@ -155,7 +156,7 @@ async def test_page_that_was_open_during_a_change_connects_nothing(kind: str) ->
         assert scene.login.asked("/token") == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 async def test_button_of_a_page_before_a_change_connects_nothing(kind: str) -> None:
     async with opened(KINDS[kind]) as scene:
         browser = Browser(scene, "alice")
@@ -191,7 +192,7 @@ def without_alice(scene: World) -> Any:
     return scene.auth(allow=["bob"])
 
 
-@pytest.mark.parametrize("front", FRONTS)
+@cases("front", FRONTS)
 async def test_form_for_a_secret_refuses_a_user_who_was_removed(front: str) -> None:
     async with opened(of_secret, front) as scene:
         browser = Browser(scene, "alice")
@@ -212,7 +213,7 @@ async def link_of_page(scene: Scene, browser: Browser) -> tuple[str, Answer]:
     return unescape(found[1]), page
 
 
-@pytest.mark.parametrize("front", FRONTS)
+@cases("front", FRONTS)
 async def test_page_of_accounts_refuses_a_user_who_was_removed(front: str) -> None:
     async with opened(of_secret, front) as scene:
         browser = Browser(scene, "alice")
@@ -221,7 +222,7 @@ async def test_page_of_accounts_refuses_a_user_who_was_removed(front: str) -> No
         assert (await browser.open(f"{PUBLIC}/connect/", {"account": button(page)})).status == 400
 
 
-@pytest.mark.parametrize("front", FRONTS)
+@cases("front", FRONTS)
 async def test_answer_of_a_service_is_refused_for_a_user_who_was_removed(front: str) -> None:
     async with opened(of_endpoints, front) as scene:
         browser = Browser(scene, "alice")

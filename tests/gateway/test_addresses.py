@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.gateway.backs import behind, until
 
 from toolwire import Client, Context, ResourceTemplate, Server, ToolResult
@@ -187,7 +188,7 @@ def _template(uri: str) -> Any:
     return with_y
 
 
-@pytest.mark.parametrize(
+@cases(
     ("first", "second", "named"),
     [
         pytest.param("note://a", "note://a", "note://b/a", id="equal"),
@@ -360,7 +361,7 @@ async def test_addresses_are_rewritten_on_each_of_several_hops() -> None:
 # --- places in messages that are not what they should be ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "raw",
     [
         b'{"content":"text","contents":7,"messages":[1,"x",{"content":null}],"resources":"dynamic"}',

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import Away, one, told, until
 from tests.gateway.faulty_backs import FAULTS, FaultyPool, faulty
 from tests.gateway.test_observing import numbers
@@ -72,7 +73,7 @@ def take(breaker: BreakerSwitch, steps: str) -> None:
 
 
 @pytest.mark.covers("GW-9.4")
-@pytest.mark.parametrize(
+@cases(
     ("steps", "state"),
     [
         ("ff", "closed"),
@@ -112,7 +113,7 @@ def test_the_states_of_a_breaker(steps: str, state: str) -> None:
 
 
 @pytest.mark.covers("GW-9.4")
-@pytest.mark.parametrize(
+@cases(
     ("steps", "seconds"),
     [("tt", None), ("ttt", 0.0), ("tft", 0.0), ("ttts", None), ("ttta", None), ("fffa", None), ("fffap", 8.0)],
 )
@@ -137,7 +138,7 @@ def test_the_pause_of_a_breaker_doubles_with_jitter_up_to_the_longest() -> None:
 
 
 @pytest.mark.covers("GW-9.4")
-@pytest.mark.parametrize(("asked", "at_least", "at_most"), [(20.0, 20.0, 20.0), (1e9, 600.0, 600.0), (None, 0.5, 1.0)])
+@cases(("asked", "at_least", "at_most"), [(20.0, 20.0, 20.0), (1e9, 600.0, 600.0), (None, 0.5, 1.0)])
 def test_a_server_that_names_a_time_is_left_alone_that_long(asked: Any, at_least: float, at_most: float) -> None:
     breaker, _ = switch(failures=1)
     error = Unreachable("busy")
@@ -153,7 +154,7 @@ def status(number: int) -> TransportError:
 
 
 @pytest.mark.covers("GW-9.3")
-@pytest.mark.parametrize(
+@cases(
     ("error", "counts"),
     [
         (Unreachable("x"), True),
@@ -394,7 +395,7 @@ class Asked:
 
 
 @pytest.mark.covers("GW-9.4")
-@pytest.mark.parametrize(
+@cases(
     ("error", "state"),
     [
         (None, "closed"),
@@ -669,7 +670,7 @@ async def test_a_call_that_waited_is_refused_where_the_server_stopped_working_me
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entry", "text"),
     [
         ({"breaker": {"failures": 0}}, "failures must be at least 1 .got 0."),

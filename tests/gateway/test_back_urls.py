@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import until
 from tests.gateway.faulty_backs import FAULTS, FaultyPool, faulty
 from tests.gateway.test_observing import numbers
@@ -191,7 +192,7 @@ def test_the_order_of_addresses() -> None:
     assert states.errors == {"a": "gone", "b": "late", "c": None}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "text"),
     [
         ({"urls": "http://a/mcp"}, "as a list of texts"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.client.test_rounds import question, required
 from tests.client.test_shared_deadline import LIMIT, OBJECTS, STEP, slowly, think, tools, turn
@@ -86,8 +87,8 @@ async def test_progress_behind_a_gateway_gives_the_whole_limit_again() -> None:
         assert (await client.call_tool("b_run", on_progress=lambda params: None)).text == "in time"
 
 
-@pytest.mark.parametrize("is_second", [False, True])
-@pytest.mark.parametrize("front", [MODERN, LEGACY])
+@cases("is_second", [False, True])
+@cases("front", [MODERN, LEGACY])
 async def test_second_attempt_of_a_gateway_gets_what_is_left(front: str, is_second: bool) -> None:
     """A call of the modern era that follows another one is sent on a shorter way."""
     calls: list[Any] = []

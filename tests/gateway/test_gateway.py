@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.gateway.backs import (
     OVER,
@@ -81,7 +82,7 @@ async def test_the_prefix_is_what_was_given(prefix: str) -> None:
         assert [tool.name for tool in await client.list_tools()] == [f"{prefix}run"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wrong", "text"),
     [
         (lambda gateway: gateway.add("one", Server("x")), "already"),
@@ -138,7 +139,7 @@ def notes(name: str) -> Server:
 
 
 @pytest.mark.covers("GW-4.5")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_second_server_with_an_address_carries_its_name_everywhere(revision: str) -> None:
     gateway = Gateway("front")
     gateway.add("one", notes("first")).add("two", notes("second"))
@@ -349,7 +350,7 @@ async def test_a_call_ends_where_it_began_when_its_server_is_removed() -> None:
 
 
 @pytest.mark.covers("GW-7.4", "GW-11.9")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_server_that_is_away_is_named_and_the_others_are_served(revision: str) -> None:
     gateway = Gateway("front")
     gateway.add("gone", Away()).add("there", one("b", "run"))

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.gateway.backs import OVER, REVISIONS, everything, gateway_before
 
@@ -139,7 +140,7 @@ async def test_a_gateway_behind_a_gateway(front: str, back: str, over: str) -> N
         assert await client.call_tool("b_b_book", returns=str) == "True True"
 
 
-@pytest.mark.parametrize("back", REVISIONS)
+@cases("back", REVISIONS)
 async def test_handlers_of_the_gateway_use_what_is_behind_it(back: str) -> None:
     async with gateway_before(everything(), "memory", back) as gateway:
 

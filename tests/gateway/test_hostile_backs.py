@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.client.scripted_http import (
     DISCOVERED,
@@ -144,8 +145,8 @@ async def test_rounds_without_end_end() -> None:
 
 
 @pytest.mark.covers("GW-3.17")
-@pytest.mark.parametrize("code", [-32020, -32022])
-@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+@cases("code", [-32020, -32022])
+@cases("front", [MODERN, "2025-11-25"])
 async def test_errors_between_gateway_and_server_are_none_of_the_clients(code: int, front: str) -> None:
     def refuse(request: Any, outlet: Any) -> Any:
         raise ProtocolError(code, "this is about the connection")
@@ -286,7 +287,7 @@ def logged() -> bytes:
     return event(rpc(method="notifications/message", params=params))
 
 
-@pytest.mark.parametrize(
+@cases(
     "answers",
     [
         {"server_discover": Reply(500, body=b"no")},
@@ -311,7 +312,7 @@ async def test_a_server_that_fails_before_it_has_listed_anything(answers: dict[s
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "says"),
     [
         (breaking_off(headers=JSON), "broke off"),
@@ -339,7 +340,7 @@ async def test_a_server_that_fails_in_a_call(answer: Any, says: str) -> None:
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
-@pytest.mark.parametrize(
+@cases(
     "cursor", [lambda count: f"c{count}", lambda count: "c", lambda count: "ab"[count % 2]], ids=["new", "same", "two"]
 )
 async def test_lists_without_an_end_end(cursor: Callable[[int], str]) -> None:
@@ -352,7 +353,7 @@ async def test_lists_without_an_end_end(cursor: Callable[[int], str]) -> None:
 
 
 @pytest.mark.covers("GW-12.3")
-@pytest.mark.parametrize("broken", [stream(), breaking_off(), Reply(404), Reply(body=b"[]")])
+@cases("broken", [stream(), breaking_off(), Reply(404), Reply(body=b"[]")])
 async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same(broken: Any) -> None:
     requests: list[str] = []
     gateway = pair(over_http(requests, subscriptions_listen=broken))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import until
 
 from toolwire import Client, Server, testing
@@ -74,8 +75,8 @@ def connected(gateway: Gateway, name: str | None, front: str = MODERN) -> Any:
 
 
 @pytest.mark.covers("GW-9.10")
-@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
-@pytest.mark.parametrize(
+@cases("front", [MODERN, "2025-11-25"])
+@cases(
     ("back", "isolation", "share"),
     [
         (MODERN, "shared", True),
@@ -214,7 +215,7 @@ async def test_a_process_that_nobody_uses_ends(back: str) -> None:
         assert await number(ann) > first
 
 
-@pytest.mark.parametrize(
+@cases(
     ("target", "options", "text"),
     [
         (Server("a"), {"isolation": "principal"}, "for a command"),

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import Away, Recorded, behind, gateway_before, listens, one, told, tool_named, until
 
 from toolwire import Client, Gateway, Policy, Server, ToolResult, testing
@@ -315,8 +316,8 @@ async def test_lists_are_kept_as_long_as_the_server_allows(
 
 
 @pytest.mark.covers("GW-7.3")
-@pytest.mark.parametrize("back", ERAS)
-@pytest.mark.parametrize("answers", ["error", "result"])
+@cases("back", ERAS)
+@cases("answers", ["error", "result"])
 async def test_a_tool_that_the_server_does_not_know_any_more_leaves_the_list(back: str, answers: str) -> None:
     server = Server("b", capabilities={"tools": {"listChanged": None}})
     tools = ["run", "stay"]

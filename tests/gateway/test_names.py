@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 
 from toolwire.gateway.names import MAX_NAME, Renaming, bounded_name, uri_name
 
@@ -12,7 +13,7 @@ def test_a_name_that_fits_stays_as_it_is() -> None:
 
 
 @pytest.mark.covers("GW-4.2")
-@pytest.mark.parametrize("room", [64, 40, 12, 11])
+@cases("room", [64, 40, 12, 11])
 def test_a_long_name_is_cut_the_same_way_every_time(room: int) -> None:
     long, other = "x" * 500 + "_search_issues", "y" * 500 + "_search_issues"
     cut = bounded_name(long, room)
@@ -23,7 +24,7 @@ def test_a_long_name_is_cut_the_same_way_every_time(room: int) -> None:
 
 
 @pytest.mark.covers("GW-4.5")
-@pytest.mark.parametrize(
+@cases(
     ("uri", "named"),
     [
         ("note://today", "note://b/today"),
@@ -41,7 +42,7 @@ def test_an_address_carries_the_name_of_its_server_and_can_be_taken_back(uri: st
     assert renaming.inner(uri) is None
 
 
-@pytest.mark.parametrize("text", ["{+uri}", "{scheme}://x", "no-scheme"])
+@cases("text", ["{+uri}", "{scheme}://x", "no-scheme"])
 def test_a_text_without_a_scheme_of_its_own_is_not_renamed(text: str) -> None:
     assert Renaming.of(text, "b") is None
 

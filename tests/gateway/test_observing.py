@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.cases import cases
 from tests.gateway.backs import Away, Recorded, everything, gateway_before, one, until
 from tests.gateway.faulty_backs import faulty
 from tests.http.httpclient import HttpClient
@@ -182,7 +183,7 @@ async def test_the_audit_log_names_credential_and_decision(front: str, back: str
 
 
 @pytest.mark.covers("GW-7.8")
-@pytest.mark.parametrize(
+@cases(
     ("options", "status", "text"),
     [
         ({}, 200, b"ok, gone missing"),

@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import OVER, REVISIONS, Recorded, gateway_before
 
 from toolwire import Context, Server, testing
@@ -36,8 +37,8 @@ def visiting() -> Server:
 
 
 @pytest.mark.covers("GW-3.6")
-@pytest.mark.parametrize("far", OVER)
-@pytest.mark.parametrize(
+@cases("far", OVER)
+@cases(
     ("front", "back"), [(MODERN, MODERN), (MODERN, "2025-11-25"), ("2025-11-25", MODERN), ("2025-11-25", "2025-11-25")]
 )
 async def test_pages_to_open_cross_with_their_address(front: str, back: str, far: str) -> None:
@@ -58,8 +59,8 @@ async def test_pages_to_open_cross_with_their_address(front: str, back: str, far
 
 
 @pytest.mark.covers("GW-3.6", "GW-11.2")
-@pytest.mark.parametrize("far", OVER)
-@pytest.mark.parametrize("back", REVISIONS)
+@cases("far", OVER)
+@cases("back", REVISIONS)
 async def test_a_client_that_cannot_be_shown_a_page_gets_an_error_and_never_an_empty_form(back: str, far: str) -> None:
     asked: list[Any] = []
     async with (
@@ -72,8 +73,8 @@ async def test_a_client_that_cannot_be_shown_a_page_gets_an_error_and_never_an_e
 
 
 @pytest.mark.covers("GW-3.8")
-@pytest.mark.parametrize("far", OVER)
-@pytest.mark.parametrize(
+@cases("far", OVER)
+@cases(
     ("front", "back"),
     [(front, back) for front in REVISIONS for back in REVISIONS],
 )
@@ -86,8 +87,8 @@ async def test_roots_cross(front: str, back: str, far: str) -> None:
 
 
 @pytest.mark.covers("GW-3.2")
-@pytest.mark.parametrize("back", REVISIONS)
-@pytest.mark.parametrize("front", REVISIONS)
+@cases("back", REVISIONS)
+@cases("front", REVISIONS)
 async def test_a_client_that_declared_nothing_is_asked_nothing(front: str, back: str) -> None:
     async with (
         gateway_before(visiting(), "memory", back) as gateway,
@@ -131,8 +132,8 @@ async def test_arguments_are_repeated_in_headers_from_the_first_call_on(over: An
 
 
 @pytest.mark.covers("GW-11.8")
-@pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
-@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+@cases("back", [MODERN, "2025-11-25"])
+@cases("front", [MODERN, "2025-11-25"])
 async def test_no_credential_of_a_client_reaches_the_server_behind(front: str, back: str) -> None:
     server = Server("back")
     seen: list[dict[str, str]] = []
@@ -151,7 +152,7 @@ async def test_no_credential_of_a_client_reaches_the_server_behind(front: str, b
     assert "secret" not in str(seen)
 
 
-@pytest.mark.parametrize("front", REVISIONS)
+@cases("front", REVISIONS)
 async def test_tools_for_clients_that_can_be_asked_are_listed(front: str) -> None:
     """Some servers list a tool only if their client can do what the tool needs."""
     server = Server("back")
@@ -174,8 +175,8 @@ async def test_tools_for_clients_that_can_be_asked_are_listed(front: str) -> Non
         assert [tool.name for tool in await client.list_tools()] == ["b_plain"]
 
 
-@pytest.mark.parametrize("near", OVER)
-@pytest.mark.parametrize("far", OVER)
+@cases("near", OVER)
+@cases("far", OVER)
 async def test_a_question_outlives_another_call_of_its_client(near: Any, far: str) -> None:
     """A legacy server on one stream does not say which of two calls its question belongs to."""
     server = Server("back")
@@ -210,7 +211,7 @@ async def test_a_question_outlives_another_call_of_its_client(near: Any, far: st
 
 
 @pytest.mark.covers("GW-3.17")
-@pytest.mark.parametrize("front", REVISIONS)
+@cases("front", REVISIONS)
 async def test_a_server_that_was_started_again_between_two_rounds_is_named(front: str) -> None:
     def asking() -> Server:
         server = Server("back")

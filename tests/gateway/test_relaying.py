@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.gateway.backs import OVER, REVISIONS, Recorded, everything, gateway_before
 from tests.http.httpclient import serving
@@ -229,8 +230,8 @@ async def test_meta_of_a_request_crosses_but_for_what_describes_the_connection(f
 
 
 @pytest.mark.covers("GW-1.4")
-@pytest.mark.parametrize("back", REVISIONS)
-@pytest.mark.parametrize("front", REVISIONS)
+@cases("back", REVISIONS)
+@cases("front", REVISIONS)
 async def test_a_steady_call_is_one_request_to_the_server(front: str, back: str) -> None:
     recorded = Recorded()
     async with (
@@ -290,7 +291,7 @@ async def _said_to_modern_server(near: Any, far: str) -> list[Any]:
 
 
 @pytest.mark.covers("GW-3.21")
-@pytest.mark.parametrize("back", REVISIONS)
+@cases("back", REVISIONS)
 async def test_conversations_with_a_legacy_server_are_kept_apart(back: str) -> None:
     server = Server("back")
 
@@ -309,8 +310,8 @@ async def test_conversations_with_a_legacy_server_are_kept_apart(back: str) -> N
         assert len(first) == len(second) == 1 and first != second
 
 
-@pytest.mark.parametrize("back", ["2025-11-25", "2025-06-18"])
-@pytest.mark.parametrize("front", ["2025-11-25", "2025-06-18"])
+@cases("back", ["2025-11-25", "2025-06-18"])
+@cases("front", ["2025-11-25", "2025-06-18"])
 async def test_a_client_comes_back_later_if_the_server_wants_that(front: str, back: str) -> None:
     """2025-11-25 basic/transports: the server closes the stream of a call, and the client resumes it."""
     gate = Gate()
@@ -374,7 +375,7 @@ async def test_the_state_of_a_server_crosses_byte_for_byte_and_is_bound_to_its_r
 
 
 @pytest.mark.covers("GW-4.8")
-@pytest.mark.parametrize("size", [10, 40_000, 200_000])
+@cases("size", [10, 40_000, 200_000])
 async def test_a_long_state_of_a_server_crosses_byte_for_byte(size: int) -> None:
     states: list[Any] = []
     question = {"method": "elicitation/create", "params": {"message": "?", "mode": "form", "requestedSchema": FORM}}
@@ -407,8 +408,8 @@ FORM = {"type": "object", "properties": {"value": {"type": "boolean"}}}
 
 
 @pytest.mark.covers("GW-3.22")
-@pytest.mark.parametrize("reads", [False, True], ids=["raw", "read"])
-@pytest.mark.parametrize("front", REVISIONS)
+@cases("reads", [False, True], ids=["raw", "read"])
+@cases("front", REVISIONS)
 async def test_members_that_nobody_knows_cross_in_results(front: str, reads: bool) -> None:
     """`reads`: a middleware looks at results, so that they are decoded on the way."""
     server = Server("back")

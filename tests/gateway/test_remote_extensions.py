@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.gateway.backs import OVER, Recorded, behind, gateway_before, until
 from tests.wireclient import connect
 
@@ -46,9 +47,9 @@ def noting(identifier: str = NOTES, prefix: str = "notes", *, needs_client: bool
 
 
 @pytest.mark.covers("GW-3.24")
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("over", OVER)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_an_extension_that_one_server_has_crosses(front: str, back: str, over: str) -> None:
     server, recorded = noting(), Recorded()
     async with (
@@ -70,8 +71,8 @@ async def test_an_extension_that_one_server_has_crosses(front: str, back: str, o
         assert {"mine": True} in [each.get("extensions", {}).get(NOTES) for each in openings]
 
 
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_a_client_that_lacks_a_declaration_is_told_so_by_the_server_behind(front: str, back: str) -> None:
     async with gateway_before(noting(), "memory", back) as gateway, Client(gateway, revision=front) as client:
         with pytest.raises(ProtocolError) as refused:
@@ -166,8 +167,8 @@ async def test_methods_of_the_protocol_never_pass_as_those_of_an_extension() -> 
 
 
 @pytest.mark.covers("GW-3.24")
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_a_notification_of_a_client_reaches_the_server(front: str, back: str) -> None:
     server = noting()
     async with (
@@ -200,9 +201,9 @@ def asking() -> Server:
     return server
 
 
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("over", OVER)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_a_notification_in_a_call_reaches_its_client(front: str, back: str, over: str) -> None:
     async with gateway_before(asking(), over, back) as gateway:
         client = Client(gateway, revision=front, extensions={NOTES: {}})
@@ -278,8 +279,8 @@ async def test_a_filter_of_an_extension_is_not_honoured_by_a_server_before_2026_
 UI = "io.modelcontextprotocol/ui"
 
 
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_user_interfaces_are_declared_to_both_sides(front: str, back: str) -> None:
     def showing(*kinds: str) -> Server:
         server = Server("back")
@@ -306,7 +307,7 @@ async def test_user_interfaces_are_declared_to_both_sides(front: str, back: str)
 # --- requests of a server ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("front", "declares", "said"),
     [("2025-11-25", True, "of the client"), ("2025-11-25", False, "-32601"), (MODERN, True, "-32601")],
 )
@@ -334,8 +335,8 @@ async def test_a_request_of_an_extension_reaches_a_client_of_the_same_era(
         )
 
 
-@pytest.mark.parametrize("middle", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("middle", CARRYING)
+@cases("front", CARRYING)
 async def test_an_extension_comes_through_several_gateways(front: str, middle: str) -> None:
     inner, gateway = Gateway("inner"), Gateway("front")
     inner.add("back", noting())

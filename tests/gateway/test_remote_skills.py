@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.skills.serving import ServedSkills, skill_md
 from tests.gateway.backs import OVER, Recorded, behind, gateway_before, until
 from tests.skills.folders import write
@@ -38,9 +39,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.covers("GW-4.10")
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("over", OVER)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_two_servers_with_the_same_skill_stay_apart(front: str, back: str, over: str) -> None:
     one, two = ServedSkills({"pdf": pdf("one")}), ServedSkills({"pdf": pdf("two"), "a": {"SKILL.md": skill_md("a")}})
     gateway = Gateway("front")
@@ -130,8 +131,8 @@ async def test_directories_of_a_server_that_reads_none_are_made_of_its_entries()
         assert form["name"] == "FORMS.md" and "mimeType" not in form
 
 
-@pytest.mark.parametrize("back", CARRYING)
-@pytest.mark.parametrize("front", CARRYING)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
 async def test_skills_without_digests_and_unlisted_ones_are_read(front: str, back: str) -> None:
     one = ServedSkills({"pdf": pdf("one"), "live": pdf("one") | {"SKILL.md": skill_md("live")}}, unlisted=("pdf",))
     two = ServedSkills({"live": pdf("two") | {"SKILL.md": skill_md("live")}})

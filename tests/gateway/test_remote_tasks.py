@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.gateway.backs import OVER, Recorded, behind
 from tests.server.tasks.handlers import Held
@@ -176,9 +177,9 @@ async def test_the_error_of_a_tool_and_of_the_protocol_cross(front: str, back: s
 
 
 @pytest.mark.covers("GW-11.3")
-@pytest.mark.parametrize("back", DIALECTS)
-@pytest.mark.parametrize("middle", DIALECTS)
-@pytest.mark.parametrize("front", DIALECTS)
+@cases("back", DIALECTS)
+@cases("middle", DIALECTS)
+@cases("front", DIALECTS)
 async def test_a_task_crosses_two_gateways(front: str, middle: str, back: str) -> None:
     held = held_tools()
     async with before(held.server, back) as inner, through(inner, front, middle) as client:
@@ -649,7 +650,7 @@ async def test_a_task_that_nobody_asked_for_is_an_error() -> None:
         assert "The server 'b' behind this one failed" in text_in(await client.call("go"))
 
 
-@pytest.mark.parametrize("front", [*DIALECTS, "2025-06-18"])
+@cases("front", [*DIALECTS, "2025-06-18"])
 async def test_nothing_is_kept_of_tasks_that_are_over(front: str) -> None:
     held, host, opened = held_tools(), Server("front", limits=Limits(task_window=5.0)), []
     held.go.set()

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import Away, one, told, tool_named, until
 from tests.gateway.test_held_calls import Asking, accept, answer, call
 from tests.gateway.test_remote_tasks import held_tools
@@ -118,8 +119,8 @@ async def test_answers_reach_the_call_that_asked(after: str) -> None:
 
 
 @pytest.mark.covers("GW-9.31")
-@pytest.mark.parametrize(("front", "back"), [(front, back) for front in DIALECTS for back in DIALECTS])
-@pytest.mark.parametrize("how", ["removed", "replaced"])
+@cases(("front", "back"), [(front, back) for front in DIALECTS for back in DIALECTS])
+@cases("how", ["removed", "replaced"])
 async def test_a_task_ends_at_the_server_where_it_began(how: str, front: str, back: str) -> None:
     held, successor = held_tools(), held_tools()
     gateway = Gateway("front", limits=held.server.limits).add("b", held.server, prefix="", revision=back)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import OVER, Recorded, behind, until
 from tests.gateway.test_held_calls import LEGACY, Asking, accept, answer, call
 
@@ -142,7 +143,7 @@ async def test_replicas_meet_in_a_file(tmp_path: Path) -> None:
         stores.close()
 
 
-@pytest.mark.parametrize(("back", "far"), [(back, far) for back in LEGACY for far in OVER])
+@cases(("back", "far"), [(back, far) for back in LEGACY for far in OVER])
 async def test_progress_and_logs_reach_the_replica_that_waits(back: str, far: str) -> None:
     server = Server("back")
 

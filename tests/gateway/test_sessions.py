@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import behind
 
 from toolwire import Client, Context, Server
@@ -101,8 +102,8 @@ def client_of(balancer: Balancer, front: str) -> Client:
 
 
 @pytest.mark.covers("GW-6.5")
-@pytest.mark.parametrize("front", LEGACY)
-@pytest.mark.parametrize("back", LEGACY)
+@cases("front", LEGACY)
+@cases("back", LEGACY)
 async def test_a_session_that_moves_goes_on_with_its_session_at_the_server(front: str, back: str) -> None:
     counting = Counting()
     async with behind(counting.server, "http") as target, replicas([{"b": target}, {"b": target}], back) as balancer:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.gateway.backs import Recorded, gateway_before
 from tests.http.httpclient import SessionClient
@@ -63,8 +64,8 @@ async def test_a_missing_capability_is_an_error_of_modern_clients_and_a_text_for
 
 
 @pytest.mark.covers("GW-3.17")
-@pytest.mark.parametrize("front", [MODERN, LEGACY, "2025-06-18"])
-@pytest.mark.parametrize("asks", [True, False])
+@cases("front", [MODERN, LEGACY, "2025-06-18"])
+@cases("asks", [True, False])
 async def test_a_page_that_is_required_is_asked_for_in_the_way_of_the_client(front: str, asks: bool) -> None:
     """-32042 belongs to 2025-11-25. A modern client is asked, and nobody else gets a code that it does not know."""
     gateway = Gateway("front")

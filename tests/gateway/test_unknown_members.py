@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-import pytest
+from tests.cases import cases
 from tests.gateway.backs import gateway_before
 
 from toolwire import Client, Context, Server
@@ -87,8 +87,8 @@ async def tapped(server: Server, revision: str) -> AsyncIterator[tuple[Client, l
         yield client, came
 
 
-@pytest.mark.parametrize("collides", [False, True])
-@pytest.mark.parametrize(("front", "back"), ERAS)
+@cases("collides", [False, True])
+@cases(("front", "back"), ERAS)
 async def test_unknown_members_cross_byte_for_byte(front: str, back: str, collides: bool) -> None:
     async with gateway_before(knowing_more(), "memory", back) as gateway:
         if collides:
@@ -110,7 +110,7 @@ async def test_unknown_members_cross_byte_for_byte(front: str, back: str, collid
                     assert whole.count(part) >= sent.count(part), (method, part, whole)
 
 
-@pytest.mark.parametrize(("front", "back"), ERAS)
+@cases(("front", "back"), ERAS)
 async def test_unknown_capabilities_are_declared(front: str, back: str) -> None:
     async with gateway_before(knowing_more(), "memory", back) as gateway, Client(gateway, revision=front) as client:
         assert client.capabilities["experimental"] == {"com.example/try": {"n": 2}}

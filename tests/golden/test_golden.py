@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.golden import transcript
 from tests.golden.fixture import make_server
 from tests.golden.transcript import FOLDER, SCENARIOS, Placeholders, Transcript
@@ -52,7 +53,7 @@ async def test_the_server_says_the_same_again(path: Path) -> None:
     assert await replay(recorded) == recorded.lines
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=identify)
+@cases("path", TRANSCRIPTS, ids=identify)
 def test_every_message_is_valid(path: Path) -> None:
     recorded = transcript.read(path)
     judge = conversation(recorded.revision)
@@ -60,7 +61,7 @@ def test_every_message_is_valid(path: Path) -> None:
     assert problems == []
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=identify)
+@cases("path", TRANSCRIPTS, ids=identify)
 def test_the_server_says_nothing_the_revision_does_not_know(path: Path) -> None:
     recorded = transcript.read(path)
     judge = conversation(recorded.revision, closed=True)
@@ -76,7 +77,7 @@ def test_every_revision_is_recorded_from_a_client_of_others() -> None:
     assert all("toolwire" not in client.lower() for client in recorded.values())
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=identify)
+@cases("path", TRANSCRIPTS, ids=identify)
 def test_the_client_opens_with_the_revision_of_the_transcript(path: Path) -> None:
     recorded = transcript.read(path)
     _, opening = recorded.lines[0]

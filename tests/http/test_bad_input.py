@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient, text_of
 from tests.wireclient import MODERN, PREFIX, modern_meta
@@ -146,7 +147,7 @@ async def test_only_post_is_left_on_2026_07_28(place: Place, method: str) -> Non
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+@cases("method", ["GET", "DELETE", "PUT"])
 async def test_without_sessions_only_post_is_left(method: str) -> None:
     place = Place(stateless=True)
     answer = await place.plain.start(method).finished()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import HttpClient, initialize_request
 from tests.http.modernclient import ModernClient
 
@@ -20,16 +21,14 @@ def status(guard: Guard, host: str | None, origin: str | None, *, scheme: str = 
     return 200 if refusal is None else refusal.status
 
 
-@pytest.mark.parametrize(
-    "host", ["localhost", "localhost:8000", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8000"]
-)
-@pytest.mark.parametrize("at", [LOCAL, "127.9.9.9", "::1", "localhost"])
+@cases("host", ["localhost", "localhost:8000", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8000"])
+@cases("at", [LOCAL, "127.9.9.9", "::1", "localhost"])
 def test_loopback_names_are_served_on_loopback(host: str, at: str) -> None:
     assert status(Guard(), host, None, at=at) == 200
 
 
 @pytest.mark.covers("3.4.10.1")
-@pytest.mark.parametrize(
+@cases(
     "host",
     [
         None,
@@ -53,13 +52,13 @@ def test_other_names_on_loopback_are_421(host: str | None) -> None:
     assert "allowed_hosts" in refusal.body.decode()
 
 
-@pytest.mark.parametrize("at", [LOCAL, *ELSEWHERE])
-@pytest.mark.parametrize("host", ["127.0.0.2:8000", "192.0.2.10", "[2001:db8::1]:8000"])
+@cases("at", [LOCAL, *ELSEWHERE])
+@cases("host", ["127.0.0.2:8000", "192.0.2.10", "[2001:db8::1]:8000"])
 def test_addresses_are_served_everywhere(host: str, at: str | None) -> None:
     assert status(Guard(public_url="https://mcp.example"), host, f"http://{host}", at=at) == 200
 
 
-@pytest.mark.parametrize("at", ELSEWHERE)
+@cases("at", ELSEWHERE)
 def test_elsewhere_any_name_is_served_until_one_is_told(at: str | None) -> None:
     assert status(Guard(), "mcp.example", None, at=at) == 200
     for told in (Guard(allowed_hosts=["mcp.example"]), Guard(public_url="https://mcp.example:8443/mcp")):
@@ -69,7 +68,7 @@ def test_elsewhere_any_name_is_served_until_one_is_told(at: str | None) -> None:
             assert status(told, host, None, at=at) == 421
 
 
-@pytest.mark.parametrize("at", ELSEWHERE)
+@cases("at", ELSEWHERE)
 def test_the_page_of_a_name_that_was_rebound_is_refused(at: str | None) -> None:
     assert status(Guard(), "evil.example:8000", "http://evil.example:8000", at=at) == 403
     named = Guard(allowed_hosts=["mcp.example"])
@@ -88,8 +87,8 @@ def test_hosts_can_be_allowed() -> None:
 
 
 @pytest.mark.covers("HTTP-2", "2.1.16")
-@pytest.mark.parametrize("at", [LOCAL, PUBLIC, None])
-@pytest.mark.parametrize(
+@cases("at", [LOCAL, PUBLIC, None])
+@cases(
     "origin",
     [
         "https://evil.example",
@@ -111,7 +110,7 @@ def test_a_foreign_origin_is_403_on_every_address(origin: str, at: str | None) -
     assert "allowed_origins" in refusal.body.decode()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("origin", "host", "at", "expected"),
     [
         ("http://localhost:3000", "localhost:8000", LOCAL, 200),
@@ -172,7 +171,7 @@ def test_the_public_address_is_a_host_and_an_origin() -> None:
     assert status(guard, "mcp.example", "http://mcp.example.evil") == 403
 
 
-@pytest.mark.parametrize("url", ["mcp.example", "ftp://mcp.example", "https://", "/mcp"])
+@cases("url", ["mcp.example", "ftp://mcp.example", "https://", "/mcp"])
 def test_a_public_address_that_is_none_is_said(url: str) -> None:
     with pytest.raises(ValueError, match="public_url"):
         Guard(public_url=url)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.raw_streams import KINDS, Hearing, rest_of
 from tests.http.serving_here import serving
 
@@ -39,7 +40,7 @@ class SlowGate:
         raise AssertionError
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 async def test_a_stream_that_the_gate_before_let_in_does_not_begin(kind: str) -> None:
     server = Server("s")
     app = server.http_app(sse=True)
@@ -67,7 +68,7 @@ async def test_a_stream_that_the_gate_before_let_in_does_not_begin(kind: str) ->
     await caller.pool.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 async def test_streams_stay_open_where_there_is_no_gate_before_and_after(kind: str) -> None:
     server = Server("s")
     app = server.http_app(sse=True)

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.cases import cases
 from tests.http.serving_here import add_endless, make_server, serving
 from tests.http_process import Connection, Served, call, connected, modern, post, started, text_of_call
 
@@ -47,7 +48,7 @@ def listening(host: str, port: int = 0, *, public: bool = False) -> Iterator[lis
 
 
 @pytest.mark.covers("HTTP-3")
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1"])
+@cases("host", ["0.0.0.0", "::", "", "192.0.2.1"])
 def test_a_public_address_needs_to_be_wanted(host: str) -> None:
     with pytest.raises(ServerError, match="allow_unauthenticated"):
         Server("open").run("http", host=host, port=0)
@@ -73,7 +74,7 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
             Server("late").run("http", port=port)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "says"),
     [
         ({"host": "no such host.invalid"}, "not an address"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
+from tests.cases import cases
 
 from toolwire.http.watch_first_await import watched
 
@@ -23,7 +23,7 @@ async def _run(steps: str, seen: list[str]) -> str:
     return "done"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("steps", "outcome", "waits"),
     [
         ("", "done", 0),
@@ -44,7 +44,7 @@ async def test_the_first_wait_is_told_once(steps: str, outcome: str, waits: int)
     assert told == ["waits"] * waits
 
 
-@pytest.mark.parametrize("steps", ["i", "iw", "ii", "wi", "iwi"])
+@cases("steps", ["i", "iw", "ii", "wi", "iwi"])
 async def test_a_coroutine_may_go_on_after_it_was_cancelled(steps: str) -> None:
     told: list[str] = []
     seen: list[str] = []

@@ -9,7 +9,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
+from tests.cases import cases
 from tests.http1.echo_application import LARGE, PIECES, served
 
 from toolwire.base_errors import InvalidResponse, ToolwireError, TransportError
@@ -74,7 +74,7 @@ def spoiled(piece: bytes, chance: random.Random) -> bytes:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@cases("seed", range(6))
 async def test_messages_arrive_whole_however_their_bytes_are_cut(seed: int) -> None:
     chance = random.Random(seed)
     async with served() as url, relayed(url, chance) as through, HttpPool() as pool:
@@ -92,7 +92,7 @@ async def test_messages_arrive_whole_however_their_bytes_are_cut(seed: int) -> N
             assert (got.status, await got.read(1)) == (204, b"")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@cases("seed", range(12))
 async def test_spoiled_bytes_end_in_an_answer_or_an_error_and_hurt_nobody_else(seed: int) -> None:
     chance = random.Random(seed)
     async with served() as url:

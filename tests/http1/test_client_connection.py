@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.http1.raw_http import Serve, answered, answering, serving
 
 from toolwire.http1 import client_connection
@@ -53,7 +54,7 @@ def receive(connection: HttpConnection, data: bytes) -> None:
 # --- where a body ends ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "body"),
     [
         (OK + b"content-length: 2\r\n\r\nok", b"ok"),
@@ -69,7 +70,7 @@ def receive(connection: HttpConnection, data: bytes) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("step", [1, 1000])
+@cases("step", [1, 1000])
 async def test_an_answer_is_complete_before_the_connection_closes(said: bytes, body: bytes, step: int) -> None:
     pieces = [said[at : at + step] for at in range(0, len(said), step)]
     async with answered(staying(*pieces)) as response:
@@ -78,7 +79,7 @@ async def test_an_answer_is_complete_before_the_connection_closes(said: bytes, b
         assert response.header("link") is None
 
 
-@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", OK + b"\r\n", OK + b"connection: close\r\n\r\n"])
+@cases("head", [b"HTTP/1.0 200 OK\r\n\r\n", OK + b"\r\n", OK + b"connection: close\r\n\r\n"])
 async def test_a_body_without_a_length_ends_with_the_connection(head: bytes) -> None:
     async with answered(saying(head, b"some", b"thing")) as response:
         assert await response.read(100) == b"something"
@@ -103,7 +104,7 @@ async def test_a_body_that_breaks_off_is_not_whole(body: str) -> None:
 # --- what is no answer ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
     [
         b"SSH-2.0-OpenSSH\r\n",
@@ -335,7 +336,7 @@ async def test_an_answer_after_the_connection_is_gone_is_nobodys() -> None:
 # --- what is sent ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "headers",
     [
         {"x": "a\r\ny: b"},

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http1.raw_http import answering, certificate, serving
 
 from toolwire.http1.client_connection import HttpConnection
@@ -127,7 +128,7 @@ async def test_the_certificate_is_checked_through_a_proxy_too(terms: tuple[ssl.S
             await pool.request("GET", url, timeout=20)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "told"),
     [
         (b"HTTP/1.1 407 Who\r\ncontent-length: 0\r\n\r\n", "wants a user and a password"),
@@ -160,7 +161,7 @@ async def test_a_plain_request_tells_a_proxy_who_asks() -> None:
     assert b"\r\nproxy-authorization: Basic bWU6d29yZA==\r\n" in heads[0]
 
 
-@pytest.mark.parametrize("url", ["socks5://127.0.0.1:1", "http://", "http://a b/"])
+@cases("url", ["socks5://127.0.0.1:1", "http://", "http://a b/"])
 def test_a_proxy_of_another_kind_is_not_used(url: str) -> None:
     with pytest.raises(Unreachable, match="proxy that is named"):
         parse_proxy(url)
@@ -282,7 +283,7 @@ def test_a_destination_is_shown_without_secrets() -> None:
 # --- URLs ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "host", "authority", "target"),
     [
         ("http://Host.example", "host.example", "host.example", "/"),
@@ -298,9 +299,7 @@ def test_what_a_url_says(url: str, host: str, authority: str, target: str) -> No
     assert (parts.host, parts.authority, parts.target) == (host, authority, target)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://a b/", "ws://a/", "http://a:x/", "http://" + "a" * 300, "http://[1", "http:///"]
-)
+@cases("url", ["http://a b/", "ws://a/", "http://a:x/", "http://" + "a" * 300, "http://[1", "http:///"])
 def test_a_host_is_a_name_or_an_address(url: str) -> None:
     with pytest.raises(ValueError):
         parse_url(url)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http1.raw_http import answered, answering, certificate, serving
 
 from toolwire.http1.client_connection import HttpConnection
@@ -218,14 +219,14 @@ async def test_certificates_are_checked(tmp_path: Path) -> None:
     server.close()
 
 
-@pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://host/", "http://host:99999/", "http://bad host/"])
+@cases("url", ["nonsense", "http://", "ftp://host/", "http://host:99999/", "http://bad host/"])
 async def test_a_url_that_is_none(url: str) -> None:
     async with HttpPool() as pool:
         with pytest.raises(Unreachable):
             await pool.request("GET", url)
 
 
-@pytest.mark.parametrize("said", [b"", b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"])
+@cases("said", [b"", b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"])
 async def test_a_connection_that_breaks_leaves_the_outcome_open(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
@@ -272,9 +273,7 @@ async def test_a_redirect_within_the_origin_repeats_the_request() -> None:
     assert asked == [b"{}", b"/mcp/{}"]
 
 
-@pytest.mark.parametrize(
-    "location", ["http://169.254.169.254/latest", "//other.example/", "https://127.0.0.1/", "http://[broken/"]
-)
+@cases("location", ["http://169.254.169.254/latest", "//other.example/", "https://127.0.0.1/", "http://[broken/"])
 async def test_a_redirect_to_elsewhere_is_not_followed(location: str) -> None:
     head = b"307 There\r\nlocation: " + location.encode()
     async with serving(answering(head)) as url, HttpPool() as pool, await pool.request("GET", url) as response:
@@ -295,7 +294,7 @@ async def test_redirects_without_end() -> None:
 # --- addresses ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "127.0.0.1",
@@ -326,7 +325,7 @@ def test_addresses_that_are_not_public(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "::8.8.8.8", "::ffff:0:8.8.8.8"],
 )
@@ -340,7 +339,7 @@ def test_what_is_an_address() -> None:
     assert parse("localhost") is None
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"])
+@cases("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"])
 async def test_a_vetted_pool_contacts_nobody_in_private(host: str) -> None:
     contacted: list[bool] = []
 

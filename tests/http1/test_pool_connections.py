@@ -7,6 +7,7 @@ import socket
 import threading
 
 import pytest
+from tests.cases import cases
 from tests.http1.raw_http import serving
 
 from toolwire.http1.pool import HttpPool
@@ -20,7 +21,7 @@ async def ask(pool: HttpPool, url: str, method: str = "GET") -> bytes:
         return await response.read(10)
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@cases("method", ["GET", "POST", "DELETE"])
 async def test_a_connection_that_was_closed_while_idle(method: str) -> None:
     """The server closes when the second request arrives: that may be repeated, unless it is a POST."""
     connections: list[bool] = []

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http_process import Connection, connected
 
 from toolwire.http import serving as http_server
@@ -114,7 +115,7 @@ async def test_the_address_may_be_complete(address: str) -> None:
         assert (await connection.answer())[2] == b"/pathq"
 
 
-@pytest.mark.parametrize("size", [1, 100, 200_000])
+@cases("size", [1, 100, 200_000])
 async def test_a_body_comes_whole_in_whatever_pieces_it_was_sent(size: int) -> None:
     body = bytes(range(256)) * 2000
     async with serving(echo) as connection:

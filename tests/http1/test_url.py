@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cases import cases
 
 from toolwire.http1.url import origin
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "expected"),
     [
         ("https://api.example/v1?q=1", "https://api.example"),

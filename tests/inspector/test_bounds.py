@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.client.json_server import JsonServer
 from tests.inspector.page_client import inspected
 
@@ -135,7 +136,7 @@ def test_a_pointer_leads_back(value: dict[str, int]) -> None:
         assert follow({"list": [value]}, f"/list/0/{escape(name)}") == member
 
 
-@pytest.mark.parametrize("pointer", ["/x", "/list/9", "/list/-1", "/list/a", "/list/0/a/0"])
+@cases("pointer", ["/x", "/list/9", "/list/-1", "/list/a", "/list/0/a/0"])
 def test_a_pointer_to_nothing_is_an_error(pointer: str) -> None:
     with pytest.raises(LookupError):
         follow({"list": [{"a": 1}]}, pointer)
@@ -184,7 +185,7 @@ async def test_a_page_that_opens_after_the_end_is_at_its_end() -> None:
     assert await events.open().take() is None
 
 
-@pytest.mark.parametrize("name", ["'; rm -rf ~ #", "$(touch /tmp/x)", "\x1b]0;owned\x07", "a\nb", "`id`", "\u202e"])
+@cases("name", ["'; rm -rf ~ #", "$(touch /tmp/x)", "\x1b]0;owned\x07", "a\nb", "`id`", "\u202e"])
 def test_a_command_to_copy_cannot_be_made_to_do_something_else(name: str) -> None:
     message = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}})
     text = as_command(message, revision="2026-07-28", url="http://127.0.0.1:1/mcp", command=None)

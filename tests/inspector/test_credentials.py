@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http_process import started
 from tests.inspector.page_client import Page, inspected
 
@@ -89,7 +90,7 @@ async def test_a_command_to_copy_names_the_token_and_does_not_tell_it(address: s
         assert KEY not in text and "blue" not in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "says"),
     [
         ({"headers": [["bad name", "x"]]}, "'bad name' is not the name of a header"),
@@ -139,7 +140,7 @@ def test_a_client_that_was_registered_by_hand_signs_in_anew_when_it_changes() ->
     assert credentials.auth == "given-token" and not credentials.signs_in
 
 
-@pytest.mark.parametrize("timeout", [0, -1, 3601, "5", None, True, [1]])
+@cases("timeout", [0, -1, 3601, "5", None, True, [1]])
 async def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     async with inspected(Server("here")) as page:
         answer = await page.answer("connect", timeout=timeout)

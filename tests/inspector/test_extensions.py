@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.inspector.page_client import inspected
 
 from toolwire import Context, Server
@@ -45,7 +46,7 @@ async def test_a_server_without_extensions_offers_none() -> None:
         assert (await page.ask("state"))["catalogue"]["extensions"]["offered"] is False
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "extension", "text"),
     [
         ("jobs/none", NAME, "Method not found: jobs/none"),

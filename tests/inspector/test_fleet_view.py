@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import inspected
 
@@ -139,7 +140,7 @@ async def test_long_lists_and_long_names_are_cut(monkeypatch: pytest.MonkeyPatch
             assert len(answer.body) < 100_000
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@cases("operation", OPERATIONS)
 async def test_without_a_store_or_a_token_or_a_connection_there_are_no_tasks(operation: str) -> None:
     stores = Stores.memory()
     async with inspected(make_server(stores)) as page:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import Away, everything, one, until
 
 from toolwire import Gateway, Server
@@ -24,7 +25,7 @@ def hops(inspector: Inspector) -> list[Any]:
     return [entry for entry in inspector.log if entry.back is not None]
 
 
-@pytest.mark.parametrize(("front", "back"), [(front, back) for front in ERAS for back in ERAS])
+@cases(("front", "back"), [(front, back) for front in ERAS for back in ERAS])
 async def test_the_servers_and_the_hops_of_a_call_are_shown(front: str, back: str) -> None:
     gateway = Gateway("front").add("b", everything(), revision=back).add("gone", Away())
     inspector = Inspector(gateway, label="front", revision=front, gateway=lambda: gateway)

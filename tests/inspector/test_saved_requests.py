@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.inspector.page_client import inspected
 
 from toolwire import Server
@@ -52,7 +53,7 @@ async def test_a_name_is_used_once_for_each_thing() -> None:
     assert [each.params for each in await saved.all()] == [{"a": 2}, {"a": 3}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "says"),
     [
         ({"name": " "}, "has a name"),

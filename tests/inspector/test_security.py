@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import inspected
 
@@ -96,7 +97,7 @@ async def test_only_the_files_of_the_page_are_served(app: InspectorApp, path: st
     assert (await HttpClient(app).start("GET", path=path).finished()).status == 404
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"method": 1}', b'{"method": "x", "params": 3}', b"[" * 100_000])
+@cases("body", [b"", b"[]", b"{", b'{"method": 1}', b'{"method": "x", "params": 3}', b"[" * 100_000])
 async def test_nonsense_is_refused(body: bytes) -> None:
     async with inspected(Server("quiet")) as page:
         assert (await page.http.post(body, path="/api/call")).status in (400, 422)

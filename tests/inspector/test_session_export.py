@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import Page, inspected
 
@@ -91,7 +92,7 @@ async def test_nobody_exports_without_the_token() -> None:
 # --- what is a secret ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "is_secret"),
     [
         ("Authorization", True),
@@ -118,7 +119,7 @@ def test_the_scheme_of_credentials_is_shown() -> None:
     assert mask_headers({"authorization": f"{SECRET} x"}) == {"authorization": mask(f"{SECRET} x")}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "is_secret"),
     [
         ("password", True),

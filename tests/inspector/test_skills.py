@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.inspector.page_client import inspected
 
 from toolwire import Server
@@ -59,7 +60,7 @@ async def test_what_was_refused_says_why(mode: Any, revision: str) -> None:
         assert (await page.answer("skillFile", uri=trap.uri, path="references/FORMS.md")).status == 422
 
 
-@pytest.mark.parametrize("mode", ["513 files", "17 MiB", "wrong name", "outside", "no resources", "listed twice"])
+@cases("mode", ["513 files", "17 MiB", "wrong name", "outside", "no resources", "listed twice"])
 async def test_a_refused_entry_is_listed_with_its_reason(mode: Any) -> None:
     async with inspected(TamperedSkills(mode).server) as page:
         (item,) = (await page.ask("state"))["catalogue"]["skills"]["items"]

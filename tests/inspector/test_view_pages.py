@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import inspected
 from tests.inspector.view_client import PORT, View, fetch, open_view
@@ -67,7 +68,7 @@ async def test_answers_are_kept_by_nobody_and_set_no_cookie() -> None:
 
 
 @pytest.mark.covers("APP-4.1")
-@pytest.mark.parametrize(
+@cases(
     ("change", "status"),
     [
         ({}, 200),
@@ -125,8 +126,8 @@ async def test_the_policy_of_a_view_is_a_header() -> None:
 
 
 @pytest.mark.covers("APP-4.2")
-@pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("read", [True, False])
+@cases("listed", [True, False])
+@cases("read", [True, False])
 async def test_the_answer_to_a_read_wins_over_the_list(listed: bool, read: bool) -> None:
     server = Server("s")
 
@@ -189,7 +190,7 @@ async def test_the_sandbox_page_lets_its_view_go_nowhere() -> None:
 
 
 @pytest.mark.covers("APP-4.1")
-@pytest.mark.parametrize(
+@cases(
     ("granted", "has_origin"),
     [
         ([], False),
@@ -258,7 +259,7 @@ def report(**members: Any) -> bytes:
 
 
 @pytest.mark.covers("APP-4.5")
-@pytest.mark.parametrize(
+@cases(
     ("body", "status", "said"),
     [
         (

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from tests.cases import cases
 from tests.inspector.page_client import inspected
 from tests.inspector.view_client import INITIALIZE, View, fetch, open_view, try_view
 
@@ -68,7 +69,7 @@ def shop(**options: Any) -> Server:
 
 
 @pytest.mark.covers("APP-5.1")
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+@cases("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
 async def test_a_view_gets_its_input_once_and_then_the_result(revision: str) -> None:
     async with inspected(shop(), revision=revision) as page:
         view = await open_view(page, "show", {"month": "June"})
@@ -155,7 +156,7 @@ async def test_views_end_with_the_connection() -> None:
 
 
 @pytest.mark.covers("APP-5.3")
-@pytest.mark.parametrize(
+@cases(
     ("settings", "told"),
     [
         ({"theme": "dark"}, {"theme": "dark"}),
@@ -183,7 +184,7 @@ async def test_a_view_is_told_of_what_changed_and_nothing_else(settings: dict[st
         ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "settings",
     [
         {"theme": "blue"},
@@ -233,8 +234,8 @@ WISHES = [
 
 
 @pytest.mark.covers("APP-4.6")
-@pytest.mark.parametrize("allowed", [True, False])
-@pytest.mark.parametrize(("method", "params"), WISHES)
+@cases("allowed", [True, False])
+@cases(("method", "params"), WISHES)
 async def test_a_person_decides(method: str, params: dict[str, Any], allowed: bool) -> None:
     async with inspected(shop()) as page:
         view = await open_view(page, "show")
@@ -282,9 +283,7 @@ async def test_view_asks_no_more_after_refusals_in_a_row() -> None:
 
 
 @pytest.mark.covers("APP-4.6")
-@pytest.mark.parametrize(
-    "url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "https://u@a.example"]
-)
+@cases("url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "https://u@a.example"])
 async def test_other_links_are_refused_without_a_question(url: str) -> None:
     async with inspected(shop()) as page:
         view = await open_view(page, "show")
@@ -349,7 +348,7 @@ async def test_calls_of_a_view_are_in_the_log_of_the_calls(revision: str) -> Non
 
 
 @pytest.mark.covers("APP-4.8")
-@pytest.mark.parametrize(
+@cases(
     ("method", "params", "said"),
     [
         ("tools/call", {"name": "secret", "arguments": {}}, "not open to views"),
@@ -409,7 +408,7 @@ async def test_a_view_that_floods_is_stopped_and_named() -> None:
 
 
 @pytest.mark.covers("APP-9.5")
-@pytest.mark.parametrize(
+@cases(
     ("kind", "said"),
     [
         ("flooded", "messages a second"),
@@ -426,7 +425,7 @@ async def test_what_the_page_notices_stops_a_view(kind: str, said: str) -> None:
         assert said in (await view.state("stopped"))["problem"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     ["", "null", "[]", "{", '{"jsonrpc":"1.0"}', json.dumps({"jsonrpc": "2.0", "id": 99, "method": "x"}), "[" * 50_000],
 )
@@ -547,7 +546,7 @@ def served(contents: Any, *, meta: Any = None) -> Server:
     return server
 
 
-@pytest.mark.parametrize(
+@cases(
     ("server", "said"),
     [
         (served({"mime_type": "text/html"}), "has the MIME type 'text/html'"),
@@ -578,7 +577,7 @@ async def test_tools_without_a_view_have_none() -> None:
 
 
 @pytest.mark.covers("APP-5.5")
-@pytest.mark.parametrize(
+@cases(
     ("url", "domain", "said"),
     [
         (None, "wrong.example", "shows no view whose domain"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import stub_api
 
@@ -33,7 +34,7 @@ def test_nothing_is_a_tool_until_it_is_chosen() -> None:
 
 
 @pytest.mark.covers("OA-4.1")
-@pytest.mark.parametrize(
+@cases(
     ("keep", "drop", "chosen"),
     [
         (ALL, None, ["listPets", "createPet", "showPet", "delete_pets_by_petId", "listOrders"]),
@@ -94,7 +95,7 @@ def test_a_collision_of_names_asks_for_a_name() -> None:
     assert tools(named) == ["listPets", "list_Pets", "showPet", "delete_pets_by_petId", "orders"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "told"),
     [
         ({"keep": "listPet"}, "keep='listPet' matches no operation of the API; did you mean 'listPets'?"),
@@ -117,7 +118,7 @@ def test_mistakes_are_named(options: dict[str, Any], told: str) -> None:
         openapi(petstore(), **options)
 
 
-@pytest.mark.parametrize("place", ["root", "path", "operation", "second server"])
+@cases("place", ["root", "path", "operation", "second server"])
 def test_server_variable_that_no_server_has_is_refused(place: str) -> None:
     servers = [
         {"url": "https://{region}.example", "variables": {"region": {"default": "eu"}, "unused": {"default": ""}}}
@@ -262,8 +263,8 @@ def test_rows_are_rows() -> None:
 
 
 @pytest.mark.covers("OA-4.6")
-@pytest.mark.parametrize("shape", ["tools", "bridge"])
-@pytest.mark.parametrize("header", ["X-Tenant", "X_Tenant"])
+@cases("shape", ["tools", "bridge"])
+@cases("header", ["X-Tenant", "X_Tenant"])
 async def test_forwarded_headers_are_not_arguments(shape: Any, header: str) -> None:
     """The caller's own request has the value, and a model must not send another one."""
     parameters = [{"name": name, "in": "header", "schema": {"type": "string"}} for name in (header, "X-Lang")]

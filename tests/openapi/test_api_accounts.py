@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.auth.connecting import PUBLIC, SECRET, Browser, World, world
+from tests.cases import cases
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
@@ -193,7 +194,7 @@ def test_apis_at_one_origin_share_an_account_and_others_are_refused() -> None:
 
 
 @pytest.mark.covers("OA-11.4")
-@pytest.mark.parametrize("revision", [each for each in REVISIONS if each >= "2025-03-26"])
+@cases("revision", [each for each in REVISIONS if each >= "2025-03-26"])
 async def test_what_callers_prove_themselves_with_never_reaches_the_api(revision: str) -> None:
     async with world() as made, stub_api() as stub:
         server = Server("shop", auth=made.auth(), secret=SECRET)
@@ -223,8 +224,8 @@ async def test_what_callers_prove_themselves_with_never_reaches_the_api(revision
 
 
 @pytest.mark.covers("OA-5.19", "OA-6.4")
-@pytest.mark.parametrize("shape", ["tools", "bridge"])
-@pytest.mark.parametrize("revision", ERAS)
+@cases("shape", ["tools", "bridge"])
+@cases("revision", ERAS)
 async def test_an_account_is_asked_for_before_a_call_becomes_a_task(revision: str, shape: str) -> None:
     async with scene_of(shape=shape) as scene:
         states = [json_reply({"status": "running"}), json_reply({"status": "succeeded"})]

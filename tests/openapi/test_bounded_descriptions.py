@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.counted_steps import steps_of
 
 from toolwire.openapi import ALL
@@ -103,8 +104,8 @@ def description(schemas: Schemas) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("depth", [None, 8])
-@pytest.mark.parametrize(
+@cases("depth", [None, 8])
+@cases(
     "schemas",
     [
         all_of_twice,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.openapi.descriptions import defined
 from tests.openapi.rich_descriptions import OPENAPI_3_0, OPENAPI_3_2, SWAGGER_2
 
@@ -94,7 +95,7 @@ def test_a_device_flow_is_read() -> None:
 
 
 @pytest.mark.covers("OA-2.3")
-@pytest.mark.parametrize(
+@cases(
     ("style", "value", "written"),
     [
         ("cookie", "a b%2C", "c=a b%2C"),
@@ -178,7 +179,7 @@ def test_path_items_are_components_and_webhooks_are_no_operations() -> None:
 
 
 @pytest.mark.covers("OA-2.1", "OA-3.6")
-@pytest.mark.parametrize(
+@cases(
     ("schema", "fitting", "others"),
     [
         ({"type": "string", "nullable": True}, ["x", None], [1]),
@@ -250,7 +251,7 @@ def test_a_request_of_swagger_2_has_everything_in_its_place() -> None:
 
 
 @pytest.mark.covers("OA-4.5")
-@pytest.mark.parametrize(
+@cases(
     ("media_type", "is_upload", "content_type"),
     [
         ("", False, "application/json"),

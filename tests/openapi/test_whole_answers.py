@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.answering import link_in, said
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Reply, json_reply, stub_api
@@ -37,7 +38,7 @@ CONTRADICTIONS: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.covers("OA-5.9")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_answers_that_contradict_the_document_are_usable(revision: str) -> None:
     """The client checks structured content against the published schema, and would raise."""
     async with stub_api() as stub:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.cases import cases
 
 from toolwire.protocol.apps import audiences
 
 
-@pytest.mark.parametrize(
+@cases(
     ("visibility", "expected"),
     [
         (None, {"model", "app"}),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.protocol.cursors import MAX_CURSOR_LENGTH, _checksum, decode_cursor, encode_cursor, page
 from toolwire.protocol.sealing import encode_base64url
@@ -62,7 +63,7 @@ def test_the_length_of_a_cursor_is_bounded() -> None:
 
 
 @pytest.mark.covers("J60")
-@pytest.mark.parametrize(
+@cases(
     ("after", "size", "keys", "next_after"),
     [
         (None, 2, ["a", "b"], "b"),

@@ -7,11 +7,12 @@ import pickle
 
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 
 from toolwire.protocol import errors
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
     [
         errors.ProtocolError(-32602, "no", {"uri": "a:b"}),
@@ -34,9 +35,7 @@ def test_data_that_is_absent_stays_absent() -> None:
     assert pickle.loads(pickle.dumps(errors.ProtocolError(1, "no"))).data is UNSET
 
 
-@pytest.mark.parametrize(
-    ("number", "said"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1_204, "1,204 calls"), (1.0, "1 call")]
-)
+@cases(("number", "said"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1_204, "1,204 calls"), (1.0, "1 call")])
 def test_numbers_agree_with_their_nouns(number: float, said: str) -> None:
     assert errors.counted(number, "call") == said
     assert errors.counted(0.05, "second") == "0.05 seconds"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.protocol.framing import (
     Event,
@@ -146,7 +147,7 @@ def test_byte_order_mark_only_at_the_start() -> None:
     assert events_of([b"\xef", b"\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n"]) == [Event("a")]
 
 
-@pytest.mark.parametrize("newline", [b"\n", b"\r", b"\r\n"])
+@cases("newline", [b"\n", b"\r", b"\r\n"])
 def test_every_newline_also_when_split(newline: bytes) -> None:
     data = b"data: a\ndata: b\n\ndata: c\n\n".replace(b"\n", newline)
     assert events_of([data]) == [Event("a\nb"), Event("c")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.cases import cases
 
 from toolwire.protocol import types as t
 from toolwire.protocol.free_members import (
@@ -209,14 +209,14 @@ CASES: list[tuple[type[t.Wire], dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "message", "expected"), CASES, ids=lambda each: getattr(each, "__name__", ""))
+@cases(("type_", "message", "expected"), CASES, ids=lambda each: getattr(each, "__name__", ""))
 def test_only_members_of_the_author_are_rewritten(
     type_: type[t.Wire], message: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert rewrite_members(type_, message, rewrite) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "members", "type_"),
     [
         ("tools/call", {"content": []}, t.CallToolResult),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from tests.cases import cases
 
 from toolwire.protocol import types as t
 from toolwire.protocol.http import (
@@ -94,7 +95,7 @@ def test_a_notification_is_acknowledged() -> None:
     assert isinstance(classify({}, body, lifecycle(), lambda tool: {}), Acknowledged)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "code"),
     [
         (b"{", -32700),
@@ -112,7 +113,7 @@ def test_what_is_no_request_is_400(body: bytes, code: int) -> None:
     assert (status, found) == (400, code)
 
 
-@pytest.mark.parametrize(
+@cases(
     "meta",
     [None, {}, {t.PROTOCOL_VERSION_KEY: "2026-07-28"}, {t.CLIENT_CAPABILITIES_KEY: {}}, {t.PROTOCOL_VERSION_KEY: 5}],
 )
@@ -121,7 +122,7 @@ def test_missing_metadata_is_400_and_invalid_params(meta: Any) -> None:
 
 
 @pytest.mark.covers("HDR-4")
-@pytest.mark.parametrize("version", [None, "2025-11-25", "2026-07-28" + DUPLICATE + "2026-07-28", "2026-07-28x"])
+@cases("version", [None, "2025-11-25", "2026-07-28" + DUPLICATE + "2026-07-28", "2026-07-28x"])
 def test_the_version_header_must_equal_the_body(version: str | None) -> None:
     assert refused(post(headers={"mcp-protocol-version": version})) == (400, -32020, 7)
 
@@ -137,7 +138,7 @@ def test_a_contradiction_is_told_before_an_unsupported_version() -> None:
 
 
 @pytest.mark.covers("HDR-1", "HDR-4")
-@pytest.mark.parametrize("method", [None, "TOOLS/LIST", "prompts/list", "tools/list" + DUPLICATE + "tools/list"])
+@cases("method", [None, "TOOLS/LIST", "prompts/list", "tools/list" + DUPLICATE + "tools/list"])
 def test_the_method_header_must_equal_the_body(method: str | None) -> None:
     assert refused(post(headers={"mcp-method": method})) == (400, -32020, 7)
 
@@ -149,7 +150,7 @@ def test_blanks_around_a_header_value_are_not_part_of_it() -> None:
 
 
 @pytest.mark.covers("HDR-3", "HDR-4")
-@pytest.mark.parametrize(
+@cases(
     ("method", "params"),
     [("tools/call", {"name": "échø"}), ("prompts/get", {"name": " x"}), ("resources/read", {"uri": "memo://ü"})],
 )
@@ -166,7 +167,7 @@ def test_metadata_that_cannot_be_read_does_not_spare_the_name_its_check(meta: An
     assert refused(post("tools/call", {"name": "echo"}, meta=meta))[1] == -32602
 
 
-@pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"])
+@cases("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"])
 def test_removed_and_unknown_methods_are_404(method: str) -> None:
     assert refused(post(method)) == (404, -32601, 7)
 
@@ -184,7 +185,7 @@ def test_params_that_do_not_fit_are_400() -> None:
 
 
 @pytest.mark.covers("XMH-5", "XMH-6")
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "headers", "accepted"),
     [
         ({}, {}, True),
@@ -228,7 +229,7 @@ def test_parameter_headers(arguments: dict[str, Any], headers: dict[str, str], a
 
 
 @pytest.mark.covers("XMH-3")
-@pytest.mark.parametrize(
+@cases(
     ("value", "header"),
     [
         ("eu-1", "eu-1"),
@@ -259,9 +260,7 @@ def test_any_text_survives_a_header(text: str) -> None:
 
 
 @pytest.mark.covers("XMH-6")
-@pytest.mark.parametrize(
-    "header", ["=?base64?QQ=?=", "=?base64?Q Q==?=", "=?base64?/w==?=", "caf\u00e9", "=?base64?QR==?="]
-)
+@cases("header", ["=?base64?QQ=?=", "=?base64?Q Q==?=", "=?base64?/w==?=", "caf\u00e9", "=?base64?QR==?="])
 def test_values_that_must_be_refused(header: str) -> None:
     assert decode_value(header) is None
 
@@ -282,7 +281,7 @@ def test_the_era_of_a_post() -> None:
     assert not is_modern_post({}, b"not JSON " + t.PROTOCOL_VERSION_KEY.encode())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "before", "after"),
     [
         (-32700, 400, 200),
@@ -300,13 +299,13 @@ def test_the_status_of_an_error(code: int, before: int, after: int) -> None:
     assert status_of(code, handled=True) == after
 
 
-@pytest.mark.parametrize("value", ["\x1f", "\x7f", "a\tb", "\t", " a", "a ", "é"])
+@cases("value", ["\x1f", "\x7f", "a\tb", "\t", " a", "a ", "é"])
 def test_what_a_header_cannot_carry_travels_as_base64(value: str) -> None:
     assert encode_value(value).startswith("=?base64?")
     assert decode_value(encode_value(value)) == value
 
 
-@pytest.mark.parametrize("header", ["=?base64?=", "=?base64?", "?=", "=?BASE64?YQ==?=", "=?base64?YQ=="])
+@cases("header", ["=?base64?=", "=?base64?", "?=", "=?BASE64?YQ==?=", "=?base64?YQ=="])
 def test_what_is_no_whole_marker_is_a_text(header: str) -> None:
     assert decode_value(header) == header
 
@@ -315,7 +314,7 @@ def test_nothing_may_travel_as_base64() -> None:
     assert decode_value("=?base64??=") == ""
 
 
-@pytest.mark.parametrize("value", ["", "~", "a b", "!~"])
+@cases("value", ["", "~", "a b", "!~"])
 def test_what_a_header_can_carry_travels_as_it_is(value: str) -> None:
     assert encode_value(value) == value
 
@@ -323,7 +322,7 @@ def test_what_a_header_can_carry_travels_as_it_is(value: str) -> None:
 # --- what a client takes ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("header", "json", "stream"),
     [
         (None, True, True),

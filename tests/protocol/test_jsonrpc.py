@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from tests.cases import cases
 
 from toolwire.protocol import errors
 from toolwire.protocol.jsonrpc import (
@@ -111,7 +112,7 @@ def test_unknown_members_of_the_envelope_are_ignored() -> None:
 
 
 @pytest.mark.covers("1.1.2", "RPC-2")
-@pytest.mark.parametrize("text", ["null", "true", "false", "1.0", "1.5", "1e3", "[1]", "{}", "9" * 6000, "9" * 10**6])
+@cases("text", ["null", "true", "false", "1.0", "1.5", "1e3", "[1]", "{}", "9" * 6000, "9" * 10**6])
 def test_an_id_is_a_string_or_an_integer(text: str) -> None:
     message = decode(b'{"jsonrpc":"2.0","id":' + text.encode() + b',"method":"m"}')
     assert isinstance(message, Malformed)
@@ -125,7 +126,7 @@ def test_a_null_id_is_told_apart_from_none() -> None:
 
 
 @pytest.mark.covers("1.1.2")
-@pytest.mark.parametrize("identifier", [0, -1, 2**63, -(2**63), 2**64, -(10**30), 10**4000, "", "1", "ü", "x" * 5000])
+@cases("identifier", [0, -1, 2**63, -(2**63), 2**64, -(10**30), 10**4000, "", "1", "ü", "x" * 5000])
 def test_ids_keep_their_type_and_value(identifier: int | str) -> None:
     request = decode(encode_request(identifier, "m"))
     assert isinstance(request, Request)
@@ -139,7 +140,7 @@ def test_ids_keep_their_type_and_value(identifier: int | str) -> None:
 
 
 @pytest.mark.covers("RPC-1", "ERR-4")
-@pytest.mark.parametrize(
+@cases(
     "frame",
     [
         b"",
@@ -167,7 +168,7 @@ def test_what_is_not_json_is_a_parse_error_without_an_id(frame: bytes) -> None:
 
 
 @pytest.mark.covers("RPC-1", "2.1.4")
-@pytest.mark.parametrize(
+@cases(
     "frame",
     [
         b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
@@ -186,7 +187,7 @@ def test_an_answer_that_is_not_utf8_says_to_what(member: bytes) -> None:
     assert decode(frame) == Malformed(0, "The message is not valid UTF-8", 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "read"),
     [
         (r"\ud83d", "\ufffd"),
@@ -211,14 +212,14 @@ def test_half_a_character_is_replaced_and_the_rest_is_read(written: str, read: s
     assert batch.items == [message]
 
 
-@pytest.mark.parametrize("name", ["ü", "日本", "\U0001f600"])
+@cases("name", ["ü", "日本", "\U0001f600"])
 def test_text_beyond_ascii_is_read(name: str) -> None:
     frame = json.dumps({"jsonrpc": "2.0", "id": 1, "method": name}, ensure_ascii=False).encode()
     assert plain(decode(frame))[1]["method"] == name
 
 
 @pytest.mark.covers("1.1.1", "ERR-4")
-@pytest.mark.parametrize(
+@cases(
     "frame",
     [
         b'{"id":9,"method":"m"}',
@@ -232,7 +233,7 @@ def test_json_that_is_no_request_is_refused_with_its_id(frame: bytes) -> None:
     assert decode(frame) == Malformed(-32600, NOT_A_REQUEST, 9)
 
 
-@pytest.mark.parametrize("frame", [b"1", b'"text"', b"null", b"true", b"{}"])
+@cases("frame", [b"1", b'"text"', b"null", b"true", b"{}"])
 def test_json_that_is_no_message_at_all_is_refused(frame: bytes) -> None:
     assert decode(frame) == Malformed(-32600, NOT_A_REQUEST)
 
@@ -260,7 +261,7 @@ def test_a_broken_answer_is_owed_nothing() -> None:
 
 
 @pytest.mark.covers("1.1.4")
-@pytest.mark.parametrize(
+@cases(
     "error",
     [
         b"5",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from tests.cases import cases
 from tests.protocol.pair import CLIENT_CAPABILITIES, SERVER_CAPABILITIES, Offer, Pair, initialize, meta, modern, opened
 
 from toolwire.protocol import types as t
@@ -34,7 +35,7 @@ def extension(name: str = "org.example/do", kind: Any = "request", capability: s
 
 
 @pytest.mark.covers("1.3.1.1", "1.3.1.2", "1.3.2.2", "1.3.2.5")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 def test_a_known_revision_is_echoed_with_what_the_server_is(revision: str) -> None:
     pair = Pair()
     result = pair.answered("initialize", initialize(revision))
@@ -56,7 +57,7 @@ def test_instructions_are_optional() -> None:
 
 
 @pytest.mark.covers("1.3.2.2", "1.3.2.4", "1.3.2.5", "T-1", "VER-5")
-@pytest.mark.parametrize("wanted", ["2024-10-07", "2025-12-31", MODERN, "2099-01-01", "", "latest", "x" * 1000])
+@cases("wanted", ["2024-10-07", "2025-12-31", MODERN, "2099-01-01", "", "latest", "x" * 1000])
 def test_any_other_revision_is_answered_with_the_newest_never_an_error(wanted: str) -> None:
     assert Pair().answered("initialize", initialize(wanted))["protocolVersion"] == "2025-11-25"
 
@@ -69,7 +70,7 @@ def test_a_server_of_fewer_revisions_answers_with_its_own_newest() -> None:
 
 
 @pytest.mark.covers("J53", "J59")
-@pytest.mark.parametrize("missing", ["protocolVersion", "capabilities", "clientInfo"])
+@cases("missing", ["protocolVersion", "capabilities", "clientInfo"])
 def test_what_a_careless_client_leaves_out_of_initialize_has_a_default(missing: str) -> None:
     pair = Pair()
     params = initialize("2025-06-18")
@@ -84,7 +85,7 @@ def test_what_a_careless_client_leaves_out_of_initialize_has_a_default(missing: 
 
 
 @pytest.mark.covers("1.3.1.1")
-@pytest.mark.parametrize("wrong", ["protocolVersion", "capabilities", "clientInfo"])
+@cases("wrong", ["protocolVersion", "capabilities", "clientInfo"])
 def test_what_is_wrong_in_initialize_is_named(wrong: str) -> None:
     pair = Pair()
     error = pair.refused("initialize", {**initialize("2025-11-25"), wrong: 5})
@@ -95,7 +96,7 @@ def test_what_is_wrong_in_initialize_is_named(wrong: str) -> None:
 
 
 @pytest.mark.covers("1.3.1.7")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 def test_a_second_initialize_is_refused_and_changes_nothing(revision: str) -> None:
     pair = opened(revision)
     other = "2024-11-05" if revision != "2024-11-05" else "2025-11-25"
@@ -116,8 +117,8 @@ def test_ping_is_answered_before_anything_else() -> None:
 
 
 @pytest.mark.covers("1.3.1.5")
-@pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/subscribe", "no/such", "server/discover"])
-@pytest.mark.parametrize("params", [UNSET, {}, {"_meta": {}}, {"_meta": {"progressToken": 1}}])
+@cases("method", ["tools/list", "tools/call", "resources/subscribe", "no/such", "server/discover"])
+@cases("params", [UNSET, {}, {"_meta": {}}, {"_meta": {"progressToken": 1}}])
 def test_any_other_request_before_initialize_is_told_how_to_begin(method: str, params: Any) -> None:
     pair = Pair()
     error = pair.refused(method, params)
@@ -166,8 +167,8 @@ def test_the_terms_of_a_legacy_request_are_those_of_the_handshake() -> None:
 
 
 @pytest.mark.covers("1.3.2.6", "2.1.20", "DIS-1")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(
+@cases("revision", REVISIONS)
+@cases(
     ("capability", "method", "params"),
     [
         ("tools", "tools/list", {}),
@@ -188,7 +189,7 @@ def test_a_method_behind_a_capability_that_is_not_declared_is_not_found(
 
 
 @pytest.mark.covers("DIS-1")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_a_method_that_is_not_offered_is_not_found_whatever_its_params(revision: str) -> None:
     broken = {"name": 5}
     sent = modern(**broken) if revision == MODERN else broken
@@ -213,23 +214,21 @@ def test_completion_needs_its_capability_except_on_2024_11_05() -> None:
 
 
 @pytest.mark.covers("1.3.2.6")
-@pytest.mark.parametrize(
-    "method", ["roots/list", "sampling/createMessage", "elicitation/create", "notifications/progress"]
-)
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("method", ["roots/list", "sampling/createMessage", "elicitation/create", "notifications/progress"])
+@cases("revision", LEGACY)
 def test_a_client_cannot_ask_what_only_servers_ask_or_what_is_no_request(revision: str, method: str) -> None:
     error = opened(revision).refused(method, {})
     assert (error.code, error.message) == (-32601, f"Method not found: {method}")
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_an_unknown_method_is_named_but_not_at_any_length(revision: str) -> None:
     error = opened(revision).refused("m" * 500, modern() if revision == MODERN else UNSET)
     assert (error.code, error.message) == (-32601, "Method not found: " + "m" * 200)
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("params", [{"name": 5}, {}, {"name": "x", "arguments": {}, "inputResponses": "soon"}])
+@cases("revision", REVISIONS)
+@cases("params", [{"name": 5}, {}, {"name": "x", "arguments": {}, "inputResponses": "soon"}])
 def test_params_that_do_not_fit_are_refused_by_name(revision: str, params: dict[str, Any]) -> None:
     pair = opened(revision)
     error = pair.refused("tools/call", modern(**params) if revision == MODERN else params)
@@ -239,8 +238,8 @@ def test_params_that_do_not_fit_are_refused_by_name(revision: str, params: dict[
     assert "toolwire" not in error.message
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-@pytest.mark.parametrize("params", [[], "text", 5, [{"name": "x"}]])
+@cases("revision", LEGACY)
+@cases("params", [[], "text", 5, [{"name": "x"}]])
 def test_params_are_an_object(revision: str, params: Any) -> None:
     assert opened(revision).refused("tools/call", params).code == -32602
 
@@ -263,9 +262,9 @@ def test_a_modern_request_is_served_without_a_handshake_and_without_client_info(
 
 
 @pytest.mark.covers("META-2")
-@pytest.mark.parametrize("era", ["open", "modern"])
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "no/such", "initialize", "ping"])
-@pytest.mark.parametrize(("missing", "key"), [("version", "protocolVersion"), ("capabilities", "clientCapabilities")])
+@cases("era", ["open", "modern"])
+@cases("method", ["tools/list", "server/discover", "no/such", "initialize", "ping"])
+@cases(("missing", "key"), [("version", "protocolVersion"), ("capabilities", "clientCapabilities")])
 def test_a_request_that_lacks_a_required_key_is_refused(era: str, method: str, missing: str, key: str) -> None:
     pair = Pair()
     if era == "modern":
@@ -277,8 +276,8 @@ def test_a_request_that_lacks_a_required_key_is_refused(era: str, method: str, m
 
 
 @pytest.mark.covers("META-2", "META-6")
-@pytest.mark.parametrize("params", [UNSET, {}, {"_meta": {}}, {"_meta": {"progressToken": 1}}])
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "no/such", "ping"])
+@cases("params", [UNSET, {}, {"_meta": {}}, {"_meta": {"progressToken": 1}}])
+@cases("method", ["tools/list", "server/discover", "no/such", "ping"])
 def test_on_a_modern_connection_metadata_stays_required(method: str, params: Any) -> None:
     pair = Pair()
     pair.served("tools/list", modern())
@@ -287,10 +286,10 @@ def test_on_a_modern_connection_metadata_stays_required(method: str, params: Any
 
 
 @pytest.mark.covers("META-2")
-@pytest.mark.parametrize(
+@cases(
     "changes", [{"version": 5}, {"capabilities": []}, {"capabilities": "all"}, {"info": "me"}, {"log_level": "loud"}]
 )
-@pytest.mark.parametrize("method", ["tools/list", "no/such"])
+@cases("method", ["tools/list", "no/such"])
 def test_metadata_of_the_wrong_type_is_refused(method: str, changes: dict[str, Any]) -> None:
     error = Pair().refused(method, {"_meta": meta(**changes)})
     assert error.code == -32602
@@ -307,8 +306,8 @@ def test_metadata_is_judged_before_the_rest_of_the_params() -> None:
 
 
 @pytest.mark.covers("VER-1", "VER-5")
-@pytest.mark.parametrize("version", ["2025-11-25", "2024-11-05", "2026-07-29", "2026-07-2", "", "zzz", "v999.0.0"])
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "no/such", "initialize"])
+@cases("version", ["2025-11-25", "2024-11-05", "2026-07-29", "2026-07-2", "", "zzz", "v999.0.0"])
+@cases("method", ["tools/list", "server/discover", "no/such", "initialize"])
 def test_a_version_that_is_not_served_is_refused_with_those_that_are(method: str, version: str) -> None:
     pair = Pair()
     error = pair.refused(method, {"_meta": meta(version=version)})
@@ -325,7 +324,7 @@ def test_a_version_of_any_length_is_quoted_in_part() -> None:
 
 
 @pytest.mark.covers("VER-1")
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "no/such"])
+@cases("method", ["tools/list", "server/discover", "no/such"])
 def test_a_version_that_is_known_but_not_served_is_refused(method: str) -> None:
     pair = Pair(revisions=("2025-11-25", "2025-06-18"))
     error = pair.refused(method, modern())
@@ -356,7 +355,7 @@ def test_unknown_metadata_and_capabilities_never_fail_a_request() -> None:
 
 
 @pytest.mark.covers("1.3.2.6")
-@pytest.mark.parametrize(
+@cases(
     "method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/list"]
 )
 def test_methods_of_the_legacy_era_are_unknown_in_the_modern_one(method: str) -> None:
@@ -385,7 +384,7 @@ def test_the_first_request_decides_the_era() -> None:
 
 
 @pytest.mark.covers("ERA-1")
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "no/such"])
+@cases("method", ["tools/list", "server/discover", "no/such"])
 def test_a_modern_request_on_a_legacy_connection_is_refused(method: str) -> None:
     pair = opened("2025-06-18")
     error = pair.refused(method, modern())
@@ -482,7 +481,7 @@ def test_notifications_are_those_that_clients_send() -> None:
 
 
 @pytest.mark.covers("1.3.2.6")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 def test_a_client_serves_what_it_declared(revision: str) -> None:
     pair = opened(revision)
     (event,) = pair.to_client(encode_request(1, "roots/list", {"_meta": {"progressToken": "p"}}))
@@ -583,7 +582,7 @@ def test_the_newest_legacy_revision_is_what_a_client_offers() -> None:
     assert LATEST_LEGACY == LEGACY[-1] == "2025-11-25"
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 def test_a_connection_that_agreed_elsewhere_is_taken_up(revision: str) -> None:
     pair = Pair()
     pair.terms.adopt(revision, {"roots": {}})

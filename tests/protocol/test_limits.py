@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.cases import cases
 
 from toolwire.protocol import cursors, framing, jsonrpc, rounds, sealing, tasks, uri_expressions
 
@@ -12,7 +12,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-@pytest.mark.parametrize(
+@cases(
     ("module", "name", "expected"),
     [
         (framing, "LINE_LIMIT", 4 * MIB),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from tests.cases import cases
 from tests.protocol.pair import CLIENT_CAPABILITIES, SERVER_CAPABILITIES, Offer, Pair
 
 from toolwire.protocol import types as t
@@ -116,7 +117,7 @@ def test_a_client_that_insists_on_the_modern_revision_probes_and_gives_up() -> N
 
 
 @pytest.mark.covers("ERA-7", "1.3.2.1")
-@pytest.mark.parametrize("code", [-32601, -32602, -32600, -32700, -32603, -32000, -32002, -32023, -1, 0, 400])
+@cases("code", [-32601, -32602, -32600, -32700, -32603, -32000, -32002, -32023, -1, 0, 400])
 def test_any_error_that_is_not_modern_leads_to_the_handshake(code: int) -> None:
     asked, agreement = play(ProtocolError(code, "?"), initialized("2025-11-25"))
     assert names(asked) == [("server/discover", MODERN), ("initialize", "2025-11-25")]
@@ -124,7 +125,7 @@ def test_any_error_that_is_not_modern_leads_to_the_handshake(code: int) -> None:
 
 
 @pytest.mark.covers("ERA-7")
-@pytest.mark.parametrize("outcome", [None, raw({}), raw(None), raw([1]), raw({"supportedVersions": "all"})])
+@cases("outcome", [None, raw({}), raw(None), raw([1]), raw({"supportedVersions": "all"})])
 def test_silence_and_nonsense_lead_to_the_handshake(outcome: Outcome) -> None:
     asked, _ = play(outcome, initialized("2025-06-18"))
     assert names(asked) == [("server/discover", MODERN), ("initialize", "2025-11-25")]
@@ -154,7 +155,7 @@ def test_the_handshake_says_only_what_its_revision_knows() -> None:
 
 
 @pytest.mark.covers("1.3.2.1")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 def test_a_pinned_legacy_revision_is_offered_without_a_probe(revision: str) -> None:
     asked, agreement = play(initialized(revision), revision=revision)
     assert names(asked) == [("initialize", revision)]
@@ -163,7 +164,7 @@ def test_a_pinned_legacy_revision_is_offered_without_a_probe(revision: str) -> N
 
 
 @pytest.mark.covers("1.3.2.3", "T-2")
-@pytest.mark.parametrize("answer", ["2099-01-01", MODERN, "2024-10-07", ""])
+@cases("answer", ["2099-01-01", MODERN, "2024-10-07", ""])
 def test_an_answer_that_cannot_be_spoken_ends_the_negotiation(answer: str) -> None:
     error = fail(initialized(answer), revision="2025-11-25")
     assert isinstance(error, NoCommonRevision)
@@ -172,7 +173,7 @@ def test_an_answer_that_cannot_be_spoken_ends_the_negotiation(answer: str) -> No
 
 
 @pytest.mark.covers("1.3.2.3")
-@pytest.mark.parametrize("answer", LEGACY)
+@cases("answer", LEGACY)
 def test_another_legacy_revision_than_the_one_offered_is_taken(answer: str) -> None:
     assert play(None, initialized(answer))[1].revision == answer
 
@@ -192,7 +193,7 @@ def test_silence_to_the_handshake_too_is_a_failure() -> None:
     assert error.supported == ()
 
 
-@pytest.mark.parametrize("result", [raw({}), raw({"protocolVersion": 5}), raw([]), Raw(b"{")])
+@cases("result", [raw({}), raw({"protocolVersion": 5}), raw([]), Raw(b"{")])
 def test_a_broken_answer_to_initialize_is_a_failure(result: Raw) -> None:
     error = fail(None, result)
     assert error.code == -32602
@@ -275,16 +276,14 @@ def agree(pair: Pair, revision: str | None = None) -> Agreement:
 
 
 @pytest.mark.covers("ERA-1", "1.3.2.2")
-@pytest.mark.parametrize(
-    "served", [(each,) for each in REVISIONS] + [tuple(reversed(LEGACY)), SUPPORTED, LEGACY[1::-1]]
-)
+@cases("served", [(each,) for each in REVISIONS] + [tuple(reversed(LEGACY)), SUPPORTED, LEGACY[1::-1]])
 def test_a_client_and_a_server_agree_on_the_newest_they_share(served: tuple[str, ...]) -> None:
     pair = Pair(Offer(), served)
     assert agree(pair).revision == served[0]
     assert pair.terms.era == ("modern" if served[0] == MODERN else "legacy")
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_a_pinned_revision_is_what_is_spoken(revision: str) -> None:
     assert agree(Pair(), revision).revision == revision
 

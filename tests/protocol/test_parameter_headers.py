@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.protocol.parameter_headers import BadHeader, header_paths
 
@@ -28,7 +29,7 @@ def test_what_only_looks_like_a_header_is_data() -> None:
     assert header_paths({"type": "object", "properties": properties}) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
     [
         {"anyOf": [{"properties": {"a": named("A")}}]},
@@ -49,7 +50,7 @@ def test_a_header_that_makes_its_tool_invalid(schema: dict[str, Any]) -> None:
         header_paths(schema)
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrap",
     [
         lambda schema: {"properties": {"a": schema}},

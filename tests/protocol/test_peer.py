@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from msgspec import UNSET
+from tests.cases import cases
 from tests.protocol.pair import CLIENT_CAPABILITIES, Pair, meta, modern, opened
 
 from toolwire.protocol.errors import InvalidResponse, ProtocolError
@@ -35,7 +36,7 @@ def request(id: Any, method: str = "tools/call", params: Any = None) -> dict[str
 
 
 @pytest.mark.covers("1.1.2", "1.1.1")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_an_answer_finds_the_request_it_belongs_to(revision: str) -> None:
     pair = opened(revision)
     for identifier in (1, "1", "two", -3):
@@ -107,7 +108,7 @@ def test_a_result_over_the_limit_is_an_error_instead() -> None:
 
 
 @pytest.mark.covers("RPC-2", "1.1.2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_an_id_that_is_in_flight_is_refused_and_the_first_request_lives_on(revision: str) -> None:
     pair = opened(revision)
     first = call(pair, 5)
@@ -146,7 +147,7 @@ def test_what_came_back_for_a_request_answers_that_request_alone(answer: dict[st
     assert list(pair.client.outgoing) == [6]
 
 
-@pytest.mark.parametrize("id", ["server-error", "", None, "6"])
+@cases("id", ["server-error", "", None, "6"])
 def test_an_error_under_a_name_that_is_nobodys_answers_what_it_came_back_for(id: str | None) -> None:
     pair = opened(MODERN)
     call(pair, 5)
@@ -222,9 +223,7 @@ def test_a_server_says_what_it_could_not_read() -> None:
 
 
 @pytest.mark.covers("RPC-6", "STD-6", "1.1.5")
-@pytest.mark.parametrize(
-    "frame", [b"{", b'{"jsonrpc":"1.0","id":3,"method":"ping"}', b'{"jsonrpc":"2.0","id":9}', b"[]"]
-)
+@cases("frame", [b"{", b'{"jsonrpc":"1.0","id":3,"method":"ping"}', b'{"jsonrpc":"2.0","id":9}', b"[]"])
 def test_a_client_answers_nothing_it_cannot_read(frame: bytes) -> None:
     pair = opened(MODERN)
     (event,) = pair.to_client(frame)
@@ -233,7 +232,7 @@ def test_a_client_answers_nothing_it_cannot_read(frame: bytes) -> None:
     assert pair.sent == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "shown"),
     [
         (b"Server running on stdio", "'Server running on stdio'"),
@@ -293,8 +292,8 @@ def test_a_refused_message_with_the_id_of_a_request_of_ours_is_no_answer_to_it()
 
 
 @pytest.mark.covers("1.1.5", "RPC-3")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(
+@cases("revision", REVISIONS)
+@cases(
     ("method", "params"),
     [
         ("tools/call", {"name": "x"}),
@@ -327,7 +326,7 @@ def test_a_notification_that_is_known_arrives_with_typed_params() -> None:
 
 
 @pytest.mark.covers("1.5.1", "CAN-2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_a_cancellation_names_a_request_of_its_sender(revision: str) -> None:
     pair = opened(revision)
     call(pair, 1)
@@ -337,7 +336,7 @@ def test_a_cancellation_names_a_request_of_its_sender(revision: str) -> None:
 
 
 @pytest.mark.covers("1.5.2", "1.5.4", "CAN-2")
-@pytest.mark.parametrize("params", [{}, {"requestId": 99}, {"requestId": "1"}, {"requestId": True}, UNSET])
+@cases("params", [{}, {"requestId": 99}, {"requestId": "1"}, {"requestId": True}, UNSET])
 def test_an_unknown_or_malformed_cancellation_is_passed_over(params: Any) -> None:
     pair = opened("2025-11-25")
     call(pair, 1)
@@ -347,7 +346,7 @@ def test_an_unknown_or_malformed_cancellation_is_passed_over(params: Any) -> Non
 
 
 @pytest.mark.covers("1.5.4", "1.5.5", "STD-10", "CAN-2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_nothing_is_sent_for_a_request_that_was_dropped(revision: str) -> None:
     pair = opened(revision)
     call(pair, 1)
@@ -387,7 +386,7 @@ def test_a_server_ends_a_subscription_by_a_cancellation() -> None:
 
 
 @pytest.mark.covers("1.1.2")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 def test_the_ids_of_the_two_sides_are_apart(revision: str) -> None:
     pair = opened(revision)
     call(pair, 1)
@@ -491,7 +490,7 @@ def test_initialize_does_not_sit_in_a_batch() -> None:
 
 
 @pytest.mark.covers("1.1.1.8", "T-6", "2.1.1", "RPC-1")
-@pytest.mark.parametrize("revision", UNBATCHED)
+@cases("revision", UNBATCHED)
 def test_an_array_on_any_other_revision_is_refused(revision: str) -> None:
     pair = opened(revision)
     assert pair.to_server([request(1)]) in ([], [Garbage(reason_for(pair))])
@@ -638,7 +637,7 @@ def test_a_server_refuses_what_is_too_long_to_read() -> None:
     assert json.loads(event.data) == {"jsonrpc": "2.0", "error": error}
 
 
-@pytest.mark.parametrize("outstanding", [0, 1, 2])
+@cases("outstanding", [0, 1, 2])
 def test_a_client_fails_the_one_request_that_an_answer_too_long_can_belong_to(outstanding: int) -> None:
     pair = opened(MODERN)
     for number in range(outstanding):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 from tests import foreign_reader
+from tests.cases import cases
 from tests.protocol.revision_samples import (
     FROM_R2,
     FROM_R3,
@@ -49,7 +50,7 @@ def test_supported_versions() -> None:
 
 
 @pytest.mark.covers("J53")
-@pytest.mark.parametrize(
+@cases(
     ("requested", "supported", "chosen"),
     [
         *((revision, None, revision) for revision in LEGACY),
@@ -92,7 +93,7 @@ def test_eras() -> None:
 
 
 @pytest.mark.covers("J55")
-@pytest.mark.parametrize(
+@cases(
     ("feature", "first"),
     [
         ("tasks", R4),
@@ -111,7 +112,7 @@ def test_feature_starts_with_its_first_version(feature: str, first: str) -> None
     assert not any(supports(revision, feature) for revision in REVISIONS if not at_least(revision, first))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("feature", "present"),
     [
         # Which revision has what, before 2026-07-28.
@@ -196,7 +197,7 @@ EXTENSION = {"tasks/get", "tasks/update", "tasks/cancel", "notifications/tasks"}
 # --- Methods ---
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_methods_are_those_of_the_schema(revision: str) -> None:
     known = revision in DEFINED
     official = set(official_methods(revision)) if known else sent_by("Client", revision) | sent_by("Server", revision)
@@ -218,7 +219,7 @@ def sent_by(side: Literal["Client", "Server"], revision: str) -> set[str]:
     return {definition["properties"]["method"]["const"] for definition in found}
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_senders_are_those_of_the_schema(revision: str) -> None:
     rows = methods(revision).values()
     extension = EXTENSION if is_modern(revision) else set()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from tests.cases import cases
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
@@ -60,7 +61,7 @@ INVALID = (-32602, "The requestState is not valid for this request; start again 
 
 
 @pytest.mark.covers("MRTR-2", "MRTR-3")
-@pytest.mark.parametrize(
+@cases(
     ("kind", "params", "method"),
     [
         ("elicitation/create", NAME, "elicitation/create"),
@@ -85,7 +86,7 @@ def test_an_unanswered_question_becomes_an_input_request(kind: Kind, params: t.W
 
 
 @pytest.mark.covers("MRTR-2")
-@pytest.mark.parametrize(
+@cases(
     ("kind", "params", "answer"),
     [
         ("elicitation/create", NAME, ACCEPTED),
@@ -235,7 +236,7 @@ def test_long_questions_are_answered_together() -> None:
 
 
 @pytest.mark.covers("MRTR-9")
-@pytest.mark.parametrize(
+@cases(
     ("kind", "answer"),
     [
         ("elicitation/create", b"[]"),
@@ -319,7 +320,7 @@ def test_a_state_has_a_short_life() -> None:
 
 
 @pytest.mark.covers("MRTR-5")
-@pytest.mark.parametrize("payload", [b"", b"{}", b"nonsense", b'{"request":1}', b"[]"])
+@cases("payload", [b"", b"{}", b"nonsense", b'{"request":1}', b"[]"])
 def test_a_state_that_cannot_be_read_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         first().resume(payload, {}, 0.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.sealing import (
@@ -195,9 +196,7 @@ def test_base64url_round_trip(data: bytes) -> None:
     assert decode_base64url(text) == data
 
 
-@pytest.mark.parametrize(
-    "text", ["A", "AB", "AA==", "AA=", " AA", "AA\n", "A A", "+A", "/A", "AAAAA", "é", "=", "AAA\x00"]
-)
+@cases("text", ["A", "AB", "AA==", "AA=", " AA", "AA\n", "A A", "+A", "/A", "AAAAA", "é", "=", "AAA\x00"])
 def test_only_canonical_base64url_is_read(text: str) -> None:
     with pytest.raises(ValueError):
         decode_base64url(text)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET, Raw
+from tests.cases import cases
 from tests.protocol.revision_samples import (
     FROM_R2,
     FROM_R3,
@@ -35,7 +36,7 @@ from toolwire.protocol.shaping import shape
 # --- Shape: what it promises ---
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_shape_never_changes_its_input(revision: str) -> None:
     for struct in STRUCTS:
         value = sample(struct)
@@ -47,7 +48,7 @@ def test_shape_never_changes_its_input(revision: str) -> None:
         assert types.encode(value) == before, struct
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_what_fits_already_is_returned_as_it_is(revision: str) -> None:
     for struct in STRUCTS:
         try:
@@ -62,7 +63,7 @@ def test_a_plain_result_is_free_on_the_newest_revision() -> None:
     assert shape(result, MODERN) is result
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_raw_values_pass_untouched(revision: str) -> None:
     raw = Raw(b'{"io.modelcontextprotocol/serverInfo":{}}')
     assert shape(raw, revision) is raw
@@ -75,7 +76,7 @@ def test_unknown_revision_is_refused() -> None:
         shape(types.TextContent("x"), "2099-01-01")
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_members_nobody_knows_are_kept(revision: str) -> None:
     tool = types.decode(types.Tool, b'{"name":"t","inputSchema":{},"icons":[],"vendor":1}')
     listed = shape(types.ListToolsResult(tools=[tool]), revision)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from tests.cases import cases
 
 from toolwire.protocol import skills
 from toolwire.protocol.skills import SkillRejected
@@ -47,12 +48,12 @@ def reason(members: dict[str, Any]) -> str:
 # --- Names -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a", "7", "pdf-processing", "a-b-c", "a" * 64, "1-2"])
+@cases("name", ["a", "7", "pdf-processing", "a-b-c", "a" * 64, "1-2"])
 def test_names(name: str) -> None:
     assert skills.is_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "-a", "a-", "a--b", "A", "a_b", "a b", "a" * 65, "é", "a\n", "a.b", "a/b"])
+@cases("name", ["", "-a", "a-", "a--b", "A", "a_b", "a b", "a" * 65, "é", "a\n", "a.b", "a/b"])
 def test_texts_that_are_no_names(name: str) -> None:
     assert not skills.is_name(name)
 
@@ -66,7 +67,7 @@ def test_reg_names() -> None:
 # --- URIs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "root", "name"),
     [
         ("skill://git-workflow/SKILL.md", "skill://git-workflow", "git-workflow"),
@@ -81,7 +82,7 @@ def test_the_root_and_the_name_of_a_uri(uri: str, root: str, name: str) -> None:
     assert (skills.root_of(uri), skills.name_in(uri)) == (root, name)
 
 
-@pytest.mark.parametrize(
+@cases(
     "uri",
     [
         "",
@@ -116,7 +117,7 @@ def test_texts_that_are_no_uri_of_a_skill(uri: str) -> None:
     assert caught.value.reason in ("entry", "limit")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "path"),
     [
         (URI, "SKILL.md"),
@@ -132,7 +133,7 @@ def test_the_path_of_a_file(uri: str, path: str) -> None:
     assert skills.path_of(ROOT, uri) == path
 
 
-@pytest.mark.parametrize(
+@cases(
     "uri",
     [
         ROOT,
@@ -179,7 +180,7 @@ def test_the_uri_of_a_path() -> None:
     assert skills.encode_path("a b/(c)'!*/#?%") == "a%20b/(c)'!*/%23%3F%25"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("reference", "path"),
     [
         ("references/FORMS.md", "references/FORMS.md"),
@@ -211,7 +212,7 @@ def test_the_files_of_an_entry_by_their_paths() -> None:
     assert skills.files_of(read(entry(resources="dynamic"))) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("members", "expected"),
     [
         ({"uri": 1}, "entry"),
@@ -255,7 +256,7 @@ def test_an_entry_without_resources_is_rejected() -> None:
     assert reason(members) == "entry"
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b"null", b'{"uri": "\xff"}', b'{"uri": ' + b"[" * 100_000])
+@cases("raw", [b"", b"[]", b"null", b'{"uri": "\xff"}', b'{"uri": ' + b"[" * 100_000])
 def test_json_that_is_no_entry(raw: bytes) -> None:
     with pytest.raises(SkillRejected) as caught:
         skills.read_entry(raw)
@@ -324,7 +325,7 @@ def test_the_fingerprint_is_that_of_the_set() -> None:
 # --- Frontmatter -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("one", "other", "path"),
     [
         ({"a": 1}, {"a": 1.0}, None),

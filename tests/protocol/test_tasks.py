@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from tests.cases import cases
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
@@ -30,7 +31,7 @@ def question(text: str = "?") -> Question:
 
 
 @pytest.mark.covers("S16", "J67", "TSK-1", "T-30")
-@pytest.mark.parametrize(
+@cases(
     ("support", "revision", "client", "wanted", "expected"),
     [
         ("optional", "2025-11-25", {}, True, "task"),
@@ -58,8 +59,8 @@ def test_who_gets_a_task(support: Any, revision: str, client: Any, wanted: bool,
 
 
 @pytest.mark.covers("TSK-2")
-@pytest.mark.parametrize("support", ["forbidden", "optional", "required"])
-@pytest.mark.parametrize("client", [ABLE, {}], ids=["declared", "not declared"])
+@cases("support", ["forbidden", "optional", "required"])
+@cases("client", [ABLE, {}], ids=["declared", "not declared"])
 def test_on_2026_07_28_the_client_has_no_say(support: Any, client: dict[str, Any]) -> None:
     def judged(wanted: bool) -> Any:
         try:
@@ -71,19 +72,19 @@ def test_on_2026_07_28_the_client_has_no_say(support: Any, client: dict[str, Any
 
 
 @pytest.mark.covers("T-30")
-@pytest.mark.parametrize("support", ["forbidden", "optional", "required"])
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@cases("support", ["forbidden", "optional", "required"])
+@cases("revision", ["2025-11-25", "2026-07-28"])
 def test_a_server_that_offers_no_tasks_ignores_the_wish(support: Any, revision: str) -> None:
     assert verdict(support, revision, ABLE, {"tools": {}}, True) == "call"
 
 
 @pytest.mark.covers("J84")
-@pytest.mark.parametrize(("wanted", "kept"), [(UNSET, 300_000), (1, 1), (59_999, 59_999), (10**18, 3_600_000)])
+@cases(("wanted", "kept"), [(UNSET, 300_000), (1, 1), (59_999, 59_999), (10**18, 3_600_000)])
 def test_how_long_a_task_is_kept(wanted: Any, kept: int) -> None:
     assert rules.lifetime(wanted, 300, 3600) == kept
 
 
-@pytest.mark.parametrize("wanted", [0, -1, -(10**18)])
+@cases("wanted", [0, -1, -(10**18)])
 def test_a_time_to_live_is_above_zero(wanted: int) -> None:
     with pytest.raises(ProtocolError) as caught:
         rules.lifetime(wanted, 300, 3600)
@@ -132,7 +133,7 @@ LEFT = [
 ]
 
 
-@pytest.mark.parametrize(("call", "begun", "loss", "handed_back"), LEFT)
+@cases(("call", "begun", "loss", "handed_back"), LEFT)
 def test_what_becomes_of_a_task_that_its_process_leaves(call: Any, begun: bool, loss: str, handed_back: str) -> None:
     def held() -> Record:
         task = record(call=call, process="" if call is not UNSET and not begun else "p")
@@ -182,7 +183,7 @@ def test_answers_count_once_and_only_for_what_was_asked() -> None:
     assert task.status == "working"
 
 
-@pytest.mark.parametrize("answer", [b"1", b"{}", b'{"action":"perhaps"}', b"[]"])
+@cases("answer", [b"1", b"{}", b'{"action":"perhaps"}', b"[]"])
 def test_an_answer_of_the_wrong_shape_is_refused(answer: bytes) -> None:
     task = record()
     rules.ask(task, {"a": question()})
@@ -234,14 +235,14 @@ def test_questions_that_were_answered_count_as_asked() -> None:
     assert rules.ask(task, rest)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("task", "expected"), [(UNSET, UNSET), (Raw(b"{}"), UNSET), (Raw(b'{"ttl":0}'), 0), (Raw(b'{"ttl":60000}'), 60000)]
 )
 def test_the_time_to_live_that_a_call_asks_for(task: Any, expected: Any) -> None:
     assert rules.wanted_ttl(task) == expected
 
 
-@pytest.mark.parametrize("task", [b"[]", b'{"ttl":"long"}', b'{"ttl":1.5}', b"true"])
+@cases("task", [b"[]", b'{"ttl":"long"}', b'{"ttl":1.5}', b"true"])
 def test_a_time_to_live_that_cannot_be_read(task: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"Invalid params for tools/call: .* in `task`") as caught:
         rules.wanted_ttl(Raw(task))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.protocol.trace import check_trace
 
@@ -53,13 +54,13 @@ MALFORMED = [
 
 
 @pytest.mark.covers("META-7")
-@pytest.mark.parametrize(("key", "value"), WELL_FORMED)
+@cases(("key", "value"), WELL_FORMED)
 def test_what_w3c_allows_is_allowed(key: str, value: str) -> None:
     check_trace({key: value, "com.example/other": "anything"})
 
 
 @pytest.mark.covers("META-7")
-@pytest.mark.parametrize(("key", "value"), MALFORMED)
+@cases(("key", "value"), MALFORMED)
 def test_anything_else_is_refused_by_name(key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"the value of {key} in meta="):
         check_trace({key: value})

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from tests.cases import cases
 
 from toolwire import types as public
 from toolwire.protocol import types
@@ -67,7 +68,7 @@ def test_exact_names() -> None:
 
 
 @pytest.mark.covers("J33")
-@pytest.mark.parametrize(
+@cases(
     ("block", "tag"),
     [
         (TextContent("hello"), "text"),
@@ -198,7 +199,7 @@ def test_annotations_of_an_embedded_resource_are_read_in_both_places() -> None:
 
 
 @pytest.mark.covers("1.16.2.3", "2.2.16", "T-26", "T-40")
-@pytest.mark.parametrize(
+@cases(
     ("field", "options"),
     [
         ({"type": "string", "oneOf": [{"const": "a", "title": "A"}]}, [("a", "A")]),
@@ -256,16 +257,12 @@ def test_elicitation_modes() -> None:
 # --- Names in `_meta` ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "key", ["", "name", "a", "A-b_c.9", "com.example/", "com.example/name", "a-b.c9/x", "progressToken"]
-)
+@cases("key", ["", "name", "a", "A-b_c.9", "com.example/", "com.example/name", "a-b.c9/x", "progressToken"])
 def test_valid_meta_keys(key: str) -> None:
     assert all(is_valid_meta_key(key, revision) for revision in REVISIONS)
 
 
-@pytest.mark.parametrize(
-    "key", ["-a", "a-", ".a", "a b", "/name", "9com/x", "com-/x", "com..x/y", "com./y", "a/b/c", "name\n", "é"]
-)
+@cases("key", ["-a", "a-", ".a", "a b", "/name", "9com/x", "com-/x", "com..x/y", "com./y", "a/b/c", "name\n", "é"])
 def test_invalid_meta_keys(key: str) -> None:
     assert not is_valid_meta_key(key, "2025-06-18")
     assert not is_valid_meta_key(key, "2025-11-25")
@@ -276,7 +273,7 @@ def test_invalid_meta_keys(key: str) -> None:
 
 
 @pytest.mark.covers("2.1.21", "T-48")
-@pytest.mark.parametrize(
+@cases(
     ("key", "in_2025_06", "from_2025_11"),
     [
         ("mcp.dev/x", True, False),
@@ -390,7 +387,7 @@ def test_an_unknown_block_is_found_inside_a_tool_result() -> None:
     assert json.loads(encode(decoded)) == message
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b'{"content":[{"type":"hologram"},{"type":"text"}]}',  # a known block that lacks its text
@@ -407,7 +404,7 @@ def test_what_is_wrong_stays_wrong(data: bytes) -> None:
         decode(CallToolResult, data)
 
 
-@pytest.mark.parametrize("text", ["@@@", "AP8", "AP8Q=", "a b"])
+@cases("text", ["@@@", "AP8", "AP8Q=", "a b"])
 def test_invalid_base64_is_a_validation_error(text: str) -> None:
     message = {"content": [{"type": "image", "data": text, "mimeType": "image/png"}]}
     with pytest.raises(msgspec.ValidationError, match="base64"):
@@ -466,7 +463,7 @@ def made_by_keyword() -> list[str]:
     return [name for name in types.__all__ if name.endswith(("Params", "Result"))]
 
 
-@pytest.mark.parametrize("name", made_by_keyword())
+@cases("name", made_by_keyword())
 def test_params_and_results_are_made_by_keyword(name: str) -> None:
     parameters = inspect.signature(getattr(types, name)).parameters.values()
     assert {each.kind for each in parameters} <= {inspect.Parameter.KEYWORD_ONLY}

@@ -6,6 +6,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.protocol import uri_matching
 from toolwire.protocol.uri_expressions import parse
@@ -151,7 +152,7 @@ X{.empty_keys*} X
 """
 
 
-@pytest.mark.parametrize("line", RFC_EXAMPLES.strip().splitlines())
+@cases("line", RFC_EXAMPLES.strip().splitlines())
 def test_expands_as_the_examples_of_the_rfc(line: str) -> None:
     template, expected = line.split(" ")
     assert UriTemplate(template).expand(RFC_VALUES) == expected
@@ -169,7 +170,7 @@ def test_a_prefix_length_takes_no_list() -> None:
         UriTemplate("{list:3}").expand({"list": ["a"]})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "position"),
     [
         ("x://{", 4),
@@ -242,7 +243,7 @@ def test_a_spanning_variable_holds_slashes() -> None:
     assert UriTemplate("file:///{+path}").match("file:///") is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "uri", "expected"),
     [
         ("x://{a}-{b}.json", "x://1-2-3.json", {"a": "1", "b": "2-3"}),
@@ -283,7 +284,7 @@ def test_matching(template: str, uri: str, expected: dict[str, str] | None) -> N
     assert UriTemplate(template).match(uri) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "uri", "expected"),
     [
         ("s://i{?q,page}", "s://i", {}),
@@ -318,7 +319,7 @@ def test_every_order_of_a_query_matches() -> None:
         assert template.match("s://i?" + "&".join(order)) == {"a": "1", "b": "2", "c": "3"}
 
 
-@pytest.mark.parametrize("text", ["x{?a}/b", "x{#a}{?b}", "x{#a}{#b}", "x{?a}y{&b}", "x?a=1{?b}"])
+@cases("text", ["x{?a}/b", "x{#a}{?b}", "x{#a}{#b}", "x{?a}y{&b}", "x?a=1{?b}"])
 def test_what_cannot_be_matched_says_so_and_expands_all_the_same(text: str) -> None:
     template = UriTemplate(text)
     assert template.unmatchable
@@ -329,7 +330,7 @@ def test_what_cannot_be_matched_says_so_and_expands_all_the_same(text: str) -> N
 
 
 @pytest.mark.covers("RES-5")
-@pytest.mark.parametrize(
+@cases(
     "value",
     [
         "..",
@@ -366,7 +367,7 @@ def test_values_that_lead_elsewhere_do_not_match(value: str) -> None:
 
 
 @pytest.mark.covers("RES-5")
-@pytest.mark.parametrize("query", ["tag=a&tag=..", "tag=a&tag=/etc", "tag=a&tag=%252e%252e/b", "tag=..&tag=a"])
+@cases("query", ["tag=a&tag=..", "tag=a&tag=/etc", "tag=a&tag=%252e%252e/b", "tag=..&tag=a"])
 def test_each_value_of_a_repeated_parameter_is_screened(query: str) -> None:
     assert UriTemplate("s://i{?tag*}").match(f"s://i?{query}") is None
 
@@ -392,9 +393,7 @@ def test_the_name_of_a_drive_leads_elsewhere_where_there_are_drives(
         assert (UriTemplate(template).match(opening + value) is None) == (has_drives or spans), (template, has_drives)
 
 
-@pytest.mark.parametrize(
-    "value", ["a..b", "...", "..a", ".hidden", "100%25", "a%20b", "a.b/c", "https://h/p", "ab:c/d", "~user"]
-)
+@cases("value", ["a..b", "...", "..a", ".hidden", "100%25", "a%20b", "a.b/c", "https://h/p", "ab:c/d", "~user"])
 def test_harmless_values_pass_the_screening(value: str) -> None:
     assert UriTemplate("f:///{+path}").match(f"f:///{value}") is not None
 
@@ -453,8 +452,8 @@ def looks(template: str, text: str) -> int:
     return CountingText.looks
 
 
-@pytest.mark.parametrize("template", ["{a}-{b}-{c}-{d}-{e}x", "{+a}a{b}a{+c}a{d}ax", "{+a}{+b}{+c}{+d}x"])
-@pytest.mark.parametrize("character", ["-", "a", "/"])
+@cases("template", ["{a}-{b}-{c}-{d}-{e}x", "{+a}a{b}a{+c}a{d}ax", "{+a}{+b}{+c}{+d}x"])
+@cases("character", ["-", "a", "/"])
 def test_the_sweep_is_linear_in_the_uri(template: str, character: str) -> None:
     tokens = 10
     small, large = looks(template, character * 500), looks(template, character * 4000)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 import conformance
 from conformance import LEFT_OUT, LeftOut, check_left_out, judge, read_left_out
@@ -82,13 +83,13 @@ def test_a_line_names_both_revisions_the_scenario_its_checks_and_the_reason() ->
     assert read_left_out(text) == [LeftOut("2026-07-28", "2025-11-25", "one", ["first", "second"], "it has: no key")]
 
 
-@pytest.mark.parametrize("line", ["one", "a b one: no key", "a b one first", "a b one first: ", "a b one first:no key"])
+@cases("line", ["one", "a b one: no key", "a b one first", "a b one first: ", "a b one first:no key"])
 def test_a_line_without_one_of_them_is_refused(line: str) -> None:
     with pytest.raises(SystemExit, match="FRONT BACK SCENARIO CHECKS: REASON"):
         read_left_out(line)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("front", "back", "scenario", "check", "problem"),
     [
         ("2025-11-25", "2026-07-28", "six", "first", "six: no such scenario on 2025-11-25"),
@@ -109,7 +110,7 @@ def test_a_scenario_is_named_once() -> None:
     assert check_left_out(twice, EXPECTED) == ["one: named twice"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("back", "leg", "is_left_out"),
     [
         ("2025-11-25", "req-2026-07-28", True),

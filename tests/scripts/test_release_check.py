@@ -9,6 +9,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from tests.cases import cases
 
 import release_check
 from release_check import Failed, Release
@@ -37,7 +38,7 @@ def test_the_version_is_read_from_its_file() -> None:
     assert release_check.version_of('__version__ = "1.20.3"\n') == "1.20.3"
 
 
-@pytest.mark.parametrize("source", ["", "__version__ = '1.2.3'", '__version__ = "1.2"', '__version__ = "1.2.3.dev1"'])
+@cases("source", ["", "__version__ = '1.2.3'", '__version__ = "1.2"', '__version__ = "1.2.3.dev1"'])
 def test_a_version_that_is_no_release_is_refused(source: str) -> None:
     with pytest.raises(Failed, match="names no version"):
         release_check.version_of(source)
@@ -57,7 +58,7 @@ def test_a_changelog_that_is_ready() -> None:
     assert release_check.check_changelog(text, "0.9.0") == "2026-11-16"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rest", "says"),
     [
         ("", "does not begin with"),
@@ -79,8 +80,8 @@ def test_metadata_that_agree() -> None:
     release_check.check_metadata(message(METADATA), "0.9.0", PROJECT)
 
 
-@pytest.mark.parametrize("name", ["Name", "Version", "License-Expression", "Requires-Python"])
-@pytest.mark.parametrize("value", ["other", None])
+@cases("name", ["Name", "Version", "License-Expression", "Requires-Python"])
+@cases("value", ["other", None])
 def test_metadata_that_differ_are_refused(name: str, value: str | None) -> None:
     fields = [field for field in METADATA if field[0] != name]
     with pytest.raises(Failed, match=f"say {name}: {value} instead of"):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import Answer, SessionClient
 from tests.http.modernclient import ModernClient, text_of
 from tests.httpwire import HttpLine, connect_http
@@ -133,7 +134,7 @@ def needed(answer: Answer) -> set[str]:
 
 
 @pytest.mark.covers("6.1.13", "R15")
-@pytest.mark.parametrize(
+@cases(
     ("key", "tools"),
     [
         (ADMIN, ["change", "free", "inside", "look", "tagged"]),
@@ -222,14 +223,14 @@ SCOPED: list[tuple[str, dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.covers("R15", "6.1.5", "6.1.7", "6.1.8", "3.4.10.2")
-@pytest.mark.parametrize(("method", "params", "scopes"), SCOPED)
+@cases(("method", "params", "scopes"), SCOPED)
 async def test_a_call_without_its_scopes(method: str, params: dict[str, Any], scopes: set[str]) -> None:
     async with serving(PLAIN) as client:
         assert needed(await client.request(method, params)) == scopes
 
 
 @pytest.mark.covers("6.1.9")
-@pytest.mark.parametrize(("method", "params", "scopes"), SCOPED[:-1])
+@cases(("method", "params", "scopes"), SCOPED[:-1])
 async def test_scopes_that_are_implied_count(method: str, params: dict[str, Any], scopes: set[str]) -> None:
     async with serving(ADMIN) as client:
         answer = await client.request(method, params)
@@ -262,8 +263,8 @@ async def test_the_refusal_comes_before_any_byte_of_a_stream() -> None:
         assert needed(answer) == {"read"}
 
 
-@pytest.mark.parametrize("revision", [each for each in LEGACY if each != "2024-11-05"])
-@pytest.mark.parametrize("stateless", [False, True])
+@cases("revision", [each for each in LEGACY if each != "2024-11-05"])
+@cases("stateless", [False, True])
 async def test_the_refusal_on_earlier_revisions(revision: str, stateless: bool) -> None:
     app = make_server(auth=AUTH).http_app(stateless=stateless)
     client = SessionClient(app, headers={"authorization": f"Bearer {PLAIN}"})
@@ -337,7 +338,7 @@ def told(answer: Answer, name: str) -> Any:
 
 
 @pytest.mark.covers("R15")
-@pytest.mark.parametrize(("method", "params", "name"), HIDDEN)
+@cases(("method", "params", "name"), HIDDEN)
 async def test_the_answer_of_something_that_does_not_exist(
     method: str, params: Callable[[str], dict[str, Any]], name: str
 ) -> None:
@@ -351,13 +352,13 @@ async def test_the_answer_of_something_that_does_not_exist(
 SEEN = [each for each in HIDDEN if each[2] not in ("tagged", "hidden") and "wrong" not in str(each[1]("x"))]
 
 
-@pytest.mark.parametrize(("method", "params", "name"), [each for each in SEEN if each[1]("x") != {"name": "x"}])
+@cases(("method", "params", "name"), [each for each in SEEN if each[1]("x") != {"name": "x"}])
 async def test_it_exists_for_those_who_see_it(method: str, params: Callable[[str], dict[str, Any]], name: str) -> None:
     async with serving(STAFF) as client:
         assert "result" in (await client.request(method, params(name))).json()
 
 
-@pytest.mark.parametrize(("method", "params", "name"), [each for each in HIDDEN if "wrong" not in str(each[1]("x"))])
+@cases(("method", "params", "name"), [each for each in HIDDEN if "wrong" not in str(each[1]("x"))])
 async def test_the_same_on_earlier_revisions(method: str, params: Callable[[str], dict[str, Any]], name: str) -> None:
     missing = "x" * len(name)
     app = make_server(auth=AUTH, policy=IMPLIES).http_app()
@@ -450,7 +451,7 @@ async def test_a_picking_function_that_fails_hides() -> None:
         assert names(await client.request("tools/list"), "tools") == []
 
 
-@pytest.mark.parametrize("wrong", [{"scopes": ["a b"]}, {"scopes": [""]}, {"visible_to": [5]}, {"tags": [""]}])
+@cases("wrong", [{"scopes": ["a b"]}, {"scopes": [""]}, {"visible_to": [5]}, {"tags": [""]}])
 def test_names_are_checked_when_a_component_is_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(ServerError, match="names"):
         Tool(lambda: "x", name="x", **wrong)
@@ -537,7 +538,7 @@ async def test_on_stdio_and_in_memory_nothing_is_restricted() -> None:
 
 
 @pytest.mark.covers("E43")
-@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2024-11-05"])
+@cases("revision", ["2026-07-28", "2025-11-25", "2024-11-05"])
 async def test_unless_the_server_is_told_who_is_there(revision: str) -> None:
     server = make_server(local_principal=Principal("pat"))
     async with testing.connect(server, revision=revision) as (client, _):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
 import pytest
+from tests.cases import cases
 from tests.server.tasks.talking import CORE, Over, begin, changes, open_to, outcome, reaches
 from tests.wireclient import MODERN, Message, WireClient
 
@@ -216,7 +217,7 @@ async def test_the_rules_of_all_servers_on_the_way_hold_together() -> None:
                     assert answer["error"]["data"]["requiredScopes"] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule_in", "implied_by", "counts"),
     [
         ("A", "A", True),
@@ -230,7 +231,7 @@ async def test_the_rules_of_all_servers_on_the_way_hold_together() -> None:
         ("B", "C", False),
     ],
 )
-@pytest.mark.parametrize("rule", ["visible_to", "scopes"])
+@cases("rule", ["visible_to", "scopes"])
 async def test_implied_scopes_count_for_a_server_and_for_those_behind_it(
     rule: str, rule_in: str, implied_by: str, counts: bool
 ) -> None:
@@ -285,8 +286,8 @@ async def test_a_rule_that_comes_later_holds_at_once() -> None:
         assert await verdicts(client, tower) == expected("visible_to", False)
 
 
-@pytest.mark.parametrize("place", ["A", "B", "C"])
-@pytest.mark.parametrize(
+@cases("place", ["A", "B", "C"])
+@cases(
     ("principal", "rule", "allowed"),
     [(WRONG, "visible_to", False), (WRONG, "scopes", False), (RIGHT, "scopes", True), (None, "scopes", True)],
 )
@@ -318,8 +319,8 @@ async def test_the_completion_of_a_hidden_prompt_says_nothing_under_the_name_of_
         assert answer["completion"]["values"] == []
 
 
-@pytest.mark.parametrize("revision", [CORE, MODERN])
-@pytest.mark.parametrize("place", ["outer", "middle"])
+@cases("revision", [CORE, MODERN])
+@cases("place", ["outer", "middle"])
 async def test_hidden_component_does_not_lend_its_completions_to_a_namesake(place: str, revision: str) -> None:
     """The first component of the name is hidden; the caller gets that of a mounted server, which has no suggestions."""
     behind, middle, outer = Server("behind"), Server("middle"), Server("outer")
@@ -403,8 +404,8 @@ async def test_a_task_is_for_those_who_may_use_its_tool(
         assert set(found.values()) == {"usable"}, found
 
 
-@pytest.mark.parametrize("over", ["memory", "http"])
-@pytest.mark.parametrize("revision", [CORE, MODERN])
+@cases("over", ["memory", "http"])
+@cases("revision", [CORE, MODERN])
 async def test_a_client_that_has_lost_the_right_to_a_tool_hears_no_more_of_its_tasks(revision: str, over: Over) -> None:
     lost = False
     go: dict[str, asyncio.Event] = {"tagged": asyncio.Event(), "plain": asyncio.Event()}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect, modern_meta
 
 from toolwire import Context, Limits, ProtocolError, Server, ToolError
@@ -115,10 +116,8 @@ def allowed_ids(identifier: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.covers("RPC-1", "RPC-2", "ERR-4", "1.1.2")
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize(
-    ("frame", "code", "identifier"), [each[1:] for each in FRAMES], ids=[each[0] for each in FRAMES]
-)
+@cases("revision", ERAS)
+@cases(("frame", "code", "identifier"), [each[1:] for each in FRAMES], ids=[each[0] for each in FRAMES])
 async def test_a_bad_frame_is_refused(revision: str, frame: bytes, code: int, identifier: Any) -> None:
     async with connect(misbehaving(), revision) as client:
         answer = await next_message(client, frame)
@@ -130,8 +129,8 @@ async def test_a_bad_frame_is_refused(revision: str, frame: bytes, code: int, id
 
 
 @pytest.mark.covers("1.1.5", "RPC-3")
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize(
+@cases("revision", ERAS)
+@cases(
     "frame",
     [
         b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":2}}}',
@@ -155,8 +154,8 @@ async def test_what_asks_for_no_answer_gets_none(revision: str, frame: bytes) ->
         assert len(client.received) == before + 1
 
 
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize(
+@cases("revision", ERAS)
+@cases(
     ("value", "expected"),
     [
         ("1e400", None),
@@ -184,7 +183,7 @@ async def test_odd_numbers_and_texts_are_read_or_refused(revision: str, value: s
 
 
 @pytest.mark.covers("1.1.7", "META-10")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_unknown_members_are_ignored(revision: str) -> None:
     async with connect(misbehaving(), revision) as client:
         params = {"name": "add", "arguments": {"a": 1, "b": 2}, "future": [1], "_meta": {"org.example/x": {"y": 1}}}
@@ -192,8 +191,8 @@ async def test_unknown_members_are_ignored(revision: str) -> None:
         assert result["content"][0]["text"] == "3"
 
 
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize(
+@cases("revision", ERAS)
+@cases(
     ("method", "params", "code"),
     [
         ("no/such", {}, -32601),
@@ -221,8 +220,8 @@ async def test_a_request_that_cannot_be_served_is_refused(
         await still_works(client)
 
 
-@pytest.mark.parametrize("params", [b"[]", b"5", b'"x"', b"null", b"[[]]"])
-@pytest.mark.parametrize("revision", ERAS)
+@cases("params", [b"[]", b"5", b'"x"', b"null", b"[[]]"])
+@cases("revision", ERAS)
 async def test_params_that_are_no_object_are_refused(revision: str, params: bytes) -> None:
     async with connect(misbehaving(), revision) as client:
         await still_works(client)
@@ -233,10 +232,8 @@ async def test_params_that_are_no_object_are_refused(revision: str, params: byte
 
 
 @pytest.mark.covers("2.2.25", "T-18")
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize(
-    "arguments", [{}, {"a": 1}, {"a": "one", "b": 2}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 1}]
-)
+@cases("revision", ERAS)
+@cases("arguments", [{}, {"a": 1}, {"a": "one", "b": 2}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 1}])
 async def test_arguments_that_do_not_fit_are_an_error_result(revision: str, arguments: dict[str, Any]) -> None:
     async with connect(misbehaving(), revision) as client:
         result = await client.call("add", arguments)
@@ -457,8 +454,8 @@ async def test_a_tool_error_reaches_the_model_word_for_word(revision: str) -> No
         assert (result["isError"], result["content"][0]["text"]) == (True, "There is no city of that name")
 
 
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize("kind", ["loop", "thread"])
+@cases("revision", ERAS)
+@cases("kind", ["loop", "thread"])
 async def test_a_tool_that_hangs_is_ended_by_its_deadline(revision: str, kind: str) -> None:
     server = misbehaving(tool=0.05)
     told: list[bool] = []
@@ -545,7 +542,7 @@ async def test_a_middleware_that_fails_is_masked(revision: str, caplog: pytest.L
 
 
 @pytest.mark.covers("CAN-2", "1.5.4", "STD-10", "1.5.5")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_queued_running_finished_and_unknown_requests_can_be_cancelled(revision: str) -> None:
     server = misbehaving(in_flight=1)
     running, ended = asyncio.Event(), asyncio.Event()
@@ -751,7 +748,7 @@ async def test_an_exit_in_a_handler_over_stdio_does_not_end_the_server(tmp_path:
     assert server.process.returncode == 0
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_every_legacy_revision_survives_the_same_nonsense(revision: str) -> None:
     async with connect(misbehaving(), revision) as client:
         for _, frame, code, _ in FRAMES:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import caught_up, serving
 from tests.wireclient import LEGACY, MODERN, WireClient, connect
 
@@ -79,8 +80,8 @@ def release(version: int, stores: Stores) -> Server:
     return server
 
 
-@pytest.mark.parametrize(("version", "told"), [(1, []), (2, ["tools"]), (3, ["resources"])])
-@pytest.mark.parametrize("era", ["session", "stream", *LEGACY[-1:]])
+@cases(("version", "told"), [(1, []), (2, ["tools"]), (3, ["resources"])])
+@cases("era", ["session", "stream", *LEGACY[-1:]])
 async def test_clients_look_again_when_a_process_with_other_lists_starts_or_stops(
     version: int, told: list[str], era: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.answering import EVERYTHING, accept
 from tests.wireclient import LEGACY, MODERN, Message, connect
 
@@ -45,7 +46,7 @@ def hint(result: Message) -> tuple[Any, Any]:
     return result.get("ttlMs"), result.get("cacheScope")
 
 
-@pytest.mark.parametrize(("method", "params"), CACHEABLE)
+@cases(("method", "params"), CACHEABLE)
 @pytest.mark.covers("CCH-1")
 async def test_the_six_results_say_how_long_they_may_be_kept(method: str, params: Message) -> None:
     async with connect(build(), MODERN) as client:
@@ -123,14 +124,14 @@ async def test_other_results_say_nothing() -> None:
         assert hint(last) == (5000, "public")
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_before_there_are_no_hints(revision: str) -> None:
     async with connect(build(cache=Cache(5000, "public")), revision) as client:
         for method, params in CACHEABLE[1:]:
             assert hint(await client.result(method, params)) == (None, None)
 
 
-@pytest.mark.parametrize(("ttl", "scope"), [(-1, "private"), (1.5, "private"), (True, "private"), (0, "shared")])
+@cases(("ttl", "scope"), [(-1, "private"), (1.5, "private"), (True, "private"), (0, "shared")])
 @pytest.mark.covers("CCH-1")
 def test_a_hint_that_the_wire_does_not_allow_is_refused(ttl: Any, scope: Any) -> None:
     with pytest.raises(ServerError, match="cache hint"):
@@ -141,7 +142,7 @@ STAFF, PLAIN = Principal("sam", scopes=frozenset({"staff"})), Principal("pat")
 
 
 @pytest.mark.covers("CCH-4")
-@pytest.mark.parametrize("options", [{"visible_to": ["staff"]}, {"scopes": ["staff"]}, {"tags": ["t"]}, "by_principal"])
+@cases("options", [{"visible_to": ["staff"]}, {"scopes": ["staff"]}, {"tags": ["t"]}, "by_principal"])
 async def test_what_is_not_for_everybody_is_never_public(options: Any) -> None:
     """A cache that serves several callers would hand one of them what only another may read."""
     policy = None

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Depends, Limits, Prompt, ResourceTemplate, Server, SyncContext, testing, types
@@ -35,7 +36,7 @@ async def complete(server: Server, request: dict[str, Any], revision: str = MODE
 
 
 @pytest.mark.covers("E30", "1.9.1", "1.9.6")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_completion_belongs_to_a_prompt_argument_or_a_template_variable(revision: str) -> None:
     server = Server("s", prompts=BRIEF, templates=TEMPLATE)
 
@@ -56,7 +57,7 @@ async def test_a_completion_belongs_to_a_prompt_argument_or_a_template_variable(
 
 
 @pytest.mark.covers("E31", "1.9.2")
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         (["a", "b"], {"values": ["a", "b"], "total": 2, "hasMore": False}),
@@ -157,7 +158,7 @@ async def async_list(partial: str) -> list[str]:
 
 
 @pytest.mark.covers("1.9.4", "DIS-1")
-@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25", MODERN])
+@cases("revision", ["2025-03-26", "2025-06-18", "2025-11-25", MODERN])
 async def test_without_completions_the_method_is_not_there(revision: str) -> None:
     async with connect(Server("s", prompts=BRIEF), revision) as client:
         assert (await client.error("completion/complete", params()))["code"] == -32601
@@ -169,7 +170,7 @@ async def test_on_the_first_revision_completion_is_served_without_a_capability()
 
 
 @pytest.mark.covers("CMP-1", "1.9.5", "1.9.4")
-@pytest.mark.parametrize(
+@cases(
     "request_params",
     [
         params(name="nope"),
@@ -227,7 +228,7 @@ def nothing() -> list[str]:
     return []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "text"),
     [
         (lambda: Server("s").completion(argument="x"), "for prompt= or for template=, one of the two"),
@@ -281,7 +282,7 @@ class Database:
         return [name for name in ("Ann", "Bob") if name.startswith(partial)]
 
 
-@pytest.mark.parametrize("kind", ["def, def", "def, async", "async, def", "async, async"])
+@cases("kind", ["def, def", "def, async", "async, def", "async, async"])
 async def test_a_completion_function_has_dependencies_like_any_handler(kind: str) -> None:
     database = Database()
     opened: list[str] = []
@@ -376,8 +377,8 @@ CHOICES: list[tuple[Any, list[str] | None]] = [
 
 
 @pytest.mark.covers("E30")
-@pytest.mark.parametrize(("annotation", "choices"), CHOICES, ids=lambda each: str(each)[:30])
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+@cases(("annotation", "choices"), CHOICES, ids=lambda each: str(each)[:30])
+@cases("revision", ["2025-11-25", MODERN])
 async def test_the_type_of_an_argument_suggests_its_values(
     annotation: Any, choices: list[str] | None, revision: str
 ) -> None:
@@ -418,8 +419,8 @@ async def test_values_of_a_type_are_filtered_and_a_function_goes_first() -> None
 
 
 @pytest.mark.covers("2.2.2", "1.9.1")
-@pytest.mark.parametrize("over", ["memory", "http"])
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("over", ["memory", "http"])
+@cases("revision", REVISIONS)
 async def test_what_was_chosen_already_is_sent_to_servers_that_know_it(revision: str, over: Any) -> None:
     if over == "http" and revision == "2024-11-05":
         over = "sse"
@@ -439,7 +440,7 @@ async def test_what_was_chosen_already_is_sent_to_servers_that_know_it(revision:
     assert seen == [{"country": "pt"} if knows else {}]
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_completions_may_be_an_option_of_the_prompt_or_the_template(revision: str) -> None:
     prompt = Prompt.text("About {city}", name="about", completions={"city": CITIES})
     template = ResourceTemplate("map://{city}", completions={"city": lambda partial: [partial + "!"]})

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import serving
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
@@ -184,7 +185,7 @@ async def test_who_calls_is_never_taken_from_the_arguments() -> None:
 
 
 @pytest.mark.covers("E11")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_session_token_meta_and_revision(revision: str) -> None:
     seen: list[Any] = []
 
@@ -244,7 +245,7 @@ async def test_a_resource_of_the_same_server() -> None:
             assert text(await client.call("miss")) == "There is no resource note://b"
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_what_the_client_can_be_asked(revision: str) -> None:
     seen: list[Any] = []
 
@@ -268,8 +269,8 @@ async def test_what_the_client_can_be_asked(revision: str) -> None:
 
 
 @pytest.mark.covers("J31", "E40", "R29", "PRG-1")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("kind", ["async", "def"])
+@cases("revision", REVISIONS)
+@cases("kind", ["async", "def"])
 async def test_progress_rises(revision: str, kind: str) -> None:
     server = Server("s")
 
@@ -344,7 +345,7 @@ async def test_progress_nobody_asked_for_is_not_sent(kind: str) -> None:
 
 
 @pytest.mark.covers("S17", "1.6.3")
-@pytest.mark.parametrize(("values", "total"), [([0.1, 0.5, 1.0], 1.0), ([10, 50, 100], 100), ([1, 2], None)])
+@cases(("values", "total"), [([0.1, 0.5, 1.0], 1.0), ([10, 50, 100], 100), ([1, 2], None)])
 async def test_progress_counts_to_one_to_a_total_or_to_nothing(values: list[float], total: float | None) -> None:
     async def work(ctx: Context) -> None:
         for value in values:
@@ -357,7 +358,7 @@ async def test_progress_counts_to_one_to_a_total_or_to_nothing(values: list[floa
 
 
 @pytest.mark.covers("PRG-2", "1.6.4")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_progress_after_the_answer_is_not_sent(revision: str) -> None:
     kept: list[Context] = []
 
@@ -376,7 +377,7 @@ async def test_progress_after_the_answer_is_not_sent(revision: str) -> None:
 
 
 @pytest.mark.covers("S18", "E41", "1.8.4")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_log_messages_carry_level_logger_and_any_json(revision: str) -> None:
     async def work(ctx: Context) -> None:
         await ctx.log("notice", {"rows": [1, None]}, "db")
@@ -396,7 +397,7 @@ async def say_all(ctx: Context) -> None:
 
 
 @pytest.mark.covers("1.8.3", "J61", "1.8.2")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_set_level_decides_what_is_sent(revision: str) -> None:
     async with connect(Server("s", tools=say_all), revision) as client:
         await client.call("say_all")
@@ -422,7 +423,7 @@ async def test_the_level_belongs_to_the_session() -> None:
 
 
 @pytest.mark.covers("1.8.5")
-@pytest.mark.parametrize("level", ["loud", "", None, 3])
+@cases("level", ["loud", "", None, 3])
 async def test_a_bad_level_is_an_error(level: Any) -> None:
     async with connect(Server("s"), "2025-06-18") as client:
         assert (await client.error("logging/setLevel", {"level": level}))["code"] == -32602
@@ -485,7 +486,7 @@ async def test_an_unknown_level_is_the_authors_mistake() -> None:
         assert (await client.call("work"))["isError"] is True
 
 
-@pytest.mark.parametrize("data", [object(), {1, 2}, b"bytes", float("nan")])
+@cases("data", [object(), {1, 2}, b"bytes", float("nan")])
 async def test_data_that_is_not_json_is_the_authors_mistake(data: Any) -> None:
     async def work(ctx: Context) -> str:
         await ctx.info(data)
@@ -501,7 +502,7 @@ async def test_data_that_is_not_json_is_the_authors_mistake(data: Any) -> None:
 
 
 @pytest.mark.covers("E12", "CAN-2", "1.5.4")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_cancelled_async_handler_stops_and_is_not_answered(revision: str) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
     kept: list[Context] = []
@@ -634,8 +635,8 @@ async def test_the_context_of_a_thread_shares_state_with_middleware() -> None:
 
 
 @pytest.mark.covers("E40", "J31")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("kind", ["async", "def"])
+@cases("revision", REVISIONS)
+@cases("kind", ["async", "def"])
 async def test_an_object_reports_progress_for_code_that_has_no_context(revision: str, kind: str) -> None:
     server, kept = Server("s"), []
 

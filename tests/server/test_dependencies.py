@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.protocol.errors import ServerError
 from toolwire.server import dependencies
@@ -162,7 +163,7 @@ async def test_a_dependency_may_take_the_context() -> None:
     assert await run(binding(tool), Context()) is True
 
 
-@pytest.mark.parametrize("failure", [ValueError("no"), asyncio.CancelledError(), KeyboardInterrupt()], ids=repr)
+@cases("failure", [ValueError("no"), asyncio.CancelledError(), KeyboardInterrupt()], ids=repr)
 async def test_a_failure_is_thrown_into_generators(failure: BaseException) -> None:
     seen: list[Any] = []
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Client, Context, Depends, Server, SyncContext, ToolError
@@ -33,7 +34,7 @@ class Journal(list[str]):
             self.append("close")
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_dependency_is_no_argument_and_is_made_for_each_call(revision: str) -> None:
     journal, server = Journal(), Server("s")
 
@@ -196,7 +197,7 @@ async def test_one_thread_makes_uses_and_cleans_up_however_many_calls_there_are(
     assert [contents[0].text for contents in read] == [str(n) for n in range(30)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("handler", "seen"),
     [
         ("fails", ["open", "ToolError", "close"]),

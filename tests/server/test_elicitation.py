@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pydantic
 import pytest
+from tests.cases import cases
 from tests.server.answering import ASKING, EVERYTHING, accept, call
 from tests.wireclient import MODERN, Message, connect
 
@@ -83,7 +84,7 @@ async def test_a_list_of_texts_is_a_choice() -> None:
     assert text == "accept: 'high'"
 
 
-@pytest.mark.parametrize("wrong", [[], ["low", 1], [["low"]]])
+@cases("wrong", [[], ["low", 1], [["low"]]])
 async def test_a_list_of_anything_else_is_none(wrong: Any) -> None:
     async with connect(asker(wrong), "2025-11-25", EVERYTHING) as client:
         done = await call(client, "ask", {}, lambda kind, params: {"action": "cancel"})
@@ -173,7 +174,7 @@ async def test_types_that_can_be_asked_for(revision: str, type: Any, content: Me
         assert member["type"] in ("string", "integer", "number", "boolean")
 
 
-@pytest.mark.parametrize("type", [list[int], dict[str, int], list[Trip], {"type": "string"}], ids=str)
+@cases("type", [list[int], dict[str, int], list[Trip], {"type": "string"}], ids=str)
 @pytest.mark.covers("1.16.2.1")
 async def test_what_is_not_flat_cannot_be_asked_for(type: Any) -> None:
     async with connect(asker(type), MODERN, EVERYTHING) as client:
@@ -205,8 +206,8 @@ async def test_an_answer_that_does_not_fit_is_not_trusted(revision: str, content
             assert "does not fit the form" in done.failure
 
 
-@pytest.mark.parametrize("revision", [OLDEST, "2025-11-25"])
-@pytest.mark.parametrize("answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": []}, []], ids=str)
+@cases("revision", [OLDEST, "2025-11-25"])
+@cases("answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": []}, []], ids=str)
 async def test_an_answer_that_is_none_fails_the_tool(revision: str, answer: Any) -> None:
     async with connect(asker(str), revision, EVERYTHING) as client:
         done = await call(client, "ask", {}, lambda kind, params: answer)
@@ -295,7 +296,7 @@ async def test_a_secret_type_is_a_secret_by_any_name() -> None:
             assert "must not ask for a secret" in done.failure
 
 
-@pytest.mark.parametrize("name", ["token_count", "passenger", "keyboard", "secretary", "max_tokens", "pass_by"])
+@cases("name", ["token_count", "passenger", "keyboard", "secretary", "max_tokens", "pass_by"])
 async def test_harmless_names_are_not_taken_for_secrets(name: str) -> None:
     _, text = await asked(msgspec.defstruct("Harmless", [(name, str)]), MODERN, {name: "x"})
     assert "accept" in text

@@ -8,6 +8,7 @@ import logging
 from typing import Annotated, Any, Literal
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Argument, Limits, ProtocolError, Server, ToolError
@@ -30,8 +31,8 @@ async def strict(
 
 
 @pytest.mark.covers("E16")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("checked", [True, False])
+@cases("revision", REVISIONS)
+@cases("checked", [True, False])
 async def test_a_tool_may_check_its_arguments_itself(revision: str, checked: bool) -> None:
     server = Server("s")
     schema = {
@@ -62,7 +63,7 @@ async def test_a_tool_may_check_its_arguments_itself(revision: str, checked: boo
 
 
 @pytest.mark.covers("R9", "R10", "E8")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_an_exception_is_a_result_the_model_can_see(revision: str) -> None:
     async with connect(Server("s", tools=broken), revision) as client:
         result = await client.call("broken")
@@ -71,8 +72,8 @@ async def test_an_exception_is_a_result_the_model_can_see(revision: str) -> None
 
 
 @pytest.mark.covers("R9")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("name", ["nope", "Broken", "", "x" * 5000])
+@cases("revision", REVISIONS)
+@cases("name", ["nope", "Broken", "", "x" * 5000])
 async def test_an_unknown_tool_is_a_protocol_error_that_names_it(revision: str, name: str) -> None:
     async with connect(Server("s", tools=broken), revision) as client:
         error = await client.error("tools/call", {"name": name, "arguments": {}})
@@ -115,7 +116,7 @@ async def test_a_tool_error_reaches_the_model_word_for_word() -> None:
 
 
 @pytest.mark.covers("R9", "J63")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_protocol_error_of_a_handler_is_sent_as_such(revision: str) -> None:
     async def refuse() -> None:
         raise ProtocolError(-31001, "Out of paper")
@@ -125,7 +126,7 @@ async def test_a_protocol_error_of_a_handler_is_sent_as_such(revision: str) -> N
 
 
 @pytest.mark.covers("E16", "E18", "T-18", "R14")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_bad_arguments_are_explained_to_the_model_before_the_handler_runs(revision: str) -> None:
     async with connect(Server("s", tools=strict), revision) as client:
         for arguments, expected in [
@@ -163,14 +164,14 @@ async def test_sizes_and_ranges_are_enforced() -> None:
             assert (await client.call("bounded", wrong))["isError"] is True
 
 
-@pytest.mark.parametrize("arguments", [[], "text", 7])
+@cases("arguments", [[], "text", 7])
 async def test_arguments_that_are_no_object(arguments: Any) -> None:
     async with connect(Server("s", tools=strict), MODERN) as client:
         response = await client.request("tools/call", {"name": "strict", "arguments": arguments})
     assert response.get("error", {}).get("code") == -32602 or response["result"]["isError"] is True
 
 
-@pytest.mark.parametrize("params", [{}, {"name": 7}, {"name": None}, {"arguments": {}}])
+@cases("params", [{}, {"name": 7}, {"name": None}, {"arguments": {}}])
 async def test_a_call_without_a_name_is_a_protocol_error(params: dict[str, Any]) -> None:
     async with connect(Server("s", tools=strict), MODERN) as client:
         assert (await client.error("tools/call", params))["code"] == -32602
@@ -194,8 +195,8 @@ async def test_failures_leave_the_connection_and_other_calls_alone() -> None:
 
 
 @pytest.mark.covers("R19")
-@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError()])
-@pytest.mark.parametrize("kind", ["async", "def"])
+@cases("raised", [SystemExit(3), asyncio.CancelledError()])
+@cases("kind", ["async", "def"])
 async def test_what_is_no_exception_does_not_end_the_server(raised: BaseException, kind: str) -> None:
     server = Server("s")
 

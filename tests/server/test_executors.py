@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 from tests.blocks import ROOT
+from tests.cases import cases
 from tests.server.process_handlers import asks, asynchronous, compute, draw, fail, hang
 from tests.wireclient import MODERN, REVISIONS, connect
 
@@ -175,8 +176,8 @@ async def test_positional_only_parameters() -> None:
 
 
 @pytest.mark.covers("R20")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("kind", ["async", "def"])
+@cases("revision", REVISIONS)
+@cases("kind", ["async", "def"])
 async def test_a_tool_that_takes_too_long_is_ended(revision: str, kind: str) -> None:
     server = Server("s")
     release, stopped = threading.Event(), asyncio.Event()
@@ -237,7 +238,7 @@ async def test_the_default_time_is_a_limit_of_the_server() -> None:
 
 
 @pytest.mark.covers("R20")
-@pytest.mark.parametrize("kind", ["async", "def", "resource", "template", "prompt"])
+@cases("kind", ["async", "def", "resource", "template", "prompt"])
 async def test_every_kind_of_handler_is_ended_when_its_time_is_up(kind: str) -> None:
     server, seconds = Server("s"), 19.0
     started, release = asyncio.Event(), threading.Event()
@@ -306,7 +307,7 @@ async def test_time_stands_still_while_the_client_is_asked() -> None:
 
 
 @pytest.mark.covers("R29", "E40")
-@pytest.mark.parametrize("kind", ["async", "thread", "loop"])
+@cases("kind", ["async", "thread", "loop"])
 async def test_yields_are_progress_and_the_last_is_the_result(kind: str) -> None:
     server = Server("s")
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.reaching import CARRY, WAYS, reach, settled, told_by
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect, modern_meta
 
@@ -208,8 +209,8 @@ async def test_who_can_use_an_extension(way: str, revision: str, needs_client: b
 
 
 @pytest.mark.covers("EXT-6")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("revision", DOES_NOT_CARRY)
+@cases("way", WAYS)
+@cases("revision", DOES_NOT_CARRY)
 async def test_a_revision_that_carries_no_extensions_has_none(way: str, revision: str) -> None:
     seen: list[Any] = []
     async with reach(one_sided(seen), way, revision, DECLARED) as client:
@@ -270,7 +271,7 @@ async def test_a_legacy_client_gets_what_is_published_if_the_filter_says_so(
 
 
 @pytest.mark.covers("EXT-7")
-@pytest.mark.parametrize("revision", DOES_NOT_CARRY)
+@cases("revision", DOES_NOT_CARRY)
 async def test_a_revision_without_extensions_hears_nothing_of_them(revision: str) -> None:
     server = one_sided([])
     async with connect(server, revision, DECLARED) as client:
@@ -282,7 +283,7 @@ async def test_a_revision_without_extensions_hears_nothing_of_them(revision: str
 
 
 @pytest.mark.covers("EXT-7")
-@pytest.mark.parametrize("way", WAYS)
+@cases("way", WAYS)
 async def test_a_client_that_declares_nothing_can_ask_for_a_filter(way: str) -> None:
     server = one_sided([])
     async with reach(server, way, MODERN) as client:
@@ -313,8 +314,8 @@ class Plain(types.Wire):
 
 
 @pytest.mark.covers("EXT-8")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("revision", CARRY)
+@cases("way", WAYS)
+@cases("revision", CARRY)
 async def test_a_typed_result_has_the_members_of_its_revision(way: str, revision: str) -> None:
     server = Server("s")
     extension = server.extension(NAME, needs_client=False)
@@ -370,7 +371,7 @@ async def test_typed_params_keep_the_members_that_their_type_lacks(revision: str
     assert (result["job"], result["more"]) == ("a", {"x": [1]})
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_an_extension_declares_the_families_that_it_needs(revision: str) -> None:
     server = Server("s")
     server.extension(NAME, needs_client=False, families=["resources"])
@@ -471,7 +472,7 @@ async def test_a_result_is_an_object() -> None:
         assert (await client.error("jobs/start"))["code"] == -32603
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "text"),
     [
         (lambda: Server("s").extension("jobs"), "'jobs' is not an extension name: use your domain in reverse"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.httpwire import connect_http
 from tests.server.reaching import CARRY, WAYS, reach, settled, told_by
 from tests.wireclient import MODERN, Message, connect, modern_meta
@@ -97,8 +98,8 @@ async def test_what_a_mounted_server_publishes_reaches_the_clients_of_the_server
 
 
 @pytest.mark.covers("EXT-9")
-@pytest.mark.parametrize("way", ["memory", "stdio", "http"])
-@pytest.mark.parametrize("publisher", ["inner", "outer"])
+@cases("way", ["memory", "stdio", "http"])
+@cases("publisher", ["inner", "outer"])
 async def test_legacy_clients_of_the_server_that_mounts_it_hear_it_too(way: str, publisher: str) -> None:
     inner = jobs()
     outer = mounted_at(2, inner)
@@ -164,7 +165,7 @@ OURS = "org.example/ours"
 
 
 @pytest.mark.covers("EXT-10")
-@pytest.mark.parametrize(
+@cases(
     ("claim", "what"),
     [
         (lambda server: server.extension(NAME), f"the extension {NAME}"),
@@ -173,7 +174,7 @@ OURS = "org.example/ours"
         (lambda server: with_filter(server, OURS, "jobIds"), "the listen filter jobIds"),
     ],
 )
-@pytest.mark.parametrize("depth", [1, 2])
+@cases("depth", [1, 2])
 def test_two_servers_cannot_have_one_name(claim: Any, what: str, depth: int) -> None:
     early = Server("early")
     claim(early)

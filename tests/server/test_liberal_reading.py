@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect
 
 from toolwire import Context, Server
@@ -34,7 +35,7 @@ def make_server() -> Server:
     return server
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_null_stands_for_params_and_metadata_that_are_not_there(revision: str) -> None:
     async with connect(make_server(), revision) as client:
         for method in ("tools/list", "ping"):
@@ -57,8 +58,8 @@ async def test_a_handshake_may_have_nulls(params: dict[str, Any]) -> None:
         assert answer["result"]["protocolVersion"] == "2025-11-25"
 
 
-@pytest.mark.parametrize("method", ["tools/list", "tools/call", "server/discover", "no/such"])
-@pytest.mark.parametrize("nulls", [{INFO: None}, {LEVEL: None}, {INFO: None, LEVEL: None, "progressToken": None}])
+@cases("method", ["tools/list", "tools/call", "server/discover", "no/such"])
+@cases("nulls", [{INFO: None}, {LEVEL: None}, {INFO: None, LEVEL: None, "progressToken": None}])
 async def test_null_stands_for_metadata_that_a_modern_request_may_leave_out(method: str, nulls: dict[str, Any]) -> None:
     async with connect(make_server(), MODERN) as client:
         meta = {VERSION: MODERN, CAPABILITIES: {}, **nulls}
@@ -77,7 +78,7 @@ async def test_null_is_not_enough_for_what_a_modern_request_must_have(missing: s
     assert answer["error"] == {"code": -32602, "message": f"Missing {missing} in params._meta"}
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_what_is_wrong_is_still_refused(revision: str) -> None:
     async with connect(make_server(), revision) as client:
         for params in ({"name": None}, {"name": 7, "arguments": None}, {"name": 7, "_meta": {}}):
@@ -85,7 +86,7 @@ async def test_what_is_wrong_is_still_refused(revision: str) -> None:
 
 
 @pytest.mark.covers("PAG-1")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_an_empty_cursor_is_no_cursor(revision: str) -> None:
     async with connect(make_server(), revision) as client:
         for cursor in ("", None):
@@ -95,8 +96,8 @@ async def test_an_empty_cursor_is_no_cursor(revision: str) -> None:
         assert (await client.error("tools/list", {"cursor": "nonsense"}))["code"] == -32602
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("identifier", [2**63, 2**64, 2**64 + 1, -(2**70), 10**100])
+@cases("revision", REVISIONS)
+@cases("identifier", [2**63, 2**64, 2**64 + 1, -(2**70), 10**100])
 async def test_an_id_may_be_any_integer(revision: str, identifier: int) -> None:
     async with connect(make_server(), revision) as client:
         answer = await client.request("tools/list", {}, id=identifier)

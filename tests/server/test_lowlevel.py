@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 from tests.server.tasks.talking import ABLE, begin, dialects, outcome
 from tests.wireclient import MODERN, REVISIONS, connect
 
@@ -49,7 +50,7 @@ TOOLS = [
 
 
 @pytest.mark.covers("R11")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_list_handler_lists_and_the_call_handler_dispatches_by_name(revision: str) -> None:
     async with connect(server_with(TOOLS), revision) as client:
         listed = (await client.result("tools/list"))["tools"]
@@ -61,7 +62,7 @@ async def test_the_list_handler_lists_and_the_call_handler_dispatches_by_name(re
         assert (text(full), full["isError"]) == ("full", True)
 
 
-@pytest.mark.parametrize("revision", REVISIONS[2:])
+@cases("revision", REVISIONS[2:])
 async def test_a_result_that_is_no_object_fits_the_schema_that_was_listed(revision: str) -> None:
     numbers = {"type": "array", "items": {"type": "integer"}}
     server = Server("s")
@@ -131,7 +132,7 @@ async def test_plain_functions_and_the_context() -> None:
 
 
 @pytest.mark.covers("R19")
-@pytest.mark.parametrize("listed", [[{"name": "broken"}], [42], None])
+@cases("listed", [[{"name": "broken"}], [42], None])
 async def test_a_list_handler_that_fails_is_a_masked_error(listed: Any) -> None:
     async with connect(server_with(listed), MODERN) as client:
         error = await client.error("tools/list")
@@ -223,8 +224,8 @@ class Shop:
             return name
 
 
-@pytest.mark.parametrize("policy", [None, Policy(rules={"n": lambda n: None})])
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+@cases("policy", [None, Policy(rules={"n": lambda n: None})])
+@cases("revision", ["2025-11-25", MODERN])
 async def test_a_tool_is_callable_only_for_as_long_as_it_is_listed(revision: str, policy: Policy | None) -> None:
     """The same user, with the scope and without it: what one session was shown is nothing to the other."""
     shop = Shop(policy=policy)

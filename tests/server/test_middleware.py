@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, ProtocolError, Server, Tool, ToolError, types
@@ -18,7 +19,7 @@ def text(result: dict[str, Any]) -> str:
     return str(result["content"][0]["text"])
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_first_is_the_outermost(revision: str) -> None:
     order: list[str] = []
 

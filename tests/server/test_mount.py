@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, WireClient, connect
 
 from toolwire import Client, Context, Policy, Prompt, ProtocolError, Resource, Server, Tool, ToolError, testing
@@ -70,7 +71,7 @@ async def test_without_a_prefix_the_nearest_wins() -> None:
 
 
 @pytest.mark.covers("S21", "E39")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_the_merge_is_live(revision: str) -> None:
     mounted = inner()
     server = Server("outer").mount(Server("middle").mount(mounted, prefix="b"), prefix="a")

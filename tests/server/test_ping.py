@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, Refusal, connect
 
 from toolwire import Client, Limits, Server
@@ -15,8 +16,8 @@ def served(seconds: float) -> Server:
     return server
 
 
-@pytest.mark.parametrize("over", ["memory", "stdio"])
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("over", ["memory", "stdio"])
+@cases("revision", LEGACY)
 async def test_a_client_that_answers_stays_connected(revision: str, over: str) -> None:
     async with connect(served(30.0), revision, over=over) as client:
         client.answers["ping"] = lambda params: {}
@@ -27,7 +28,7 @@ async def test_a_client_that_answers_stays_connected(revision: str, over: str) -
         assert (await client.call("hello"))["content"][0]["text"] == "hello"
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_any_answer_is_one(revision: str) -> None:
     async with connect(served(30.0), revision) as client:
 

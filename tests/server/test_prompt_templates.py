@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.server.prompt_templates import PromptText, fill, placeholders
 
@@ -27,7 +28,7 @@ def test_names_in_order_of_first_appearance() -> None:
     assert PromptText("none").placeholders == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("{{city}}", "{city}"),
@@ -82,7 +83,7 @@ def test_blocks_nest() -> None:
     assert text.fill({"b": "1"}) == "."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "position"),
     [("ab{/a}", 2), ("{?a}x", 0), ("{?a}{?b}{/a}{/b}", 8), ("{?a}{/a}{/a}", 8), ("{?a}{?b}{/b}", 0)],
 )

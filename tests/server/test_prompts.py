@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
 from toolwire import Audio, Context, File, Image, Message, Prompt, ResourceLink, Server, Text, types
@@ -105,7 +106,7 @@ async def test_a_function_declares_its_arguments() -> None:
 
 
 @pytest.mark.covers("1.11.3", "T-15")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_arguments_are_texts_and_read_as_the_annotated_types(revision: str) -> None:
     async def brief(city: str, days: int = 1, exact: bool = False) -> str:
         return f"{city} {days + 1} {exact}"
@@ -165,7 +166,7 @@ async def test_a_message_holds_any_kind_of_content() -> None:
 
 
 @pytest.mark.covers("1.11.5")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_newer_content_becomes_text_for_older_clients(revision: str) -> None:
     audio, link = Audio(data=b"1", mime_type="audio/wav"), ResourceLink(uri="note://a", name="a")
     kinds = [each["content"]["type"] for each in await messages([audio, link], revision)]
@@ -174,7 +175,7 @@ async def test_newer_content_becomes_text_for_older_clients(revision: str) -> No
 
 
 @pytest.mark.covers("E27")
-@pytest.mark.parametrize(
+@cases(
     "value",
     [
         {"description": "Mine.", "messages": [{"role": "user", "content": "x"}]},
@@ -233,8 +234,8 @@ def _several_blocks() -> Any:
 
 
 @pytest.mark.covers("E28")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("brief", [_system_message, _system_dict, _system_on_the_wire, _system_result, _several_blocks])
+@cases("revision", REVISIONS)
+@cases("brief", [_system_message, _system_dict, _system_on_the_wire, _system_result, _several_blocks])
 async def test_a_message_that_no_prompt_can_hold_is_named_to_the_client(revision: str, brief: Any) -> None:
     async with connect(Server("s", prompts=Prompt(brief, name="brief")), revision) as client:
         error = await client.error("prompts/get", {"name": "brief"})
@@ -245,7 +246,7 @@ async def test_a_message_that_no_prompt_can_hold_is_named_to_the_client(revision
 
 
 @pytest.mark.covers("PRM-1", "1.11.6")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_errors_of_prompts(revision: str) -> None:
     async def brief(city: str) -> str:
         raise RuntimeError("the password is hunter2")
@@ -263,7 +264,7 @@ async def test_errors_of_prompts(revision: str) -> None:
     assert "hunter2" not in json.dumps(broken)
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_an_argument_that_a_prompt_does_not_have_is_passed_over(revision: str) -> None:
     async def brief(city: str, days: int = 1) -> str:
         return f"{city} {days}"
@@ -294,7 +295,7 @@ async def test_prompts_are_listed_fetched_and_removed_locally() -> None:
 
 
 @pytest.mark.covers("1.11.1", "E39")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_prompts_are_declared_and_their_changes_announced(revision: str) -> None:
     server = giving("x")
     async with connect(server) as client:
@@ -328,7 +329,7 @@ async def test_a_blocking_prompt_with_the_context() -> None:
     assert (await get(server, "where"))["messages"][0]["content"]["text"] == "prompts/get"
 
 
-@pytest.mark.parametrize("value", [[["nested"]], object(), 12, {"role": "user"}, [{"role": "system", "content": "x"}]])
+@cases("value", [[["nested"]], object(), 12, {"role": "user"}, [{"role": "system", "content": "x"}]])
 async def test_what_cannot_be_a_message_is_an_internal_error(value: Any) -> None:
     async with connect(giving(value), MODERN) as client:
         assert (await client.error("prompts/get", {"name": "prompt"}))["code"] == -32603
@@ -338,7 +339,7 @@ def blank() -> str:
     return ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "text"),
     [
         (lambda: Prompt(), "A prompt needs a function or messages=, one of the two"),

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.answering import EVERYTHING, accept, by_message, call, converse
 from tests.wireclient import MODERN, Message, connect
 
@@ -149,7 +150,7 @@ async def test_some_of_several_answers_are_kept() -> None:
 
 
 @pytest.mark.covers("MRTR-9", "ELI-10")
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         {"action": "maybe"},
@@ -171,7 +172,7 @@ async def test_a_malformed_answer_is_an_error(answer: Message) -> None:
 
 
 @pytest.mark.covers("MRTR-7", "ELI-10")
-@pytest.mark.parametrize("content", [{"content": {"value": 7}}, {"content": {}}, {}], ids=str)
+@cases("content", [{"content": {"value": 7}}, {"content": {}}, {}], ids=str)
 async def test_an_answer_that_does_not_fit_the_form_ends_the_call(content: Message) -> None:
     async with connect(greeter(), MODERN, EVERYTHING) as client:
         first = await client.result("tools/call", HELLO)
@@ -184,7 +185,7 @@ async def test_an_answer_that_does_not_fit_the_form_ends_the_call(content: Messa
 
 
 @pytest.mark.covers("MRTR-9")
-@pytest.mark.parametrize("responses", [[], "Ada", {"first": None}, {"first": "Ada"}, {"first": [1]}], ids=str)
+@cases("responses", [[], "Ada", {"first": None}, {"first": "Ada"}, {"first": [1]}], ids=str)
 async def test_answers_that_are_no_objects_are_an_error(responses: Any) -> None:
     async with connect(greeter(), MODERN, EVERYTHING) as client:
         first = await client.result("tools/call", HELLO)

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
 from toolwire import Client, Context, File, Image, Resource, ResourceTemplate, Server, ToolError, types
@@ -129,10 +130,8 @@ async def test_a_template_is_listed_with_everything_it_was_given() -> None:
 
 
 @pytest.mark.covers("1.7.1", "1.7.4", "J60")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(
-    ("method", "member"), [("resources/list", "resources"), ("resources/templates/list", "resourceTemplates")]
-)
+@cases("revision", REVISIONS)
+@cases(("method", "member"), [("resources/list", "resources"), ("resources/templates/list", "resourceTemplates")])
 async def test_lists_come_in_pages(revision: str, method: str, member: str) -> None:
     server = Server("s", page_size=2)
     for name in "abc":
@@ -149,7 +148,7 @@ async def test_lists_come_in_pages(revision: str, method: str, member: str) -> N
 
 
 @pytest.mark.covers("J39", "E22")
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         ("rain", {"text": "rain", "mimeType": "application/json"}),
@@ -167,7 +166,7 @@ async def test_what_a_provider_returns(value: Any, expected: dict[str, Any]) -> 
 
 
 @pytest.mark.covers("J36", "J39", "1.10.4")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_contents_objects_are_sent_as_they_are(revision: str) -> None:
     value = [text_contents("note://a/1", "one"), blob_contents("note://a/2", b"\x00")]
     assert await read(providing(value), "note://a", revision) == [
@@ -218,7 +217,7 @@ async def test_a_blocking_provider_runs_in_a_thread() -> None:
 
 
 @pytest.mark.covers("1.10.8", "RES-2", "2.2.28")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_an_unknown_resource_of_the_older_revisions(revision: str) -> None:
     async with connect(providing("x"), revision) as client:
         error = await client.error("resources/read", {"uri": "note://missing"})
@@ -277,7 +276,7 @@ async def test_what_another_server_does_not_have_is_told_with_the_code_of_this_o
     assert error["code"] == (-32602 if revision == MODERN else -32002)
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_resource_that_a_tool_does_not_find_is_a_text_for_the_model(revision: str) -> None:
     server = Server("s")
 
@@ -294,7 +293,7 @@ async def test_a_resource_that_a_tool_does_not_find_is_a_text_for_the_model(revi
     assert (result["isError"], result["content"][0]["text"]) == (True, "There is no note 7")
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_any_other_failure_to_read_is_told_with_a_tool_error(revision: str) -> None:
     server = Server("s")
 
@@ -308,7 +307,7 @@ async def test_any_other_failure_to_read_is_told_with_a_tool_error(revision: str
 
 
 @pytest.mark.covers("RES-4", "R19")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_failure_while_reading_is_internal_and_masked(revision: str) -> None:
     server = Server("s")
 
@@ -393,9 +392,7 @@ async def test_a_variable_is_one_segment_and_a_spanning_one_is_many() -> None:
 
 
 @pytest.mark.covers("R18", "RES-5", "1.10.10")
-@pytest.mark.parametrize(
-    "uri", ["file:///../etc/passwd", "file:///a/%2e%2e/b", "file:///a/..%2fb", "file:////etc/passwd"]
-)
+@cases("uri", ["file:///../etc/passwd", "file:///a/%2e%2e/b", "file:///a/..%2fb", "file:////etc/passwd"])
 async def test_paths_that_climb_are_screened(uri: str) -> None:
     server = Server("s")
     reached: list[str] = []
@@ -491,7 +488,7 @@ async def test_callbacks_in_process() -> None:
 
 
 @pytest.mark.covers("E38", "1.10.5", "1.10.11")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_updates_go_to_the_session_that_subscribed(revision: str) -> None:
     server = providing("x")
     async with connect(server, revision) as one, connect(server, revision) as other:
@@ -523,7 +520,7 @@ async def test_an_update_may_name_a_child_of_what_was_subscribed() -> None:
 
 
 @pytest.mark.covers("1.10.7", "E39")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_list_changes_need_no_subscription_and_cover_templates(revision: str) -> None:
     server = providing("x")
     async with connect(server, revision) as client:
@@ -564,7 +561,7 @@ def blank() -> str:
     return ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "text"),
     [
         (lambda: Server("s").resource(blank), "A resource needs an address"),
@@ -586,7 +583,7 @@ def test_mistakes_are_named_when_a_resource_is_registered(make: Any, text: str) 
 
 
 @pytest.mark.covers("1.10.9")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_annotations_follow_the_revision(revision: str) -> None:
     annotations = types.Annotations(audience=["user"], priority=1.0, last_modified="2026-01-01T00:00:00Z")
     server = Server("s", resources=Resource("note://a", content="x", annotations=annotations))
@@ -600,8 +597,8 @@ async def test_annotations_follow_the_revision(revision: str) -> None:
 # --- `_meta` of a resource and of its contents ---
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("uri", ["note://fixed", "note://plain", "note://own", "page://a", "note://image"])
+@cases("revision", REVISIONS)
+@cases("uri", ["note://fixed", "note://plain", "note://own", "page://a", "note://image"])
 async def test_the_meta_of_a_resource_stands_in_its_contents_too(revision: str, uri: str) -> None:
     given = {"org.example/a": 1, "org.example/b": {"deep": [1.5, None]}}
     server = Server("s")
@@ -653,7 +650,7 @@ def test_the_type_of_a_view_that_is_a_plain_resource(
     assert len([each for each in caplog.records if "hosts do not show the view" in each.getMessage()]) == 2 * told
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_resource_function_that_returns_none_is_not_found(revision: str) -> None:
     server = Server("s")
     server.resource("note://today")(lambda: None)

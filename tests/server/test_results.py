@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
 from toolwire import Audio, File, Image, Policy, ResourceLink, Server, Text, Tool, ToolError, ToolResult, types
@@ -40,7 +41,7 @@ async def result(server: Server, revision: str = MODERN, arguments: dict[str, An
 
 
 @pytest.mark.covers("J18", "J24")
-@pytest.mark.parametrize(
+@cases(
     ("value", "block"),
     [
         (Text("hello"), TEXT),
@@ -74,7 +75,7 @@ async def test_annotations_and_meta_of_returned_content_are_sent(in_a_list: bool
 
 
 @pytest.mark.covers("J19", "S11", "E4", "R8")
-@pytest.mark.parametrize("annotation", [None, list, list[Any]])
+@cases("annotation", [None, list, list[Any]])
 async def test_a_mixed_list_keeps_its_order(annotation: Any) -> None:
     values = await result(returning([1, "two", {"three": 3}, None], annotation))
     assert json.loads(values["content"][0]["text"]) == [1, "two", {"three": 3}, None]
@@ -92,7 +93,7 @@ async def test_a_dict_is_json_text() -> None:
 
 
 @pytest.mark.covers("J21", "E2", "S19")
-@pytest.mark.parametrize("said", ["hello", "Error: the account is locked", "two\nlines", ""])
+@cases("said", ["hello", "Error: the account is locked", "two\nlines", ""])
 async def test_a_string_is_a_text_block(said: str) -> None:
     assert await result(returning(said)) == {"content": [{"type": "text", "text": said}]}
 
@@ -116,7 +117,7 @@ async def test_nothing_is_no_content() -> None:
 
 
 @pytest.mark.covers("J23", "J28")
-@pytest.mark.parametrize("annotation", [None, int, str, list[str]])
+@cases("annotation", [None, int, str, list[str]])
 async def test_a_full_result_is_sent_as_it_is(annotation: Any) -> None:
     blocks: list[types.ContentBlock] = [types.TextContent("no"), types.TextContent("never")]
     full = types.CallToolResult(content=blocks, is_error=True, structured_content={"why": 1}, meta={"k": "v"})
@@ -143,7 +144,7 @@ async def test_explicit_errors() -> None:
 
 
 @pytest.mark.covers("E6")
-@pytest.mark.parametrize(
+@cases(
     ("content", "blocks", "words"),
     [
         ([Text("hello")], [TEXT], "hello"),
@@ -191,7 +192,7 @@ async def test_structured_data_with_content_of_its_own_and_without() -> None:
 
 
 @pytest.mark.covers("J27", "E14")
-@pytest.mark.parametrize(
+@cases(
     "full",
     [
         ToolResult("hello", meta={"example.org/a": 1}),
@@ -200,7 +201,7 @@ async def test_structured_data_with_content_of_its_own_and_without() -> None:
     ],
     ids=["plain", "structured", "error"],
 )
-@pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
+@cases("revision", ["2025-06-18", MODERN])
 async def test_every_form_of_result_can_carry_meta(full: ToolResult, revision: str) -> None:
     assert (await result(returning(full), revision))["_meta"] == {"example.org/a": 1}
 
@@ -222,7 +223,7 @@ class Row(TypedDict):
 
 
 @pytest.mark.covers("S12", "S13", "J14")
-@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
+@cases("revision", ["2025-06-18", "2025-11-25", MODERN])
 async def test_typed_data_travels_twice_and_its_schema_is_listed(revision: str) -> None:
     server = returning(Reading(1.5), Reading)
     async with connect(server, revision) as client:
@@ -235,9 +236,7 @@ async def test_typed_data_travels_twice_and_its_schema_is_listed(revision: str) 
 
 
 @pytest.mark.covers("1.13.2.2", "OUT-3")
-@pytest.mark.parametrize(
-    ("annotation", "value"), [(list[Row], [{"name": "a"}]), (int, 3), (list[int], [1]), (int | None, None)]
-)
+@cases(("annotation", "value"), [(list[Row], [{"name": "a"}]), (int, 3), (list[int], [1]), (int | None, None)])
 async def test_structured_content_is_an_object_before_the_current_revision(annotation: Any, value: Any) -> None:
     server = returning(value, annotation)
     modern, legacy = await result(server), await result(server, "2025-11-25")
@@ -263,8 +262,8 @@ async def test_older_revisions_get_the_text_alone(revision: str) -> None:
 
 
 @pytest.mark.covers("1.13.2.3", "OUT-1", "E17")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(
+@cases("revision", REVISIONS)
+@cases(
     "make",
     [
         lambda: returning({"celsius": "warm"}, Reading),
@@ -280,8 +279,8 @@ async def test_a_result_that_breaks_its_promise_is_an_error(revision: str, make:
 
 
 @pytest.mark.covers("J23", "OUT-1")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("options", [{"annotation": int}, {"output_schema": {"type": "object"}}], ids=str)
+@cases("revision", REVISIONS)
+@cases("options", [{"annotation": int}, {"output_schema": {"type": "object"}}], ids=str)
 async def test_a_full_result_without_the_structured_value_that_was_promised_says_so(
     revision: str, options: dict[str, Any]
 ) -> None:
@@ -357,7 +356,7 @@ async def test_plain_values_and_full_results_from_one_tool() -> None:
 
 
 @pytest.mark.covers("1.13.2.1")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_missing_arguments_are_none_at_all(revision: str) -> None:
     async def tool(word: str = "hello") -> str:
         return word
@@ -386,7 +385,7 @@ async def test_an_embedded_resource_can_be_fetched_again() -> None:
 
 
 @pytest.mark.covers("2.2.6")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_newer_content_becomes_text_for_older_clients(revision: str) -> None:
     link = ResourceLink(uri="note://a", name="a")
     answer = await result(returning([link, "hello"]), revision)
@@ -427,8 +426,8 @@ class Named:
     name: str
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(
+@cases("revision", REVISIONS)
+@cases(
     ("value", "annotation", "text"),
     [
         ("caf\udce9", str, "caf\ufffd"),

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.answering import EVERYTHING, Conversation, call
 from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, Refusal, connect
 
@@ -81,7 +82,7 @@ async def test_a_sampling_request_and_its_result(revision: str) -> None:
     assert done.text == "assistant m-1 somethingNew ['TextContent']"
 
 
-@pytest.mark.parametrize("names", ["large", ["large", "small"], ("large", "small")])
+@cases("names", ["large", ["large", "small"], ("large", "small")])
 async def test_models_can_be_named(names: Any) -> None:
     done = await sampled(sampler("What?", model_preferences=names), MODERN)
     ((_, params),) = done.asked
@@ -89,7 +90,7 @@ async def test_models_can_be_named(names: Any) -> None:
     assert params["modelPreferences"] == {"hints": [{"name": name} for name in expected]}
 
 
-@pytest.mark.parametrize("wrong", [{"hints": ["large"]}, [1], 7])
+@cases("wrong", [{"hints": ["large"]}, [1], 7])
 async def test_what_names_no_model_is_not_sent(wrong: Any) -> None:
     done = await sampled(sampler("What?", model_preferences=wrong), "2025-11-25")
     assert done.asked == []
@@ -141,7 +142,7 @@ async def test_a_client_that_cannot_sample_is_not_asked(revision: str) -> None:
         assert done.failure == "The client does not support sampling"
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 @pytest.mark.covers("1.15.9", "T-50")
 async def test_a_refusal_by_the_user_is_an_error_with_its_own_code(revision: str) -> None:
     server = sampler("What?")
@@ -266,7 +267,7 @@ TEXT = t.TextContent("hm")
 
 
 @pytest.mark.covers("SMP-2", "1.15.8")
-@pytest.mark.parametrize(
+@cases(
     "conversation",
     [
         [user(TEXT), assistant(use("1"))],

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect
 
 from toolwire import Client, Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
@@ -64,7 +65,7 @@ async def test_everything_in_one_call(tmp_path: Any) -> None:
 
 
 @pytest.mark.covers("J2")
-@pytest.mark.parametrize(
+@cases(
     ("chosen", "count"),
     [(lambda items: items[0], 1), (lambda items: items[:1], 1), (list, 2), (tuple, 2), (lambda items: None, 0)],
 )
@@ -102,7 +103,7 @@ async def test_adding_chains() -> None:
 
 
 @pytest.mark.covers("J6")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_server_shows_what_it_is_made_of_and_who_is_there(revision: str) -> None:
     server = Server(
         "s",
@@ -174,7 +175,7 @@ async def test_the_server_shows_the_transport_that_it_was_given() -> None:
 
 
 @pytest.mark.covers("J9", "J17")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_identity_of_the_server_by_revision(revision: str) -> None:
     server = Server("s", title="T", description="D", icons=ICON, website_url="https://x.example")
     async with connect(server) as client:
@@ -216,7 +217,7 @@ async def test_the_identity_and_capabilities_of_the_client_reach_the_handler() -
 
 
 @pytest.mark.covers("T-1")
-@pytest.mark.parametrize(
+@cases(
     ("asked", "answered"),
     [(each, each) for each in LEGACY]
     + [("1999-01-01", "2025-11-25"), ("2099-01-01", "2025-11-25"), ("", "2025-11-25")],
@@ -260,7 +261,7 @@ async def test_overrides_win_and_none_takes_away() -> None:
 
 
 @pytest.mark.covers("J64", "J65")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_none_never_reaches_the_wire_however_deep(revision: str) -> None:
     override = {
         "tools": {"listChanged": None},
@@ -282,7 +283,7 @@ async def test_none_never_reaches_the_wire_however_deep(revision: str) -> None:
 
 
 @pytest.mark.covers("DIS-1", "1.8.1")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_a_method_behind_a_capability_that_is_not_there_is_not_found(revision: str) -> None:
     server = Server("s", tools=ping_tool, capabilities={"logging": None})
     async with connect(server, revision) as client:
@@ -365,7 +366,7 @@ async def test_requests_of_unrelated_conversations_interleave() -> None:
 # --- Leaving ---
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 def test_a_server_that_nobody_needs_any_more_is_freed(revision: str) -> None:
     async def used() -> weakref.ref[Server]:
         server = Server("short", tools=ping_tool)
@@ -417,7 +418,7 @@ async def test_an_error_of_a_handlers_own() -> None:
     assert error == {"code": -31999, "message": "Out of paper", "data": {"tray": 2}}
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_client_and_the_server_go_together(revision: str) -> None:
     async with testing.connect(Server("s", tools=ping_tool), revision=revision) as (client, _):
         assert (await client.call_tool("ping_tool")).text == "pong"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
 from toolwire import Client, Prompt, Resource, ResourceTemplate, Server, Tool, types
@@ -179,7 +180,7 @@ async def test_a_raw_schema_wins_over_parameters_and_is_listed_unchanged() -> No
 
 
 @pytest.mark.covers("2.1.22")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_schema_without_a_dialect_is_2020_12_on_every_revision(revision: str) -> None:
     async def pair(arguments: dict[str, Any]) -> str:
         return "fits"
@@ -194,8 +195,8 @@ async def test_a_schema_without_a_dialect_is_2020_12_on_every_revision(revision:
 
 
 @pytest.mark.covers("J15", "S10")
-@pytest.mark.parametrize("hint", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"])
-@pytest.mark.parametrize("value", [True, False])
+@cases("hint", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"])
+@cases("value", [True, False])
 async def test_annotations_are_listed_exactly_as_given(hint: str, value: bool) -> None:
     server = Server("s")
 
@@ -211,7 +212,7 @@ async def test_annotations_are_listed_exactly_as_given(hint: str, value: bool) -
 
 
 @pytest.mark.covers("J15")
-@pytest.mark.parametrize("revision", [each for each in REVISIONS if each != "2024-11-05"])
+@cases("revision", [each for each in REVISIONS if each != "2024-11-05"])
 async def test_annotations_that_no_revision_knows_are_passed_on(revision: str) -> None:
     given = {"readOnlyHint": True, "example.org/cost": 3, "class": {"snake_case": [1, None]}, "title": "T"}
     server = Server("s")
@@ -306,9 +307,7 @@ async def test_icons_of_a_tool() -> None:
 
 
 @pytest.mark.covers("ICN-2")
-@pytest.mark.parametrize(
-    "src", ["javascript:alert(1)", "file:///etc/passwd", "ftp://x/y.png", "ws://x", "app://icon", ""]
-)
+@cases("src", ["javascript:alert(1)", "file:///etc/passwd", "ftp://x/y.png", "ws://x", "app://icon", ""])
 def test_icons_of_other_schemes_are_refused(src: str) -> None:
     async def tool() -> None: ...
 
@@ -352,7 +351,7 @@ async def test_a_tool_under_a_name_of_its_own() -> None:
 
 
 @pytest.mark.covers("R2", "R6")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_tools_are_found_and_called_on_every_revision(revision: str) -> None:
     async def add(a: int, b: int) -> str:
         return str(a + b)
@@ -389,14 +388,14 @@ async def test_the_order_does_not_depend_on_the_order_of_registration_or_on_call
 
 
 @pytest.mark.covers("TOL-2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_server_without_tools_that_declares_them_lists_none(revision: str) -> None:
     async with connect(Server("s"), revision) as client:
         assert (await client.result("tools/list"))["tools"] == []
 
 
 @pytest.mark.covers("R5", "J60", "1.7.2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_tools_come_in_pages(revision: str) -> None:
     assert await pages_of(Server("s", tools=[named(f"t{i}") for i in range(5)], page_size=2), revision) == [
         ["t0", "t1"],
@@ -449,7 +448,7 @@ async def test_every_list_comes_in_pages_of_the_size_that_the_server_chose(
     assert await pages_of(server, revision, method, member, key) == wanted
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_cursors_that_a_client_makes_up_take_no_memory(revision: str) -> None:
     server = Server("s", tools=[named(f"t{number}") for number in range(6)], page_size=2)
     made_up = [encode_cursor("tools", f"t{number}x") for number in range(6)]
@@ -470,8 +469,8 @@ async def test_cursors_that_a_client_makes_up_take_no_memory(revision: str) -> N
 
 
 @pytest.mark.covers("1.7.3", "PAG-2")
-@pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
-@pytest.mark.parametrize("cursor", ["nonsense", " ", "AAAA"])
+@cases("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
+@cases("cursor", ["nonsense", " ", "AAAA"])
 async def test_a_bad_cursor_is_an_error(method: str, cursor: str) -> None:
     server = Server("s", tools=named("t"), page_size=1)
     server.resource("note://a")(lambda_named("a"))
@@ -508,7 +507,7 @@ def test_a_decorator_that_takes_a_name_twice_warns(caplog: pytest.LogCaptureFixt
     assert len(caplog.messages) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("decorator", "kinds", "left_out"),
     [
         (ToolOptions, [Tool], {"self", "function"}),
@@ -570,7 +569,7 @@ async def test_tools_are_added_redefined_and_removed_while_the_server_runs() -> 
 
 
 @pytest.mark.covers("S21", "E39", "R7")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_connected_clients_are_told_of_changes(revision: str) -> None:
     server = Server("s", tools=named("first"))
     async with connect(server, revision) as client:
@@ -623,7 +622,7 @@ async def test_a_name_outside_the_guidance_is_served_with_a_word_of_advice(
 
 
 @pytest.mark.covers("R4", "DIS-1")
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_a_server_with_tools_declares_them_with_list_changed(revision: str) -> None:
     low_level = Server("s", prompts=Prompt.text("Hello", name="hello"))
     low_level.on_list_tools(list)
@@ -639,7 +638,7 @@ async def test_meta_keys_are_checked_when_the_tool_is_made() -> None:
         Tool(lambda_named("t"), meta={"not a key": 1})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "text"),
     [
         (lambda: Tool(lambda: 1), "a lambda has no name: give name="),
@@ -707,9 +706,7 @@ async def test_handler_that_returns_a_coroutine_is_advised_to_await(caplog: pyte
     assert caplog.text.count("write await before the call that it returns") == 2
 
 
-@pytest.mark.parametrize(
-    ("option", "meant"), [("desc", "description"), ("annot", "annotations"), ("time_out", "timeout")]
-)
+@cases(("option", "meant"), [("desc", "description"), ("annot", "annotations"), ("time_out", "timeout")])
 def test_unknown_option_names_the_one_that_was_meant(option: str, meant: str) -> None:
     with pytest.raises(TypeError, match=f"^A tool has no option '{option}'; did you mean '{meant}'\\?$"):
         Server("s").tool(**{option: "x"})  # type: ignore[call-overload]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import WireClient, connect, modern_meta
 
 from toolwire import Context, Server, Tool
@@ -203,7 +204,7 @@ def test_mistakes_when_running(options: dict[str, Any], text: str) -> None:
         Server("s").run(**options)
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http", "sse", Lines()], ids=["stdio", "http", "sse", "channel"])
+@cases("transport", ["stdio", "http", "sse", Lines()], ids=["stdio", "http", "sse", "channel"])
 async def test_a_loop_that_runs_already_takes_what_can_be_awaited(transport: Any) -> None:
     # Warnings are errors: nothing is left behind that was never awaited.
     with pytest.raises(ServerError, match=r"await serve_stdio\(\) or serve\(channel\), or hand http_app\(\) to"):
@@ -216,7 +217,7 @@ def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> N
     assert set(HttpOptions.__annotations__) == set(Options.__struct_fields__)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "text"),
     [
         (lambda: Server(""), "A server needs a name"),
@@ -322,9 +323,7 @@ async def test_text_in_text_out_with_a_handshake() -> None:
 
 
 @pytest.mark.covers("J8")
-@pytest.mark.parametrize(
-    ("text", "code"), [("{nonsense", -32700), ("[]", -32600), ('{"jsonrpc":"2.0","id":1}', -32600)]
-)
+@cases(("text", "code"), [("{nonsense", -32700), ("[]", -32600), ('{"jsonrpc":"2.0","id":1}', -32600)])
 async def test_what_is_no_message_is_answered_with_an_error(text: str, code: int) -> None:
     answer = await Server("s").process(text)
     assert answer is not None

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.answering import ASKING, EVERYTHING, Answer, accept, by_message, call, converse
 from tests.wireclient import LEGACY, MODERN, Message, Refusal, connect
 
@@ -82,7 +83,7 @@ async def test_capabilities_are_those_of_the_request_at_hand() -> None:
         assert [each["params"]["message"] for each in second["inputRequests"].values()] == ["Last name?"]
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 async def test_a_missing_capability_is_a_text_for_the_model_before(revision: str) -> None:
     server = Server("asks")
 
@@ -105,7 +106,7 @@ async def test_a_missing_capability_is_a_text_for_the_model_before(revision: str
         assert "does not support forms" in error["message"]
 
 
-@pytest.mark.parametrize("revision", (*LEGACY, MODERN))
+@cases("revision", (*LEGACY, MODERN))
 async def test_supports_asks_first(revision: str) -> None:
     server = Server("asks")
     features = (
@@ -221,8 +222,8 @@ async def test_a_legacy_client_that_disconnects_while_a_question_is_open(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.parametrize("revision", OLD)
-@pytest.mark.parametrize("plain", [False, True, "dependency"])
+@cases("revision", OLD)
+@cases("plain", [False, True, "dependency"])
 async def test_a_client_that_cancels_its_call_is_no_longer_asked(revision: str, plain: bool | str) -> None:
     server = Server("asks")
     ended: asyncio.Queue[str] = asyncio.Queue()
@@ -296,8 +297,8 @@ async def test_a_question_that_is_never_answered_is_given_up(revision: str) -> N
 
 
 @pytest.mark.covers("E13")
-@pytest.mark.parametrize("revision", OLD)
-@pytest.mark.parametrize("plain", [False, True])
+@cases("revision", OLD)
+@cases("plain", [False, True])
 async def test_each_question_may_have_a_time_of_its_own(revision: str, plain: bool) -> None:
     server = Server("asks")
     capable = ("elicit",) if revision < "2025-11-25" else ("elicit", "elicit_url")
@@ -332,7 +333,7 @@ async def test_each_question_may_have_a_time_of_its_own(revision: str, plain: bo
             assert result["content"][0]["text"].startswith("The client did not answer ")
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+@cases("timeout", [0, -1, float("nan"), float("inf")])
 async def test_a_time_for_an_answer_is_above_zero(timeout: float) -> None:
     server = Server("asks", debug=True)
 
@@ -372,8 +373,8 @@ async def test_the_shortest_time_counts_for_all_questions_of_a_round(monkeypatch
 # --- Time ---
 
 
-@pytest.mark.parametrize("revision", OLD)
-@pytest.mark.parametrize("way", ["first", "later", "together", "plain"])
+@cases("revision", OLD)
+@cases("way", ["first", "later", "together", "plain"])
 async def test_the_tools_time_stands_still_while_it_asks(revision: str, way: str) -> None:
     server = Server("asks")
     limit = 5

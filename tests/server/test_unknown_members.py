@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.cases import cases
 from tests.httpwire import HttpLine
 from tests.server.reaching import WAYS, reach
 from tests.server.tasks.talking import begin, outcome, talk
@@ -182,8 +183,8 @@ async def watch(ctx: Context, call_next: Any) -> Any:
 
 
 @pytest.mark.covers("EXT-12")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("server", ["own", "mounted", "low-level"])
+@cases("revision", REVISIONS)
+@cases("server", ["own", "mounted", "low-level"])
 async def test_middleware_and_policies_keep_it(revision: str, server: str) -> None:
     options: dict[str, Any] = {"middleware": watch, "policy": Policy(mask=["secret-[0-9]+"])}
     served = low_level(**options) if server == "low-level" else high_level(**options)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Context, File, Limits, Policy, Server, testing
 from toolwire.client import Decline, Elicitation
@@ -56,8 +57,8 @@ def make_server() -> Server:
     return server
 
 
-@pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize("tool", ["ask", "ask_in_a_task"])
+@cases("revision", ERAS)
+@cases("tool", ["ask", "ask_in_a_task"])
 async def test_a_question(revision: str, tool: str) -> None:
     asked: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.answering import EVERYTHING, call, converse
 from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, connect
 
@@ -122,7 +123,7 @@ async def test_declining_and_dismissing_a_page(revision: str) -> None:
             assert done.text.startswith(action)
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 @pytest.mark.covers("2.2.13", "ELI-4")
 async def test_no_page_for_a_client_that_cannot(revision: str) -> None:
     # Before 2025-11-25 there are no pages, whatever a client declares.
@@ -137,7 +138,7 @@ async def test_no_page_for_a_client_that_cannot(revision: str) -> None:
             assert done.failure == "The client does not support URL elicitation"
 
 
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "example.com", "", "ftp://example.com/"])
+@cases("url", ["javascript:alert(1)", "file:///etc/passwd", "example.com", "", "ftp://example.com/"])
 @pytest.mark.covers("1.16.3.1", "ELI-8")
 async def test_only_web_addresses_are_pages(url: str) -> None:
     server = Server("asks", debug=True)
@@ -180,7 +181,7 @@ async def test_no_credentials_in_the_address(revision: str) -> None:
 # --- UrlRequired -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "params"), REQUESTS)
+@cases(("method", "params"), REQUESTS)
 @pytest.mark.covers("1.16.3.4", "2.2.14")
 async def test_on_2025_11_25_it_is_an_error_of_its_own(method: str, params: Message) -> None:
     async with connect(linker(), "2025-11-25", EVERYTHING) as client:
@@ -194,7 +195,7 @@ async def test_on_2025_11_25_it_is_an_error_of_its_own(method: str, params: Mess
         assert client.requests == []
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@cases("revision", LEGACY)
 @pytest.mark.covers("2.2.14")
 async def test_elsewhere_before_it_is_a_text_with_the_link(revision: str) -> None:
     capabilities: Message = {"elicitation": {}} if revision == "2025-11-25" else EVERYTHING
@@ -207,7 +208,7 @@ async def test_elsewhere_before_it_is_a_text_with_the_link(revision: str) -> Non
             assert PAGE in error["message"]
 
 
-@pytest.mark.parametrize(("method", "params"), REQUESTS)
+@cases(("method", "params"), REQUESTS)
 async def test_on_2026_07_28_it_is_a_question(method: str, params: Message) -> None:
     async with connect(linker(), MODERN, EVERYTHING) as client:
         done = await converse(client, method, params, consent)

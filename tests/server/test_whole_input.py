@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, NamedTuple, NotRequired, TypedDict, 
 import msgspec
 import pydantic
 import pytest
+from tests.cases import cases
 
 from toolwire import Context, Depends, Server
 
@@ -78,7 +79,7 @@ def server_of(record: Any) -> Server:
 
 
 @pytest.mark.covers("S3")
-@pytest.mark.parametrize("record", RECORDS)
+@cases("record", RECORDS)
 async def test_the_members_of_a_record_are_the_arguments(record: Any) -> None:
     server = server_of(record)
     (tool,) = server.tools
@@ -98,8 +99,8 @@ async def test_the_members_of_a_record_are_the_arguments(record: Any) -> None:
     assert (await server.call_tool("search", {"text": "milk", "limit": None, "tags": None})).text == "base: milk 10"
 
 
-@pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize(
+@cases("record", RECORDS)
+@cases(
     ("arguments", "text"),
     [
         ({}, "text"),

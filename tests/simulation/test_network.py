@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cases import cases
 from tests.simulation.network import Broken, Exchange, Network
 from tests.simulation.world import Process, World
 
@@ -28,7 +28,7 @@ class Reader:
             self.is_broken = True
 
 
-@pytest.mark.parametrize("seed", range(5))
+@cases("seed", range(5))
 def test_nothing_comes_through_after_what_was_lost(seed: int) -> None:
     """The replica does not know at once that the connection is broken, and goes on sending."""
     reader = Reader(seed)

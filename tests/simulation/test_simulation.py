@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.simulation.__main__ import Series
 from tests.simulation.faults import FAULTS, STATES, cycle, schedule
 from tests.simulation.ledger import RULES
@@ -71,8 +72,8 @@ def test_every_mistake_finds_the_code_that_it_changes() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("kinds", [FAULTS, ("kill",), ("kill", "pause", "stop")])
-@pytest.mark.parametrize("first", [0, 1000])
+@cases("kinds", [FAULTS, ("kill",), ("kill", "pause", "stop")])
+@cases("first", [0, 1000])
 def test_the_seeds_of_a_cycle_aim_at_every_pair(first: int, kinds: tuple[str, ...]) -> None:
     aims = [aim for seed in range(first, first + cycle(kinds)) for aim in schedule(seed, kinds)]
     pairs = {(fault, state) for fault in kinds for state in STATES}
@@ -81,7 +82,7 @@ def test_the_seeds_of_a_cycle_aim_at_every_pair(first: int, kinds: tuple[str, ..
     assert len(exact) == len(pairs) and set(exact) == pairs
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seeds", "unmet", "passes"),
     [(cycle(), (), True), (cycle(), ("kill / taken",), False), (cycle() - 1, ("kill / taken", "pause / away"), True)],
 )

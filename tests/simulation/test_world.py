@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cases import cases
 from tests.simulation import seams
 from tests.simulation.world import Process, World
 
@@ -63,7 +64,7 @@ def test_callbacks_of_one_process_run_first_in_first_out() -> None:
     assert [name for name, _ in said] != ["a", "b"] * 20, "the seed chooses the process"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@cases("seed", range(3))
 def test_a_seed_has_one_order(seed: int) -> None:
     def order() -> list[str]:
         world, said = World(seed), []

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.extras import MissingExtra
 from toolwire.skills.frontmatter import FrontmatterError, read_as_yaml_1_1, read_skill_document, yaml_differences
@@ -31,7 +32,7 @@ def refused(data: bytes) -> FrontmatterError:
 
 
 @pytest.mark.covers("SKL-T1")
-@pytest.mark.parametrize(
+@cases(
     ("written", "value"),
     [
         # Strings in YAML 1.2 that YAML 1.1 takes for something else.
@@ -89,7 +90,7 @@ def test_a_value_is_read_by_the_core_schema_of_yaml_1_2(written: str, value: Any
 
 
 @pytest.mark.covers("SKL-T2")
-@pytest.mark.parametrize(
+@cases(
     ("text", "place", "says"),
     [
         ("description: Use it: now", (2, 20), 'write description: "Use it: now"'),
@@ -166,7 +167,7 @@ def test_an_error_can_be_copied() -> None:
 
 
 @pytest.mark.covers("SKL-T3")
-@pytest.mark.parametrize(
+@cases(
     ("data", "body"),
     [
         (b"---\nname: a\n---\nText", "Text"),
@@ -186,7 +187,7 @@ def test_the_two_parts_of_the_file(data: bytes, body: str) -> None:
     assert (read.frontmatter, read.body) == ({"name": "a"}, body)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "line", "says"),
     [
         (b"# No frontmatter\n", 1, "begin the file with a line ---"),
@@ -211,7 +212,7 @@ def test_positions_are_those_of_the_values() -> None:
     assert read.positions == {"name": (2, 7), "description": (4, 3), "metadata": (6, 3)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "older"),
     [
         ("yes", True),

@@ -8,6 +8,7 @@ import re
 import sys
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import HttpClient
 from tests.redis_server import running, until_answered
 
@@ -130,14 +131,14 @@ def test_the_commands_of_all_scripts_are_checked() -> None:
     assert called <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "http", "mysql+pool"])
+@cases("scheme", ["postgresql", "http", "mysql+pool"])
 def test_an_unknown_scheme_is_named_with_those_that_exist(scheme: str) -> None:
     with pytest.raises(ServerError, match=rf"{re.escape(scheme)}://.*redis://.*SQLite") as raised:
         open_stores(f"{scheme}://user:{SECRET}@host/0")
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("given", ["", "deny", "yes"])
+@cases("given", ["", "deny", "yes"])
 def test_evicts_is_allow_or_is_left_out(given: str) -> None:
     with pytest.raises(ServerError, match="evicts= in the address of the store is allow"):
         open_stores(f"redis://host/0?evicts={given}")

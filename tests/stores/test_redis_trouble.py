@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.redis_server import RedisServer, free_port, running, until_answered, until_refused
 
 from toolwire.protocol.errors import ServerError
@@ -466,7 +467,7 @@ asyncio.run(main())
 # --- addresses ---
 
 
-@pytest.mark.parametrize(
+@cases(
     "address",
     [
         f"redis://:{SECRET}/x@host/0",
@@ -498,7 +499,7 @@ def test_an_address_that_is_none(address: str) -> None:
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("address", "shown"),
     [
         (f"redis://user:{SECRET}@host", "redis://host:6379/0"),

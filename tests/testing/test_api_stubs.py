@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.petstore import petstore
 
 from toolwire import Client, Server, testing
@@ -129,7 +130,7 @@ SCHEMAS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
-@pytest.mark.parametrize("deep", [0, 3])
+@cases("schema", SCHEMAS)
+@cases("deep", [0, 3])
 def test_plain_values_fit(schema: dict[str, Any], deep: int) -> None:
     assert compile_schema(schema, what="a schema").check(PlainMaker(schema, deep).value(schema)) == []

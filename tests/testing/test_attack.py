@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from msgspec import Meta
+from tests.cases import cases
 
 from toolwire import Limits, Policy, Server, ToolError, testing
 from toolwire.server.policy import Rate
@@ -130,7 +131,7 @@ async def _hangs(text: str) -> str:
 
 
 @pytest.mark.covers("R32")
-@pytest.mark.parametrize(
+@cases(
     ("broken", "problem"),
     [
         (_traceback, "revealed a traceback, sent a path out of its folder"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import Context, Depends, Server, testing
@@ -18,8 +19,8 @@ from toolwire.protocol.revisions import REVISIONS
 OVER: list[Literal["memory", "stdio"]] = ["memory", "stdio"]
 
 
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("over", OVER)
+@cases("revision", REVISIONS)
 async def test_a_client_and_the_record_of_what_was_said(over: Literal["memory", "stdio"], revision: str) -> None:
     server = FakeServer({"tools/call": lambda request, outlet: text("é" * 10)})
     async with testing.connect(server, revision=revision, over=over) as (client, wire):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Context, Server, testing
 from toolwire.auth import JWT, ApiKeys, Chain, Principal, ResourceServer, auth0, entra
@@ -35,7 +36,7 @@ async def said(server: Server, token: str) -> str:
 
 
 @pytest.mark.covers("R32")
-@pytest.mark.parametrize(
+@cases(
     "auth",
     [
         JWT(LOGIN, audience=AUDIENCE),
@@ -84,7 +85,7 @@ def test_claims_are_the_tests_to_choose() -> None:
     assert claims == {"aud": AUDIENCE, "sub": "ann", "scope": "a b", "tid": "t"}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@cases("algorithm", ALGORITHMS)
 async def test_every_algorithm_can_be_signed_with(algorithm: str) -> None:
     verifier = JWT(LOGIN, audience=AUDIENCE, algorithms=[algorithm])
     with testing.issuer(server_with(verifier)) as issuer:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Client, Server, testing
 
@@ -34,7 +35,7 @@ def make_server() -> Server:
 
 
 @pytest.mark.covers("R32")
-@pytest.mark.parametrize("over", ["memory", "stdio", "http", "port"])
+@cases("over", ["memory", "stdio", "http", "port"])
 async def test_a_server_that_cleans_up_leaves_nothing(over: testing.Over) -> None:
     server = make_server()
     async with testing.no_leaks(server), testing.connect(server, over=over, revision="2025-11-25") as (client, _):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Depends, Limits, Policy, Server, testing
 
@@ -40,7 +41,7 @@ async def test_a_tool_is_stopped_and_has_cleaned_up() -> None:
     assert server.kernel._entry is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("server", "allowed"),
     [
         (Server("limits", limits=Limits(tool=7)), 7),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import behind
 from tests.wireclient import REVISIONS
 
@@ -130,8 +131,8 @@ async def test_a_view_may_ask_to_be_closed(client: Client) -> None:
         assert view.wants_teardown
 
 
-@pytest.mark.parametrize("way", ["mounted", "gateway"])
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@cases("way", ["mounted", "gateway"])
+@cases("revision", ["2025-11-25", "2026-07-28"])
 async def test_a_view_behind_another_server(revision: str, way: str) -> None:
     async with AsyncExitStack() as stack:
         if way == "mounted":
@@ -466,7 +467,7 @@ async def test_an_error_of_the_tool_is_shown_by_the_view() -> None:
 
 
 @pytest.mark.covers("APP-8C.3")
-@pytest.mark.parametrize(
+@cases(
     ("domain", "endpoint", "shown"),
     [
         ("shop.example", None, False),

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.openapi.description.places import first_duplicate, json_positions, line_of
 from toolwire.util.yaml_reader import YamlError, read_yaml, yaml_positions
@@ -25,7 +26,7 @@ def refused(text: str | bytes, **limits: int) -> YamlError:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "value"),
     [
         ("a: 2026-09-13", {"a": "2026-09-13"}),  # A date stays a text.
@@ -50,7 +51,7 @@ def test_a_text_has_the_meaning_of_yaml_1_2(text: str, value: Any) -> None:
     assert read(text) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "line", "column", "problem"),
     [
         ("a: 1\nb: 2\na: 3", 3, 1, "the key 'a' stands here twice"),

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import LEGACY, MODERN, REVISIONS, modern_meta
 
 from toolwire import Client, Context, Resource, Server, testing
@@ -103,7 +104,7 @@ async def listening(server: Server) -> AsyncIterator[tuple[str, int]]:
 
 
 @pytest.mark.covers("TRN-2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_calls_reports_questions_and_errors_travel_over_any_channel(revision: str) -> None:
     trip, asked, reports = Trip(), list[str](), list[float]()
 
@@ -180,7 +181,7 @@ OVER: tuple[Any, ...] = ("memory", "stdio", "http", "port")
 
 
 @pytest.mark.covers("TRN-1")
-@pytest.mark.parametrize("over", OVER)
+@cases("over", OVER)
 async def test_only_the_client_asks_and_only_the_server_answers(over: Any) -> None:
     """On 2026-07-28 a transport carries requests and notifications one way, responses and notifications the other."""
     server = Server("s", resources=Resource("note://a", content="x"))

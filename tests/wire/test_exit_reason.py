@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.wire.exit_reason import reason
 
@@ -107,7 +107,7 @@ NPM = "npm error code E404\nnpm error 404 Not Found - GET http://r/x\nnpm error 
 HANDLED = "thread 'worker' panicked at src/a.rs:1:1:\nlost\nstarting again\nno key"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stderr", "expected"),
     [
         (GO, "panic: runtime error: index out of range [5] with length 3"),

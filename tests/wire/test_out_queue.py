@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from tests.cases import cases
 from tests.wire.served_session import Script, serving, turns
 
 from toolwire.protocol.lifecycle import Incoming
@@ -21,7 +21,7 @@ PROGRESS, MESSAGE, CHANGED = (
 )
 
 
-@pytest.mark.parametrize(("size", "optional", "other"), [(CONGESTED, 1, 1), (CONGESTED + 1, 0, 1), (FULL + 1, 0, 0)])
+@cases(("size", "optional", "other"), [(CONGESTED, 1, 1), (CONGESTED + 1, 0, 1), (FULL + 1, 0, 0)])
 def test_optional_notifications_are_dropped_first(size: int, optional: int, other: int) -> None:
     queue = OutQueue()
     queue.put(b"x" * size)
@@ -50,7 +50,7 @@ async def test_producers_continue_when_nothing_more_is_sent() -> None:
     await asyncio.gather(*waiting)
 
 
-@pytest.mark.parametrize(("method", "bound"), [(PROGRESS, CONGESTED), (MESSAGE, CONGESTED), (CHANGED, FULL)])
+@cases(("method", "bound"), [(PROGRESS, CONGESTED), (MESSAGE, CONGESTED), (CHANGED, FULL)])
 async def test_unread_connection_holds_a_bounded_number_of_bytes(method: str, bound: int) -> None:
     sent: list[bool] = []
 

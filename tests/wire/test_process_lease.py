@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.wire.process_lease import Sightings
 
@@ -19,7 +20,7 @@ def looks(*looks: tuple[float, float, int | None]) -> list[bool]:
 
 
 @pytest.mark.covers("FLT-6")
-@pytest.mark.parametrize(
+@cases(
     ("seen", "lost"),
     [
         pytest.param([(0, 0, 3), (5, 5, 3), (10, 10, 3), (15, 15, 3)], [0, 0, 0, 1], id="not renewed"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.http.httpclient import BOTH, Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient
 from tests.wireclient import modern_meta
@@ -62,7 +63,7 @@ def test_a_refusal_says_who_has_too_much_and_when_to_try_again() -> None:
     assert (caught.value.own, caught.value.data) == (False, {"retryAfterMs": 5000})
 
 
-@pytest.mark.parametrize("share", [0, -1, 1.1])
+@cases("share", [0, -1, 1.1])
 def test_shares_that_are_none(share: float) -> None:
     with pytest.raises(ServerError, match="share must be"):
         Limits(share=share)
@@ -76,7 +77,7 @@ def caller(client: str | None, headers: dict[str, str] | None = None, trusted: t
     return Callers(trusted).of(None, scope, headers or {})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("client", "found"),
     [
         ("192.0.2.1", "192.0.2.1"),
@@ -113,7 +114,7 @@ def test_a_principal_is_a_caller_wherever_it_comes_from() -> None:
 PROXY = "10.0.0.1"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "found"),
     [
         ({}, PROXY),
@@ -164,7 +165,7 @@ def test_whatever_a_proxy_writes_there_is_a_caller(first: str, second: str) -> N
         ipaddress.ip_network(found)  # An address or a network, never a piece of the text.
 
 
-@pytest.mark.parametrize("wrong", ["proxy.example", "10.0.0.0/99", ""])
+@cases("wrong", ["proxy.example", "10.0.0.0/99", ""])
 def test_a_proxy_is_named_by_its_address(wrong: str) -> None:
     with pytest.raises(ValueError, match="trusted_proxies"):
         Server("x").http_app(trusted_proxies=[wrong])
@@ -331,8 +332,8 @@ WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("first", "second"), [("ann", "bob"), ("192.0.2.1", "192.0.2.2"), ("192.0.2.1", "bob")])
-@pytest.mark.parametrize("way", WAYS)
+@cases(("first", "second"), [("ann", "bob"), ("192.0.2.1", "192.0.2.2"), ("192.0.2.1", "bob")])
+@cases("way", WAYS)
 async def test_one_caller_cannot_take_everybodys_share(way: str, first: str, second: str) -> None:
     open_one, limits = WAYS[way]
     world = World(**limits)
@@ -435,8 +436,8 @@ async def test_what_waits_for_a_share_is_cancelled_at_the_end() -> None:
     assert await jobs[0] == "0"
 
 
-@pytest.mark.parametrize("policy", [None, Policy(concurrency=10)])
-@pytest.mark.parametrize(("first", "second"), [("ann", "bob"), ("192.0.2.1", "192.0.2.2")])
+@cases("policy", [None, Policy(concurrency=10)])
+@cases(("first", "second"), [("ann", "bob"), ("192.0.2.1", "192.0.2.2")])
 async def test_calls_of_one_caller_do_not_take_all_threads(first: str, second: str, policy: Policy | None) -> None:
     world = World(policy, threads=4, queue=4)
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wire.process_end import wait_until_gone
 
 from toolwire import platforms
@@ -160,7 +161,7 @@ async def test_our_own_variables_are_passed_when_they_are_given() -> None:
     await channel.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("command", "options", "reason"),
     [
         (["/nonexistent/server", "--token=secret"], {}, "cannot start '/nonexistent/server': No such file"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.browser.servers.views import HOSTILE
+from tests.cases import cases
 
 from toolwire import Client, Server
 from toolwire.apps import views
@@ -46,7 +47,7 @@ def test_a_line_has_gaps_where_values_are_missing() -> None:
     assert len(list(root.iter(f"{SPACE}circle"))) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "kind", "expected"),
     [
         ([3, 5], "bar", [0, 1, 2, 3, 4, 5]),
@@ -75,15 +76,15 @@ def test_any_numbers_stay_inside_the_drawing(values: list[float | None], kind: A
 
 
 @pytest.mark.covers("APP-8A.7")
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_texts_stay_texts(text: str) -> None:
     root = drawn(views.Chart([text, "b"], {text: [1, 2], "c": [3, 4]}, title=text, unit=text))
     assert len(list(root.iter(f"{SPACE}rect"))) == 4
 
 
 @pytest.mark.covers("APP-8A.8")
-@pytest.mark.parametrize("kind", ["bar", "line"])
-@pytest.mark.parametrize("series", [1, 2])
+@cases("kind", ["bar", "line"])
+@cases("series", [1, 2])
 def test_ten_thousand_values_are_as_small_as_the_drawing(kind: Any, series: int) -> None:
     values: list[float | None] = [float(number * 7919 % 1009) for number in range(10_000)]
     chart = views.Chart([f"d{n}" for n in range(10_000)], {f"s{n}": values for n in range(series)}, kind=kind)
@@ -91,7 +92,7 @@ def test_ten_thousand_values_are_as_small_as_the_drawing(kind: Any, series: int)
     assert len(list(drawn(chart).iter(f"{SPACE}path"))) == series
 
 
-@pytest.mark.parametrize(
+@cases(
     ("labels", "series", "said"),
     [
         (["a"], {"x": [1, 2]}, "has 2 values, and the chart 1 labels"),

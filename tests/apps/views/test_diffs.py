@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.apps import views
 from toolwire.protocol.errors import ServerError
@@ -72,7 +73,7 @@ def test_only_what_changed_is_shown() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after"),
     [
         (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, connect
 
 from toolwire import Client, Context, Server
@@ -88,7 +89,7 @@ def test_a_tool_that_cannot_take_the_answers_is_refused() -> None:
             return ""
 
 
-@pytest.mark.parametrize("fields", [int, {"type": "object"}, {"type": "string"}])
+@cases("fields", [int, {"type": "object"}, {"type": "string"}])
 def test_a_form_needs_fields(fields: Any) -> None:
     with pytest.raises(ServerError, match=r"views\.form\(\) takes a record type"):
         views.form(fields)
@@ -103,7 +104,7 @@ async def test_a_client_that_shows_views_gets_the_form() -> None:
 
 
 @pytest.mark.covers("APP-8A.11")
-@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
+@cases("revision", ["2025-06-18", "2025-11-25", MODERN])
 async def test_another_client_is_asked_the_same(revision: str) -> None:
     asked: list[Any] = []
 

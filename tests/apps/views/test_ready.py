@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.browser.servers.views import HOSTILE
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Server
@@ -59,7 +60,7 @@ def served(view: views.ReadyView) -> str:
 
 
 @pytest.mark.covers("APP-8A.6")
-@pytest.mark.parametrize("view", all_views(), ids=lambda view: view.kind)
+@cases("view", all_views(), ids=lambda view: view.kind)
 def test_a_page_is_small_and_loads_nothing(view: views.ReadyView) -> None:
     page = served(view)
     assert len(page.encode()) < 30_000
@@ -78,7 +79,7 @@ def test_a_page_is_small_and_loads_nothing(view: views.ReadyView) -> None:
 
 
 @pytest.mark.covers("APP-8A.7")
-@pytest.mark.parametrize("view", all_views(), ids=lambda view: view.kind)
+@cases("view", all_views(), ids=lambda view: view.kind)
 def test_no_script_makes_markup_of_data(view: views.ReadyView) -> None:
     own = view.html
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc"):
@@ -88,7 +89,7 @@ def test_no_script_makes_markup_of_data(view: views.ReadyView) -> None:
 
 
 @pytest.mark.covers("APP-8A.7")
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_texts_of_the_author_stay_texts(text: str) -> None:
     for view in all_views(title=text, description=text):
         page = Tags(view.html)
@@ -111,7 +112,7 @@ def test_the_title_names_the_page() -> None:
 
 
 @pytest.mark.covers("APP-8A.1")
-@pytest.mark.parametrize("view", [views.table(), views.chart(), views.diff()], ids=lambda view: view.kind)
+@cases("view", [views.table(), views.chart(), views.diff()], ids=lambda view: view.kind)
 def test_a_view_of_data_needs_a_declared_result(view: views.ReadyView) -> None:
     server = Server("s")
     app = server.app(view)
@@ -168,7 +169,7 @@ TEXTS = {
 
 
 @pytest.mark.covers("APP-8A.9", "APP-8A.10")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_the_text_is_complete_and_the_same_for_every_client(revision: str) -> None:
     answers: list[list[bytes]] = []
     for capabilities in ({}, HOST):

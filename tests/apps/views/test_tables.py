@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.browser.servers.views import HOSTILE
+from tests.cases import cases
 
 from toolwire.apps import views
 from toolwire.apps.views.tables import MAX_TEXT, markdown_table, rows_of, table
@@ -19,7 +20,7 @@ def text_of(view: views.TableView, data: Any) -> str:
     return block.text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "member", "rows"),
     [
         ([1], None, [1]),
@@ -46,7 +47,7 @@ def test_columns_say_what_is_shown() -> None:
     assert text_of(views.table(), "no rows at all") == "json"
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_a_text_stays_in_its_cell(text: str) -> None:
     lines = markdown_table(["a", text], [[1, text], [text, {"b": [text]}]]).split("\n")
     assert len(lines) == 4
@@ -77,7 +78,7 @@ def test_control_characters_in_a_cell_are_escaped() -> None:
     assert all(each.isprintable() or each == "\n" for each in text)
 
 
-@pytest.mark.parametrize(
+@cases(
     "rows",
     [
         [{f"c{at}": at for at in range(20_000)}],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cases import cases
 
 from toolwire.apps import views
 from toolwire.types import CallToolResult, ContentBlock, ImageContent, TextContent
@@ -10,7 +10,7 @@ from toolwire.types import CallToolResult, ContentBlock, ImageContent, TextConte
 DOT = ImageContent(b"x", "image/png")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "texts"),
     [
         ([DOT], ["A dot"]),

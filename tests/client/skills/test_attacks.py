@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.skills.serving import ServedSkills, skill_md
 
 from toolwire import Client
@@ -65,7 +66,7 @@ BY_ENTRY: dict[str, tuple[Callable[[Entry], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("attack", BY_ENTRY)
+@cases("attack", BY_ENTRY)
 async def test_refused_by_its_entry(attack: str) -> None:
     skills = served()
     skills.tamper, reason = BY_ENTRY[attack]
@@ -100,7 +101,7 @@ ON_READ: dict[str, tuple[Callable[[ServedSkills], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("attack", ON_READ)
+@cases("attack", ON_READ)
 async def test_refused_when_it_is_read(attack: str) -> None:
     skills = served()
     change, reason = ON_READ[attack]
@@ -137,7 +138,7 @@ async def test_an_entry_that_promises_another_skill() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@cases(
     "reference",
     [
         "skill://other-server.example/exfil/secrets.md",

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.skills.serving import ServedSkills, skill_md
 
 from toolwire import Client, Server
@@ -64,7 +65,7 @@ def test_hostile_descriptions_are_quoted_and_marked() -> None:
     assert "(generated, not verifiable; suspicious description)" in text
 
 
-@pytest.mark.parametrize("budget", [50, 100, 400, 2_000, 100_000])
+@cases("budget", [50, 100, 400, 2_000, 100_000])
 def test_the_list_keeps_its_budget(budget: int) -> None:
     skills = [listed(f"skill-{number}", "Use it for many different things. " * 30) for number in range(40)]
     text = catalogue_text(skills, budget)
@@ -105,7 +106,7 @@ async def test_a_model_loads_a_skill_and_reads_its_files() -> None:
 
 
 @pytest.mark.covers("SKL-H9")
-@pytest.mark.parametrize(
+@cases(
     "path",
     ["skill://other/SKILL.md", "skill://acme/git/SKILL.md", "file:///etc/passwd", "../git/SKILL.md", "https://x/"],
 )

@@ -8,6 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.skills.serving import ServedSkills, skill_md
 
 from toolwire import Client, Server, testing
@@ -41,7 +42,7 @@ async def load(skills: ServedSkills, uri: str = PDF, **options: Any) -> LoadedSk
 
 
 @pytest.mark.covers("SKL-H1")
-@pytest.mark.parametrize(("over", "revision"), WAYS)
+@cases(("over", "revision"), WAYS)
 async def test_a_skill_and_its_files_are_read_byte_for_byte(over: Any, revision: str) -> None:
     skills = served()
     async with testing.connect(skills.server, over=over, revision=revision) as (client, _):
@@ -62,7 +63,7 @@ async def test_a_skill_and_its_files_are_read_byte_for_byte(over: Any, revision:
 
 
 @pytest.mark.covers("SKL-H3")
-@pytest.mark.parametrize(("over", "revision"), WAYS)
+@cases(("over", "revision"), WAYS)
 async def test_nothing_is_read_ahead(over: Any, revision: str) -> None:
     trap = TamperedSkills("prefetch")
     async with testing.connect(trap.server, over=over, revision=revision) as (client, wire):
@@ -102,7 +103,7 @@ async def test_a_skill_that_is_not_listed_is_found_by_its_uri() -> None:
             await client.skills.get("skill://git")
 
 
-@pytest.mark.parametrize(
+@cases(
     "reference",
     [
         "assets/a b (1).md",
@@ -229,8 +230,8 @@ REFUSED = {
 
 
 @pytest.mark.covers("SKL-H1", "SKL-H2", "SKL-H11", "SKL-H12")
-@pytest.mark.parametrize(("over", "revision"), [way for way in WAYS if way[0] != "memory"])
-@pytest.mark.parametrize("mode", REFUSED)
+@cases(("over", "revision"), [way for way in WAYS if way[0] != "memory"])
+@cases("mode", REFUSED)
 async def test_a_tampered_skill_is_refused_and_none_of_its_files_read(mode: Any, over: Any, revision: str) -> None:
     trap = TamperedSkills(mode)
     async with testing.connect(trap.server, over=over, revision=revision) as (client, _):
@@ -244,7 +245,7 @@ async def test_a_tampered_skill_is_refused_and_none_of_its_files_read(mode: Any,
 
 
 @pytest.mark.covers("SKL-H1", "SKL-H4")
-@pytest.mark.parametrize(("over", "revision"), [way for way in WAYS if way[0] != "memory"])
+@cases(("over", "revision"), [way for way in WAYS if way[0] != "memory"])
 async def test_a_file_that_the_entry_does_not_name_is_not_read(over: Any, revision: str) -> None:
     trap = TamperedSkills("unlisted")
     async with testing.connect(trap.server, over=over, revision=revision) as (client, _):
@@ -356,7 +357,7 @@ async def test_the_bytes_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPat
     await load(skills)
 
 
-@pytest.mark.parametrize(
+@cases(
     "contents",
     [
         [],
@@ -463,9 +464,7 @@ async def test_directory_of_a_dynamic_skill_is_bounded_in_bytes(monkeypatch: pyt
             await skill.directory("assets")
 
 
-@pytest.mark.parametrize(
-    "reference", ["../git/SKILL.md", "/etc/passwd", "", "a/../..", "skill://acme/pdf/../git/SKILL.md"]
-)
+@cases("reference", ["../git/SKILL.md", "/etc/passwd", "", "a/../..", "skill://acme/pdf/../git/SKILL.md"])
 async def test_reads_of_a_dynamic_skill_stay_inside_it(reference: str) -> None:
     skills = served()
     skills.dynamic.add("acme/pdf")

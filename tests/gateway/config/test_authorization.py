@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.auth.issuing import AUDIENCE, ISSUER, RSA, key_set, token
+from tests.cases import cases
 
 from toolwire.auth import OAuthProxy, ResourceServer, hashed
 from toolwire.gateway.config import gateway_options, read_gateway_file
@@ -74,7 +75,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@cases("name", PRESETS)
 async def test_presets(name: str) -> None:
     auth = made(**{name: PRESETS[name]}, scopes=["read"])
     assert auth.scopes == {"read"}
@@ -112,7 +113,7 @@ def test_the_pages_of_the_gateway_sign_users_in() -> None:
     assert auth.sign_in.client.client_id == "pages"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("auth", "text"),
     [
         ({}, "gateway.auth: nothing says who is let in"),

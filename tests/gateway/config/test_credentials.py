@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from joserfc.jwk import ECKey
+from tests.cases import cases
 
 from toolwire.auth.client.grants import WorkloadIdentity
 from toolwire.auth.vault import kinds
@@ -54,7 +55,7 @@ def file_of(entry: dict[str, Any], **gateway: Any) -> dict[str, Any]:
     return {"mcpServers": {"back": {"url": url, **entry}}, "gateway": {"secret": "0123456789abcdef", **gateway}}
 
 
-@pytest.mark.parametrize(("table", "kind"), KINDS, ids=lambda each: each["kind"] if isinstance(each, dict) else "")
+@cases(("table", "kind"), KINDS, ids=lambda each: each["kind"] if isinstance(each, dict) else "")
 def test_every_kind(table: dict[str, Any], kind: type[Any]) -> None:
     """Each kind can be given to a server, and to the tools of the gateway itself."""
     content = file_of({"credentials": table}, credentials={"service": table} if "issuer" in table else None)
@@ -101,7 +102,7 @@ def test_the_token_of_a_platform_is_read_each_time(tmp_path: Path, monkeypatch: 
         assert given[0]() == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("table", "text"),
     [
         ({"kind": "user_auth"}, "mcpServers.back.credentials.kind: it is one of none, static_secret"),

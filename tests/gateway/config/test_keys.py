@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import everything
 
 from toolwire import Client, Gateway, Policy, Server
@@ -111,9 +112,7 @@ def parameters(described: Any) -> set[str]:
 
 
 @pytest.mark.covers("GW-9.1")
-@pytest.mark.parametrize(
-    ("table", "described", "without", "further"), DESCRIBED, ids=[row[0].__name__ for row in DESCRIBED]
-)
+@cases(("table", "described", "without", "further"), DESCRIBED, ids=[row[0].__name__ for row in DESCRIBED])
 def test_every_option_has_a_key(table: Any, described: list[Any], without: set[str], further: set[str]) -> None:
     options = {each for one in described for each in parameters(one)} - OF_CODE - without
     assert set(table.__struct_fields__) == options | further
@@ -363,7 +362,7 @@ HTTP_ROWS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("key", t.HttpTable.__struct_fields__)
+@cases("key", t.HttpTable.__struct_fields__)
 def test_keys_of_http_take_effect(key: str) -> None:
     for value in HTTP_ROWS[key]:
         options = read_gateway_file({"mcpServers": {"back": BACK}, "http": {key: value}}).http_options()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import everything
 
 from toolwire import Client, testing
@@ -55,8 +56,8 @@ async def test_a_file_describes_a_gateway(form: str, tmp_path: Path) -> None:
         assert list(gateway.backs) == ["back"]
 
 
-@pytest.mark.parametrize("front", ["2026-07-28", "2025-11-25"])
-@pytest.mark.parametrize("back", ["2026-07-28", "2025-11-25"])
+@cases("front", ["2026-07-28", "2025-11-25"])
+@cases("back", ["2026-07-28", "2025-11-25"])
 async def test_a_server_by_url(front: str, back: str) -> None:
     async with testing.connect(everything(), over="port") as (direct, _):
         url = repr(direct).removeprefix("<Client of ").partition(",")[0]

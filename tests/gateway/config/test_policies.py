@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import everything
 
 from toolwire import Client, Gateway, Policy, Server
@@ -38,8 +39,8 @@ def gateway_with(where: str, policy: dict[str, Any]) -> Gateway:
     return Gateway(**gateway_options(file)).add("back", **options)
 
 
-@pytest.mark.parametrize("where", ["gateway", "server", "tool"])
-@pytest.mark.parametrize("name", POLICIES)
+@cases("where", ["gateway", "server", "tool"])
+@cases("name", POLICIES)
 async def test_a_policy_holds(where: str, name: str) -> None:
     policy, text = POLICIES[name]
     async with Client(gateway_with(where, policy)) as client:
@@ -49,7 +50,7 @@ async def test_a_policy_holds(where: str, name: str) -> None:
         assert re.search(text, str(refused.content))
 
 
-@pytest.mark.parametrize("where", ["gateway", "server", "tool"])
+@cases("where", ["gateway", "server", "tool"])
 async def test_masks(where: str) -> None:
     async with Client(gateway_with(where, {"mask": ["3"]})) as client:
         result = await client.call_tool("back_add", {"a": 1, "b": 2})
@@ -108,7 +109,7 @@ def test_rules(rule: dict[str, Any], good: Any, bad: Any, tmp_path: Path) -> Non
     assert check(bad) is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("policy", "text"),
     [
         ({"rate": "often"}, "gateway.policy: 'often' is not a rate"),
@@ -127,8 +128,8 @@ def test_mistakes(policy: dict[str, Any], text: str) -> None:
         gateway_options(read_gateway_file(file))
 
 
-@pytest.mark.parametrize("order", [("open", "guarded"), ("guarded", "open")])
-@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+@cases("order", [("open", "guarded"), ("guarded", "open")])
+@cases("revision", ["2026-07-28", "2025-11-25"])
 async def test_the_policy_of_a_server_holds_for_addresses_that_it_does_not_list(
     order: tuple[str, str], revision: str
 ) -> None:

@@ -7,6 +7,7 @@ import tomllib
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.gateway.config.positions import KeyPath, lines_of
 
@@ -47,7 +48,7 @@ def test_every_key_has_a_line(is_toml: bool) -> None:
     assert lines.keys() == ways(values) - {()}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("is_toml", "key", "line"),
     [
         (True, ("x.y",), 2),

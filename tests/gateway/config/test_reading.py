@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.gateway.config import GatewayFileError, gateway_of, read_gateway_file
 from toolwire.protocol.errors import ServerError
 
 
 @pytest.mark.covers("GW-1.5")
-@pytest.mark.parametrize(
+@cases(
     ("content", "text"),
     [
         ({}, "names no server"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from tests.cases import cases
 
 from toolwire.gateway.config import GatewayFileError, read_gateway_file
 
@@ -47,7 +48,7 @@ def test_every_key_is_described(gateway_file: ModuleType) -> None:
 ONE = {"mcpServers": {"a": {"url": "http://localhost:1/mcp"}}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "is_good"),
     [
         (ONE, True),

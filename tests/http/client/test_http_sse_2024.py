@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, SignsIn, endless, event, stream, unanswered
 
 from toolwire.http.client import http_sse_2024
@@ -63,7 +64,7 @@ async def test_signing_in_may_take_longer() -> None:
     await opened.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("named", "told"),
     [
         (b"http://[", "that is no URL"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.client.scripted_http import DISCOVERED, event, rpc
 
 from toolwire.client.http_target import HttpTarget
@@ -166,7 +167,7 @@ REPLIES: dict[str, Answers] = {
 }
 
 
-@pytest.mark.parametrize("reply", REPLIES)
+@cases("reply", REPLIES)
 async def test_a_request_that_is_handed_on_ends_as_any_other(reply: str) -> None:
     outcomes = []
     for forwards in (True, False):

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient, initialize_request
 from tests.wireclient import modern_meta
 
@@ -121,7 +122,7 @@ async def test_answers_come_on_the_stream_and_posts_are_202() -> None:
         assert all(event.event == "message" and not event.id for event in client.stream.events[1:])
 
 
-@pytest.mark.parametrize("wanted", ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "1999-01-01"])
+@cases("wanted", ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "1999-01-01"])
 async def test_the_transport_speaks_its_own_revision_only(wanted: str) -> None:
     async with connected(make_server().http_app(sse=True)) as client:
         await client.send(initialize_request(wanted))

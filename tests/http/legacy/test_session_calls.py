@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import SessionClient, initialize_request, serving
 from tests.http.legacy.session_server import (
     ASKING,
@@ -235,7 +236,7 @@ class SlowLog(MemoryLog):
         return await super().append(stream, data)
 
 
-@pytest.mark.parametrize("revision", SESSION_REVISIONS)
+@cases("revision", SESSION_REVISIONS)
 async def test_a_call_whose_client_left_is_held_back_by_the_log(revision: str) -> None:
     events = SlowLog()
     server = Server("almanac", secret=SECRET, stores=Stores(MemoryKV(), events, MemoryBus()))
@@ -312,8 +313,8 @@ async def test_answers_that_nobody_can_get_are_not_kept(client: SessionClient, a
     assert stream._answers == []
 
 
-@pytest.mark.parametrize(("count", "size"), [(1000, 10), (20, 300_000), (5, 1_000_000)])
-@pytest.mark.parametrize("revision", SESSION_REVISIONS)
+@cases(("count", "size"), [(1000, 10), (20, 300_000), (5, 1_000_000)])
+@cases("revision", SESSION_REVISIONS)
 async def test_the_log_always_knows_who_writes_a_stream(revision: str, count: int, size: int) -> None:
     stores = Stores.memory()
     server = Server("almanac", secret=SECRET, stores=stores)

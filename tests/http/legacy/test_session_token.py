@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.http.legacy.session_token import SessionToken, SessionTokens, principal_digest
 from toolwire.protocol.capability_bits import from_bits, to_bits
@@ -36,8 +37,8 @@ def a_token(**changes: Any) -> SessionToken:
 
 
 @pytest.mark.covers("3.4.5.1", "J92")
-@pytest.mark.parametrize("sealer", sealers(), ids=["hmac", "aes"])
-@pytest.mark.parametrize("bits", [0, 2**32 - 1])
+@cases("sealer", sealers(), ids=["hmac", "aes"])
+@cases("bits", [0, 2**32 - 1])
 def test_an_id_is_short_visible_ascii_and_says_what_was_put_in(sealer: Sealer, bits: int) -> None:
     tokens = SessionTokens(sealer, "test")
     token = a_token(capabilities=bits)
@@ -76,7 +77,7 @@ def test_an_id_with_one_character_changed_does_not_open(place: int) -> None:
     assert tokens.read(changed, principal=ALICE, now=1500) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "declared",
     [
         {},
@@ -99,6 +100,6 @@ def test_whatever_bits_there_are_they_mean_the_same_both_ways(bits: int) -> None
     assert from_bits(to_bits(declared)) == declared
 
 
-@pytest.mark.parametrize("declared", [{"roots": {"listChanged": False}}, {"experimental": {}}, {"sampling": {"x": 1}}])
+@cases("declared", [{"roots": {"listChanged": False}}, {"experimental": {}}, {"sampling": {"x": 1}}])
 def test_what_bits_cannot_say_is_noticed(declared: dict[str, Any]) -> None:
     assert from_bits(to_bits(declared)) != declared

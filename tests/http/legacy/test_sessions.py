@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import SessionClient, initialize_request, serving
 from tests.http.legacy.session_server import ASKING, SESSION_REVISIONS, Gate, make_server, nothing_is_left, text_of
 
@@ -263,8 +264,8 @@ class NamedKV(MemoryKV):
 
 
 @pytest.mark.covers("FLT-23")
-@pytest.mark.parametrize("make_kv", [NamedKV, MemoryKV])
-@pytest.mark.parametrize("is_ended", [True, False])
+@cases("make_kv", [NamedKV, MemoryKV])
+@cases("is_ended", [True, False])
 async def test_a_store_with_a_name_ends_its_sessions_when_it_is_emptied(make_kv: Any, is_ended: bool) -> None:
     """A process that starts afterwards agrees with those that have run all the time."""
     kv = make_kv()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Client, Server
 from toolwire.auth import NoCredential
@@ -187,7 +188,7 @@ AT_HOME: dict[str, list[Any]] = {
 
 
 @pytest.mark.covers("OA-6.11")
-@pytest.mark.parametrize("servers", AWAY.values(), ids=AWAY)
+@cases("servers", AWAY.values(), ids=AWAY)
 async def test_server_of_one_operation_at_another_origin_gets_no_credential(servers: list[Any]) -> None:
     for place in PLACES:
         with pytest.raises(DescriptionError, match="upload"):
@@ -199,13 +200,13 @@ async def test_server_of_one_operation_at_another_origin_gets_no_credential(serv
     assert await call_all(api) == [(HOME, True)]
 
 
-@pytest.mark.parametrize("servers", AT_HOME.values(), ids=AT_HOME)
+@cases("servers", AT_HOME.values(), ids=AT_HOME)
 async def test_server_of_one_operation_at_an_origin_of_the_api_gets_the_credential(servers: list[Any]) -> None:
     for place in PLACES:
         assert await call_all(read(described(servers, place))) == [(HOME, True)] * 2
 
 
-@pytest.mark.parametrize(
+@cases(
     "path",
     [
         "//evil.example/x",
@@ -227,7 +228,7 @@ async def test_path_that_reads_like_a_host_stays_at_the_server(path: str) -> Non
         assert await call_all(read(described(servers=[{"url": root}], paths=one))) == [(HOME, True)]
 
 
-@pytest.mark.parametrize(
+@cases(
     "members",
     [
         {"openapi": "3.2.0", "$self": "https://evil.example/openapi.json", "servers": [{"url": "/"}]},
@@ -297,7 +298,7 @@ def test_server_relative_to_a_referenced_document_gets_no_credential(documents: 
         openapi(URI, keep=ALL, reach="https://parts.example", credentials={"key": KEY}).server  # noqa: B018
 
 
-@pytest.mark.parametrize(
+@cases(
     ("root", "own", "is_refused"),
     [(["https"], ["http"], True), (["http"], ["https"], True), (["https", "http"], ["http"], False), (None, [], False)],
 )
@@ -332,7 +333,7 @@ def test_refusal_names_operation_origin_and_remedies() -> None:
     assert KEY not in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "sent"),
     [
         ({"origins": ["https://evil.example/any"]}, [(HOME, True), ((True, "evil.example", 443), True)]),

@@ -7,6 +7,7 @@ from socket import AF_INET, SOCK_STREAM
 
 import pytest
 from tests.auth.stand_in import Reply, Site
+from tests.cases import cases
 
 from toolwire.auth.flow.urls import Zone
 from toolwire.openapi.access.origins import PermittedPool, permitted_origins, zone_of
@@ -17,7 +18,7 @@ FETCHED = "https://docs.example/openapi.json"
 
 
 @pytest.mark.covers("OA-6.8")
-@pytest.mark.parametrize(
+@cases(
     ("url", "document", "zone"),
     [
         ("http://10.0.0.1/api", None, Zone.NAMED),
@@ -33,7 +34,7 @@ def test_addresses_of_others_are_public(url: str, document: str | None, zone: Zo
 
 
 @pytest.mark.covers("OA-6.8")
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "http://127.0.0.1",
@@ -52,7 +53,7 @@ def test_a_description_from_elsewhere_names_no_private_address(url: str) -> None
     assert zone_of(url, None) is Zone.NAMED
 
 
-@pytest.mark.parametrize("url", ["ftp://api.example", "/relative", "http://", "http://a b/"])
+@cases("url", ["ftp://api.example", "/relative", "http://", "http://a b/"])
 def test_other_addresses_are_no_servers(url: str) -> None:
     with pytest.raises(DescriptionError, match="give base_url="):
         zone_of(url, None)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.cases import cases
 
 from toolwire.auth import (
     ClientCredentials,
@@ -106,7 +107,7 @@ async def signed(credentials: dict[str, CredentialLike], *schemes: str, by: Any 
 
 
 @pytest.mark.covers("OA-6.1")
-@pytest.mark.parametrize(
+@cases(
     ("alternatives", "given", "chosen"),
     [
         ((), (), ()),
@@ -130,7 +131,7 @@ def test_the_first_alternative_with_all_credentials_is_met(
 
 
 @pytest.mark.covers("OA-6.1")
-@pytest.mark.parametrize(
+@cases(
     ("alternatives", "remedy"),
     [
         ((("key",),), "'key': give credentials={'key': '$NAME_OF_A_VARIABLE'}"),
@@ -183,7 +184,7 @@ def test_mistakes_in_credentials_are_found_when_the_description_is_read(
 
 
 @pytest.mark.covers("OA-6.2")
-@pytest.mark.parametrize(
+@cases(
     ("schemes", "url", "headers"),
     [
         (("key",), "", {"x-key": "s3=&"}),
@@ -256,8 +257,8 @@ async def test_a_file_that_the_platform_replaces_is_read_again(tmp_path: Path) -
 
 
 @pytest.mark.covers("OA-6.2")
-@pytest.mark.parametrize("secret", ["line\r\nx: y", "tab\tbed", "ü", " spaces "])
-@pytest.mark.parametrize("scheme", ["key", "cookie", "bearer"])
+@cases("secret", ["line\r\nx: y", "tab\tbed", "ü", " spaces "])
+@cases("scheme", ["key", "cookie", "bearer"])
 async def test_a_secret_never_begins_another_header(scheme: str, secret: str) -> None:
     with pytest.raises(ToolError, match=r"has characters that a (header|cookie) cannot carry") as caught:
         await signed({scheme: lambda principal: secret}, scheme)
@@ -395,7 +396,7 @@ def test_security_schemes_are_read() -> None:
     assert read_security_schemes(empty) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [
         ([], "is one of apiKey, http"),

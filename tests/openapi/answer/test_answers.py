@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.modernclient import ModernClient, text_of
 from tests.openapi.descriptions import api as described_api
 from tests.openapi.descriptions import tool_of
@@ -58,7 +59,7 @@ def problem(status: int) -> Reply:
 
 
 @pytest.mark.covers("OA-5.2")
-@pytest.mark.parametrize("status", [400, 404, 409, 412, 422, 500])
+@cases("status", [400, 404, 409, 412, 422, 500])
 async def test_a_problem_is_told_in_its_words(status: int) -> None:
     async with stub_api() as api, calling(api.url, define("POST", "/pets")) as call:
         api.answers(problem(status))
@@ -72,7 +73,7 @@ async def test_a_problem_is_told_in_its_words(status: int) -> None:
 
 
 @pytest.mark.covers("OA-5.2")
-@pytest.mark.parametrize(
+@cases(
     ("reply", "text"),
     [
         (Reply(400, b"no such pet", "text/plain"), "things answered 400 Bad Request: no such pet"),
@@ -148,7 +149,7 @@ CONTRADICTIONS: list[tuple[str, Reply, Any]] = [
 
 
 @pytest.mark.covers("OA-11.5", "OA-5.9")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_answers_that_contradict_the_description_are_usable(revision: str) -> None:
     """The client checks structured content against the published schema, and would raise."""
     one = define(output=PET, true_output=TRUE_PET)
@@ -220,8 +221,8 @@ async def test_no_more_than_fifty_parts_are_named() -> None:
 
 
 @pytest.mark.covers("OA-5.13")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("schema", [None, {"type": "array", "items": {"type": "integer"}}])
+@cases("revision", REVISIONS)
+@cases("schema", [None, {"type": "array", "items": {"type": "integer"}}])
 async def test_json_that_is_no_object_is_wrapped_for_older_revisions(revision: str, schema: Any) -> None:
     async with stub_api() as api, calling(api.url, define(output=schema), revision=revision) as call:
         await call.client.list_tools()
@@ -256,7 +257,7 @@ async def test_drift_is_logged_once_for_an_operation_and_counted(caplog: pytest.
 
 
 @pytest.mark.covers("OA-5.10")
-@pytest.mark.parametrize(
+@cases(
     ("output", "published", "reply", "is_error", "structured"),
     [
         ("strict", TRUE_PET, {"id": 1, "name": "Rex"}, False, {"id": 1, "name": "Rex"}),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
-import pytest
+from tests.cases import cases
 
 from toolwire.http1.response import HttpResponse
 from toolwire.openapi.answer.item_streams import read_items
@@ -68,8 +68,8 @@ def body_of(media_type: str) -> bytes:
     return EVENTS if media_type == "text/event-stream" else SEQUENCE if "seq" in media_type else LINES
 
 
-@pytest.mark.parametrize("size", [1, 3, 1_000])
-@pytest.mark.parametrize("media_type", sorted(STREAMS))
+@cases("size", [1, 3, 1_000])
+@cases("media_type", sorted(STREAMS))
 async def test_each_item_is_progress_and_all_are_the_result(media_type: str, size: int) -> None:
     data = body_of(media_type)
     reports = Reports()
@@ -93,7 +93,7 @@ async def test_events_with_their_fields() -> None:
     ]
 
 
-@pytest.mark.parametrize("media_type", ["text/event-stream", "application/jsonl", "application/json-seq"])
+@cases("media_type", ["text/event-stream", "application/jsonl", "application/json-seq"])
 async def test_the_list_is_capped_in_number_and_bytes(media_type: str) -> None:
     response = Body(media_type, [body_of(media_type)] * 3, endless=True)
     items = await read_items(cast("Call", Reports()), response, AnswerLimits(), max_items=3)

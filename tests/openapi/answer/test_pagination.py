@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.cases import cases
 
 from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.answer.pagination import (
@@ -46,7 +46,7 @@ def paged(**arguments: Any) -> Pagination:
     return Pagination.of(definition)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "given", "value", "expected"),
     [
         # page and limit
@@ -100,7 +100,7 @@ def test_the_next_call(arguments: Any, given: Any, value: Any, expected: Any) ->
 NEXT = "https://api.example/v1/pets?tag=a&page=3"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "link"),
     [
         ([], f"<{NEXT}>; rel=next"),
@@ -122,7 +122,7 @@ def test_an_address_of_the_next_page(value: Any, link: str | None) -> None:
     assert NEXT not in hint(other, "listPets").text
 
 
-@pytest.mark.parametrize(
+@cases(
     "link",
     [None, "", "next", "<x>; rel=prev", "<http://[>; rel=next", "<javascript:next>; rel=next", "<" * 50_000 + "next"],
 )
@@ -137,7 +137,7 @@ def test_the_hint_is_a_call() -> None:
     assert hint(NextPage({"page": 3}, is_certain=False), "listPets").text.startswith("[There may be more items.")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "way"),
     [
         ([1], ()),

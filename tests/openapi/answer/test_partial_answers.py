@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.descriptions import api, tool_of
 
 from toolwire.openapi.answer.partial_answers import SELECT_SCHEMA, NothingSelected, offer_select, selected
@@ -17,7 +18,7 @@ PAGE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("paths", "expected"),
     [
         (["total"], {"total": 3}),
@@ -46,7 +47,7 @@ def test_fields_of_a_list() -> None:
     assert selected([[{"a": 1}], [{"a": 2}]], ["/1/a"]) == [[{"a": 2}]]
 
 
-@pytest.mark.parametrize("value", [PAGE, [{"a": 1}], "text", 3])
+@cases("value", [PAGE, [{"a": 1}], "text", 3])
 def test_nothing_selected_says_what_is_there(value: Any) -> None:
     with pytest.raises(NothingSelected, match="nothing of what was selected"):
         selected(value, ["/nothing/here"])
@@ -66,7 +67,7 @@ def test_the_argument_is_offered_under_a_free_name() -> None:
 LIST = {"type": "array", "items": {"type": "object"}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("at", "media_type", "output", "offered"),
     [
         ("get /pets", "application/json", None, True),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.openapi.answer.previews import closed_json, members_in_words, outline, smaller
 
@@ -56,7 +56,7 @@ def test_a_text_that_breaks_off_is_closed(value: Any, data: st.DataObject) -> No
     assert closed_json(text) == [value]
 
 
-@pytest.mark.parametrize("text", [b"", b'"abc', b"12", b'{"a":1]', b"]", b"<html>", b'{"a" 1, 2', b"\xff[\xff,"])
+@cases("text", [b"", b'"abc', b"12", b'{"a":1]', b"]", b"<html>", b'{"a" 1, 2', b"\xff[\xff,"])
 def test_other_texts_have_no_beginning(text: bytes) -> None:
     assert closed_json(text) is None
 

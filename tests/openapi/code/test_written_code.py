@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.cli.command import Command
 from tests.openapi.petstore import petstore
 
@@ -223,7 +224,7 @@ def test_the_project_passes_its_own_test(projects: Path) -> None:
 
 
 @pytest.mark.covers("OA-1.11")
-@pytest.mark.parametrize("name", DESCRIPTIONS)
+@cases("name", DESCRIPTIONS)
 def test_nothing_of_a_description_is_code(name: str) -> None:
     """Every statement of a module is one that is written for every description."""
     code = code_of(DESCRIPTIONS[name])
@@ -255,7 +256,7 @@ def check_that_texts_stay_texts(text: str) -> None:
 
 
 @pytest.mark.covers("OA-1.11")
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_texts_stay_texts(text: str) -> None:
     check_that_texts_stay_texts(text)
 
@@ -276,7 +277,7 @@ def test_a_text_names_no_arguments() -> None:
     assert parse(told).parameters == {"name": "A name. Args: other: told"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "snake", "pascal"),
     [
         ("petId", "pet_id", "PetId"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.openapi.descriptions import api, operation_in
 
 from toolwire.openapi.definition.descriptions import description_of, plain_text, title_of
@@ -13,7 +14,7 @@ LONG = "One sentence with words. " * 40
 
 
 @pytest.mark.covers("OA-4.12")
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("Get a <b>pet</b>.", "Get a pet."),
@@ -37,7 +38,7 @@ def test_html_and_examples_leave_and_links_stay(text: str, expected: str) -> Non
 
 
 @pytest.mark.covers("OA-4.12")
-@pytest.mark.parametrize(
+@cases(
     ("text", "limit", "expected"),
     [
         ("One. Two. Three.", 10, "One. Two."),
@@ -54,7 +55,7 @@ def test_a_text_is_cut_at_a_sentence_else_at_a_word(text: str, limit: int, expec
 
 
 @pytest.mark.covers("OA-4.12")
-@pytest.mark.parametrize(
+@cases(
     ("summary", "description", "expected"),
     [
         ("List pets", "Of one owner.", "List pets.\n\nOf one owner."),
@@ -91,14 +92,12 @@ def test_any_text_is_short_enough(text: str, limit: int) -> None:
     assert len(plain_text(text, limit)) <= limit
 
 
-@pytest.mark.parametrize(
-    "hostile", ["<" * 20_000, "<a " * 9_000, "<!--" * 5_000, "![" * 9_000, "&lt;" * 5_000, "```\n" * 5_000]
-)
+@cases("hostile", ["<" * 20_000, "<a " * 9_000, "<!--" * 5_000, "![" * 9_000, "&lt;" * 5_000, "```\n" * 5_000])
 def test_a_hostile_text_takes_no_time(hostile: str) -> None:
     assert len(plain_text(hostile)) <= 500
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("List all pets. See [the docs](https://a.example/b).", None),

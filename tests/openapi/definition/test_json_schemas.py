@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.descriptions import OneDescription, description
 
 from toolwire import schemas
@@ -34,8 +35,8 @@ def fits(schema: Any, value: Any) -> bool:
 # -- Dialects ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
+@cases("version", VERSIONS)
+@cases(
     ("written", "expected"),
     [
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
@@ -60,7 +61,7 @@ def test_dialects_become_one(written: Any, expected: Any, version: str) -> None:
     assert converted(written, version=version) == (expected, ())
 
 
-@pytest.mark.parametrize(("version", "is_kept"), [("3.0.3", False), ("3.1.0", True), ("3.2.0", True)])
+@cases(("version", "is_kept"), [("3.0.3", False), ("3.1.0", True), ("3.2.0", True)])
 def test_members_beside_a_reference_count_since_3_1(version: str, is_kept: bool) -> None:
     written = {"type": "object", "properties": {"a": {"$ref": "#/components/schemas/Name", "maxLength": 3}}}
     made = converted(written, version=version, Name={"type": "string", "minLength": 1}).schema
@@ -75,8 +76,8 @@ def test_boolean_schemas(version: str, is_kept: bool) -> None:
     assert not fits(made, {"b": 1})
 
 
-@pytest.mark.parametrize("use", ["input", "output"])
-@pytest.mark.parametrize("wrapper", ["allOf", "anyOf", "oneOf"])
+@cases("use", ["input", "output"])
+@cases("wrapper", ["allOf", "anyOf", "oneOf"])
 def test_a_nullable_choice_takes_null(use: Use, wrapper: str) -> None:
     written = {
         "type": "object",
@@ -151,7 +152,7 @@ def test_a_cycle_is_judged_at_every_level() -> None:
     assert not fits(made, {"value": "a", "children": [{"value": "b", "children": [{}]}]})
 
 
-@pytest.mark.parametrize(
+@cases(
     "endless",
     [
         {"A": {"$ref": "#/components/schemas/A"}},
@@ -161,14 +162,14 @@ def test_a_cycle_is_judged_at_every_level() -> None:
         {"A": {"not": {"$ref": "#/components/schemas/A"}}},
     ],
 )
-@pytest.mark.parametrize("use", ["input", "output", "loose"])
+@cases("use", ["input", "output", "loose"])
 def test_a_schema_that_judges_by_itself_without_end_takes_any_value(endless: dict[str, Any], use: Use) -> None:
     made = converted({"type": "object", "properties": {"a": {"$ref": "#/components/schemas/A"}}}, use, **endless)
     assert fits(made.schema, {"a": "text"})
 
 
 @pytest.mark.covers("OA-3.3")
-@pytest.mark.parametrize("use", ["input", "output", "loose"])
+@cases("use", ["input", "output", "loose"])
 def test_definitions_are_closed_and_pruned(use: Use) -> None:
     chain = {
         f"S{n}": {"type": "object", "properties": {"a": {"$ref": f"#/components/schemas/S{n + 1}"}}} for n in range(5)
@@ -199,8 +200,8 @@ def test_a_reference_to_nothing_names_its_place() -> None:
 
 
 @pytest.mark.covers("OA-3.2")
-@pytest.mark.parametrize("depth", [1, 2, 4])
-@pytest.mark.parametrize("cycle", CYCLES)
+@cases("depth", [1, 2, 4])
+@cases("cycle", CYCLES)
 def test_depth_leaves_no_reference(cycle: str, depth: int) -> None:
     written = {"type": "object", "properties": {"tree": {"$ref": "#/components/schemas/Tree"}}}
     made = converted(written, depth=depth, **CYCLES[cycle]).schema
@@ -218,8 +219,8 @@ def test_depth_keeps_the_levels_above_it() -> None:
 
 
 @pytest.mark.covers("OA-3.4")
-@pytest.mark.parametrize("use", ["input", "output"])
-@pytest.mark.parametrize(
+@cases("use", ["input", "output"])
+@cases(
     ("parts", "expected"),
     [
         (  # disjoint members
@@ -243,7 +244,7 @@ def test_exact_composition_becomes_one_schema(parts: list[Any], expected: Any, u
 
 
 @pytest.mark.covers("OA-3.4")
-@pytest.mark.parametrize(
+@cases(
     "parts",
     [
         [{"minimum": 1}, {"minimum": 2}],
@@ -405,7 +406,7 @@ def test_a_part_that_requires_a_hidden_member_of_its_base_does_not(closed: bool)
 # -- Loosened answers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@cases("version", VERSIONS)
 def test_a_loose_schema_has_the_shape_and_no_more(version: str) -> None:
     written = {
         "type": "object",
@@ -432,7 +433,7 @@ def test_a_loose_schema_has_the_shape_and_no_more(version: str) -> None:
 
 
 @pytest.mark.covers("OA-3.6")
-@pytest.mark.parametrize(
+@cases(
     ("written", "expected", "says"),
     [
         ({"type": "text"}, {}, "type 'text' is unknown"),
@@ -472,7 +473,7 @@ def test_descriptions_have_no_html() -> None:
 # -- Bounds ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("use", ["input", "output", "loose"])
+@cases("use", ["input", "output", "loose"])
 def test_deep_schemas_are_cut(use: Use) -> None:
     deep: dict[str, Any] = TEXT
     for _ in range(200):
@@ -480,7 +481,7 @@ def test_deep_schemas_are_cut(use: Use) -> None:
     assert "left out" in str(converted(deep, use).schema)
 
 
-@pytest.mark.parametrize("use", ["input", "output", "loose"])
+@cases("use", ["input", "output", "loose"])
 def test_large_schemas_are_cut(use: Use) -> None:
     count = 3_000
     many = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 from tests.openapi.descriptions import api, defined, description, operation_in, tool_of
 
 from toolwire import schemas
@@ -63,7 +64,7 @@ def test_a_body_that_may_be_missing_is_whole_where_it_is_there() -> None:
 
 
 @pytest.mark.covers("OA-4.4")
-@pytest.mark.parametrize("version", ["3.0.3", "3.1.0", "3.2.0"])
+@cases("version", ["3.0.3", "3.1.0", "3.2.0"])
 def test_parameters_and_members_of_the_body_stand_side_by_side(version: str) -> None:
     parameters = [
         {"name": "id", "in": "path", "schema": {"type": "integer"}, "description": "Which <b>pet</b>"},
@@ -111,7 +112,7 @@ def test_names_of_arguments_that_were_decided_stay() -> None:
     assert places(made) == {"id": "path id", "id_query": "query id"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "expected"),
     [
         (["filter[name]", "$top", "a b"], ["filter_name", "top", "a_b"]),
@@ -152,7 +153,7 @@ def test_a_member_that_an_optional_body_needs_says_so() -> None:
 
 
 @pytest.mark.covers("OA-4.6")
-@pytest.mark.parametrize(
+@cases(
     ("name", "location", "required", "is_argument"),
     [
         ("X-Tenant", "header", True, True),
@@ -224,7 +225,7 @@ def test_the_template_decides_which_parameters_the_path_has() -> None:
     assert len(made.warnings) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
     [
         {"type": "array", "items": TEXT},
@@ -284,7 +285,7 @@ def test_secrets_are_marked() -> None:
 
 
 @pytest.mark.covers("OA-4.5")
-@pytest.mark.parametrize(
+@cases(
     ("offered", "expected"),
     [
         (["application/xml", "text/plain", "application/json"], "application/json"),
@@ -319,7 +320,7 @@ def test_other_forms_take_a_decision() -> None:
     assert "the optional body (application/xml) is left out. Choose a form: --media-type 'POST" in optional.warnings[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("version", "media_type", "schema", "uploads"),
     [
         ("3.0.3", "application/octet-stream", {"type": "string", "format": "binary"}, {"body"}),
@@ -354,7 +355,7 @@ def test_answers_are_published_loosely_and_kept_as_they_are() -> None:
     assert (none.output_schema, none.true_output_schema) == (None, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("responses", "expected"),
     [
         ({"200": {"type": "object"}, "201": {"type": "object", "properties": {"a": TEXT}}}, "anyOf"),
@@ -411,7 +412,7 @@ def test_a_large_answer_has_a_small_schema() -> None:
 
 
 @pytest.mark.covers("OA-4.3")
-@pytest.mark.parametrize(
+@cases(
     ("operation", "at", "expected"),
     [
         ({"operationId": "listPets"}, "get /pets", "listPets"),
@@ -436,7 +437,7 @@ def test_long_names_are_cut_and_stay_different() -> None:
 
 
 @pytest.mark.covers("OA-4.7")
-@pytest.mark.parametrize(
+@cases(
     ("method", "hints"),
     [
         ("get", (True, False, True, True)),
@@ -453,7 +454,7 @@ def test_all_four_hints_are_always_given(method: str, hints: tuple[bool, ...]) -
 
 
 @pytest.mark.covers("OA-4.7")
-@pytest.mark.parametrize("method", ["head", "options", "trace"])
+@cases("method", ["head", "options", "trace"])
 def test_methods_that_do_nothing_are_no_tools(method: str) -> None:
     described = api({}, at=f"{method} /pets")
     assert isinstance(define(operation_in(described), described), LeftOutOperation)
@@ -466,7 +467,7 @@ def test_a_person_says_that_a_post_reads() -> None:
 
 
 @pytest.mark.covers("OA-4.7")
-@pytest.mark.parametrize(
+@cases(
     ("at", "is_strange"),
     [("get /pets/delete", True), ("get /resetPassword", True), ("get /pets/{delete}", False), ("post /reset", False)],
 )
@@ -506,9 +507,7 @@ def test_an_operation_may_be_switched_off(written: Any) -> None:
     assert isinstance(define(operation_in(described), described, OperationSettings(enabled=True)), ToolDefinition)
 
 
-@pytest.mark.parametrize(
-    "written", [3, {"name": 3}, {"annotations": []}, {"enabled": "no"}, {"name": "a b"}, {"other": 1}]
-)
+@cases("written", [3, {"name": 3}, {"annotations": []}, {"enabled": "no"}, {"name": "a b"}, {"other": 1}])
 def test_mistakes_in_x_mcp_are_left_out(written: Any) -> None:
     made = tool_of(api({"x-mcp": written, "operationId": "id"}))
     assert made.name in ("id", "a_b")
@@ -527,7 +526,7 @@ def test_options_have_bounds(wrong: dict[str, int]) -> None:
         ToolDefiner(description(), **wrong)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("security", "expected"),
     [
         ([{"oauth": ["a", "b"], "key": ["c"]}], {"a", "b"}),
@@ -589,7 +588,7 @@ _ANY_VALUE = {"vendor-any takes any value, as it has no type"}
 
 
 @pytest.mark.covers("OA-11.7", "OA-4.3")
-@pytest.mark.parametrize("renamed", ["listPets", "getPet", "get_orders", None])
+@cases("renamed", ["listPets", "getPet", "get_orders", None])
 def test_renaming_or_adding_an_operation_leaves_all_other_names(renamed: str | None) -> None:
     ids = {("/pets", "get"): "listPets", ("/pets/{id}", "get"): "getPet", ("/orders", "get"): None}
 

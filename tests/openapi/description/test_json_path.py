@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.openapi.description.json_path import MAX_NESTING, MAX_QUERY, JsonPath, JsonPathError
 from toolwire.protocol.steps import Steps, TooManySteps
@@ -41,7 +42,7 @@ def selected(query: str, document: Any, steps: int = 100_000) -> list[Any]:
     return [found.value for found in JsonPath(query).select(document, Steps(steps))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "query", "values"),
     [
         (STORE, "$.store.book[*].author", [each["author"] for each in BOOKS]),
@@ -120,7 +121,7 @@ def test_a_value_knows_its_place() -> None:
     assert (found.value, found.pointer) == ("y", "/paths/~1a~0b/get/tags/1")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "column"),
     [
         ("", 1), ("paths", 1), ("$.", 3), ("$..", 4), ("$...a", 4), ("$[", 3), ("$[]", 3), ("$['a'", 6), ("$['a]", 6),

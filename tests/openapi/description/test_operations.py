@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.descriptions import api, description, operation_in
 
 from toolwire.openapi.description.operations import operations_of
@@ -17,7 +18,7 @@ def found(described: Any) -> list[tuple[str, str, bool]]:
     return [(each.method, each.path, isinstance(each, OperationObject)) for each in operations_of(described)]
 
 
-@pytest.mark.parametrize("version", ["3.0.3", "3.1.0", "3.2.0"])
+@cases("version", ["3.0.3", "3.1.0", "3.2.0"])
 def test_every_method_of_a_path_is_an_operation(version: str) -> None:
     methods = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
     described = description(version, paths={"/pets": dict.fromkeys(methods, OK)}, webhooks={"new": {"post": OK}})
@@ -37,7 +38,7 @@ def test_query_and_additional_operations_are_read_since_3_2() -> None:
 
 
 @pytest.mark.covers("OA-11.1")
-@pytest.mark.parametrize(
+@cases(
     ("item", "says"),
     [
         ({"copy": OK}, "additionalOperations"),
@@ -63,7 +64,7 @@ def test_what_cannot_be_read_is_named_with_its_place_and_its_neighbours_stay(ite
 
 
 @pytest.mark.covers("OA-11.3")
-@pytest.mark.parametrize("path", ["/../admin", "/a/%2e%2E/b", "/a/./b", "/a/.."])
+@cases("path", ["/../admin", "/a/%2e%2E/b", "/a/./b", "/a/.."])
 def test_a_path_cannot_leave_the_address_of_the_server(path: str) -> None:
     left, fine = operations_of(description(paths={path: {"get": OK}, "/a..b/{c}..?x=../y": {"get": OK}}))
     assert isinstance(left, LeftOutOperation) and "would be another path" in left.reason
@@ -83,7 +84,7 @@ def test_parameters_of_the_path_stand_under_those_of_the_operation() -> None:
     assert parameters[0].required, "a parameter of the path is always required"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "style", "explode"),
     [
         ({"in": "path"}, "simple", False),
@@ -122,7 +123,7 @@ def test_path_items_are_followed_and_members_beside_the_reference_win() -> None:
 
 
 @pytest.mark.covers("OA-4.10")
-@pytest.mark.parametrize("level", ["operation", "path", "root", "none"])
+@cases("level", ["operation", "path", "root", "none"])
 def test_servers_are_those_of_the_operation_else_of_the_path_else_of_the_document(level: str) -> None:
     levels = ["operation", "path", "root", "none"]
     has = {name: levels.index(name) >= levels.index(level) for name in levels}
@@ -142,7 +143,7 @@ def test_variables_of_servers_are_texts() -> None:
     assert (server.variables["port"].default, server.variables["port"].enum) == ("8443", ("8443", "443"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "expected"),
     [
         ({}, [{"key": ()}]),

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.openapi.descriptions import defined
 
 from toolwire.openapi.api import openapi
@@ -50,7 +51,7 @@ PETS = api(
 # --- actions ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("actions", "at", "expected"),
     [
         (
@@ -204,7 +205,7 @@ def test_a_url_gives_an_overlay() -> None:
     assert (description.title, description.digests[address]) == ("far", digest_of(text))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("extends", "warns"),
     [
         (None, False),
@@ -322,7 +323,7 @@ def test_a_lock_file_names_its_overlays(tmp_path: Path) -> None:
 # --- errors ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("action", "words"),
     [
         ({"update": {}}, "action 1 has no target: write a JSONPath"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 
 from toolwire.openapi.description.documents import Limits
 from toolwire.openapi.description.reading import read_description
@@ -90,7 +91,7 @@ def test_equal_texts_of_a_document_are_one_object() -> None:
     assert second["y"] is first and third[0][0] is first
 
 
-@pytest.mark.parametrize("version", ["3.0.0", "3.0.3", "3.1.1", "3.2.0", "3.1", "3.0.0-rc1"])
+@cases("version", ["3.0.0", "3.0.3", "3.1.1", "3.2.0", "3.1", "3.0.0-rc1"])
 def test_versions(version: str) -> None:
     assert read_description(api(version)).root.version == version[:3]
 
@@ -99,7 +100,7 @@ def test_a_version_without_quotes() -> None:
     assert read_description(b"openapi: 3.1\npaths: {}").root.version == "3.1"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ("", "no API description but empty"),

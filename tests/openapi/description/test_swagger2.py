@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.openapi.description.reading import read_description
 from toolwire.openapi.model import DescriptionError, Node
@@ -33,7 +34,7 @@ def operation(method: str = "post", *, path: Any = None, root: Any = None, **mem
 # --- servers ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("members", "uri", "urls"),
     [
         ({"host": "a.test", "basePath": "/v1/", "schemes": ["http", "https", "wss"]}, None, ["https://a.test/v1", "http://a.test/v1"]),
@@ -129,7 +130,7 @@ def test_a_file_makes_a_form_multipart() -> None:
 # --- parameters ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("location", "collection_format", "style", "explode"),
     [
         ("query", None, "form", False),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
+from tests.cases import cases
 
 from toolwire.openapi.lock_file.drift import OWN_FORM, ApiChange, compare_locks, worst
 from toolwire.openapi.lock_file.lock import Lock, LockedDocument, LockedOperation
@@ -203,7 +203,7 @@ TABLE: list[tuple[str, Lock, Lock, list[tuple[str, str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "changes"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@cases(("before", "after", "changes"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_changes(before: Lock, after: Lock, changes: list[tuple[str, str, str]]) -> None:
     found = compare_locks(before, after)
     assert sorted((each.severity, each.kind, each.operation) for each in found) == sorted(changes)
@@ -224,7 +224,7 @@ def test_a_change_says_where() -> None:
     assert widened.detail.endswith("/properties/a4 and 2 more")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answers", "documents", "is_own"),
     [("sha256:1", ("1", "2"), True), (None, ("1", "1"), True), (None, ("1", "2"), False)],
 )

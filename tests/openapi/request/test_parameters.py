@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.openapi.descriptions import api, tool_of
 from tests.openapi.operations import define, parameter
 
@@ -57,7 +58,7 @@ STYLE_EXAMPLES: list[tuple[str, str, bool, str | None, str | None, str | None, s
 
 
 @pytest.mark.covers("OA-11.2")
-@pytest.mark.parametrize(
+@cases(
     ("location", "style", "explode", "value", "written"),
     [
         (location, style, explode, value, written)
@@ -73,7 +74,7 @@ def test_the_style_examples_of_the_specification(
 
 
 @pytest.mark.covers("OA-11.2")
-@pytest.mark.parametrize(
+@cases(
     ("location", "style", "explode", "value", "written"),
     [
         (location, style, explode, value, written)
@@ -139,12 +140,12 @@ PRINTED_EXAMPLES: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.covers("OA-11.2")
-@pytest.mark.parametrize(("made", "value", "written"), PRINTED_EXAMPLES)
+@cases(("made", "value", "written"), PRINTED_EXAMPLES)
 def test_the_printed_examples(made: Any, value: Any, written: str) -> None:
     assert WRITERS[made.location](made)(value) == written
 
 
-@pytest.mark.parametrize(
+@cases(
     ("media_type", "value", "written"),
     [
         ("application/x-www-form-urlencoded", {"foo": "a + b", "bar": True}, "foo=a+%2B+b&bar=true"),
@@ -166,7 +167,7 @@ def test_the_encoding_of_a_whole_query_is_that_of_a_form() -> None:
     assert form_writer(encoding)({"color": {"R": 1}, "a b": ["x y", 2]}) == "color%5BR%5D=1&a+b=x+y&a+b=2"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("made", "value", "written"),
     [
         # The specification leaves these open.
@@ -201,8 +202,8 @@ def test_what_the_specification_leaves_open(made: Any, value: Any, written: str)
     assert WRITERS[made.location](made)(value) == written
 
 
-@pytest.mark.parametrize("location", ["query", "cookie"])
-@pytest.mark.parametrize("value", [[], {}, [None]])
+@cases("location", ["query", "cookie"])
+@cases("value", [[], {}, [None]])
 def test_a_required_parameter_is_never_left_out(location: str, value: Any) -> None:
     builder = RequestBuilder(define("GET", "/things", parameter("q", location, required=True)), "https://api.test")
     with pytest.raises(ToolError, match="'q' is required, and a request cannot carry it without items"):
@@ -216,13 +217,13 @@ def test_a_required_parameter_is_never_left_out(location: str, value: Any) -> No
         assert builder.build({"q": value}).url == "https://api.test/things?q="
 
 
-@pytest.mark.parametrize("value", ["a\r\nx-admin: 1", "a\nb", "a\0b", "\x7f", "é", {"a\nb": 1}, ["a", "b\r"]])
+@cases("value", ["a\r\nx-admin: 1", "a\nb", "a\0b", "\x7f", "é", {"a\nb": 1}, ["a", "b\r"]])
 def test_control_characters_are_refused_in_headers(value: Any) -> None:
     with pytest.raises(ToolError, match="control characters"):
         header_serializer(parameter("X-Thing", "header"))(value)
 
 
-@pytest.mark.parametrize("value", ["a; admin=1", "a\r\nb", {"a=b": 1}, {"a;b": 1}, "é"])
+@cases("value", ["a; admin=1", "a\r\nb", {"a=b": 1}, {"a;b": 1}, "é"])
 def test_a_cookie_cannot_be_left(value: Any) -> None:
     with pytest.raises(ToolError, match="cookie"):
         cookie_serializer(parameter("c", "cookie", style="cookie"))(value)
@@ -243,7 +244,7 @@ def test_any_text_in_a_query_stays_one_value(text: str, reserved: bool) -> None:
     assert not set(written[2:]) & set("&=#+ []")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("location", "style", "written"),
     [
         ("query", "tabDelimited", "color=blue%09black%09brown"),

@@ -8,6 +8,7 @@ from email.message import Message
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.operations import define
 from tests.openapi.stub_api import stub_api
 
@@ -50,7 +51,7 @@ def fixed_header(name: str, schema: Any) -> dict[str, ParameterObject]:
     return {name: ParameterObject(name=name, location="header", style="simple", explode=False, schema=node)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("media_type", "value", "data", "content_type"),
     [
         ("application/json", {"a": [1, None]}, b'{"a":[1,null]}', "application/json"),
@@ -99,7 +100,7 @@ WRITTEN_ADDRESS = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "encoding", "data"),
     [
         ({"id": "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "address": ADDRESS}, {}, WRITTEN_ADDRESS),

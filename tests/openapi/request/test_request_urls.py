@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.openapi.operations import calling, define, parameter
 from tests.openapi.stub_api import stub_api
 
@@ -25,7 +26,7 @@ def built(template: str, made: Any = None, query: str = "", base: str = BASE, **
     return UrlBuilder(base, template, serializers, "op").build(arguments, query)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "arguments", "url"),
     [
         ("/pets", {}, f"{BASE}/pets"),
@@ -72,24 +73,24 @@ HARMLESS = [
 
 
 @pytest.mark.covers("OA-11.3")
-@pytest.mark.parametrize("value", TRAVERSAL)
-@pytest.mark.parametrize("reserved", [False, True])
-@pytest.mark.parametrize("template", ["/users/{id}", "/users/{id}/pets"])
+@cases("value", TRAVERSAL)
+@cases("reserved", [False, True])
+@cases("template", ["/users/{id}", "/users/{id}/pets"])
 def test_traversal_is_refused(value: str, reserved: bool, template: str) -> None:
     with pytest.raises(ToolError):
         built(template, parameter("id", "path", allow_reserved=reserved), id=value)
 
 
-@pytest.mark.parametrize("style", ["simple", "label", "matrix"])
-@pytest.mark.parametrize("value", [["..", "a"], ["a", "../b"], {"..": "a"}, {"a": ".."}, ["%2e%2e"], {"a": "x/../y"}])
+@cases("style", ["simple", "label", "matrix"])
+@cases("value", [["..", "a"], ["a", "../b"], {"..": "a"}, {"a": ".."}, ["%2e%2e"], {"a": "x/../y"}])
 def test_traversal_inside_lists_and_objects_is_refused(style: str, value: Any) -> None:
     with pytest.raises(ToolError):
         built("/users/{id}", parameter("id", "path", style=style, explode=True), id=value)
 
 
 @pytest.mark.covers("OA-11.3")
-@pytest.mark.parametrize("value", HARMLESS)
-@pytest.mark.parametrize("reserved", [False, True])
+@cases("value", HARMLESS)
+@cases("reserved", [False, True])
 def test_other_values_stay_in_their_segment(value: str, reserved: bool) -> None:
     url = built("/users/{id}/pets", parameter("id", "path", allow_reserved=reserved), id=value)
     parts = urlsplit(url)
@@ -144,7 +145,7 @@ def at(url: str, document_uri: str = "https://docs.example/apis/pets.yaml", **me
 
 
 @pytest.mark.covers("OA-4.10")
-@pytest.mark.parametrize(
+@cases(
     ("servers", "options", "url"),
     [
         ((GIGANTIC,), {}, "https://demo.gigantic-server.com:8443/v2"),
@@ -170,7 +171,7 @@ def test_servers(servers: tuple[ServerObject, ...], options: dict[str, Any], url
 
 
 @pytest.mark.covers("OA-4.10")
-@pytest.mark.parametrize(
+@cases(
     ("servers", "options", "says"),
     [
         ((), {}, "no server"),
@@ -191,8 +192,8 @@ def test_servers_that_cannot_be_used(servers: tuple[ServerObject, ...], options:
         server_url(servers, **options)
 
 
-@pytest.mark.parametrize("location", ["query", "cookie"])
-@pytest.mark.parametrize("member", ["admin", "Admin", "admin[]", "admin[x]", " admin"])
+@cases("location", ["query", "cookie"])
+@cases("member", ["admin", "Admin", "admin[]", "admin[x]", " admin"])
 def test_no_member_of_an_object_is_sent_as_another_parameter(location: str, member: str) -> None:
     definition = define("GET", "/users", parameter("admin", location), parameter("more", location))
     builder = RequestBuilder(definition, BASE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire.openapi.definition.tool_definitions import ToolDefiner
 from toolwire.openapi.description.operations import operations_of
@@ -50,7 +51,7 @@ def body(media_type: str, schema: dict[str, Any], **encoding: Any) -> dict[str, 
     return {"requestBody": {"required": True, "content": {media_type: {"schema": schema, "encoding": encoding}}}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameter", "members"),
     [
         (
@@ -97,8 +98,8 @@ def test_object_gives_no_parameter_that_is_left_out_of_the_arguments() -> None:
     check_refused(made, {"c": {"access_token": "1"}})
 
 
-@pytest.mark.parametrize("media_type", [FORM, "multipart/form-data"])
-@pytest.mark.parametrize(
+@cases("media_type", [FORM, "multipart/form-data"])
+@cases(
     ("style", "fixed", "members"),
     [("form", "role", ["role", "ROLE", "role[]", "api_key"]), ("deepObject", "x[role]", ["role", "Role"])],
 )
@@ -146,7 +147,7 @@ def test_parameter_whose_value_the_path_has_is_no_argument() -> None:
     assert "the parameter 'Role' is left out: the query in the path has its value" in " ".join(made.warnings)
 
 
-@pytest.mark.parametrize("name", ["x_forwarded_for", "X_Real_IP", "x_api_key", "x_http_method_override", "sec_fetch"])
+@cases("name", ["x_forwarded_for", "X_Real_IP", "x_api_key", "x_http_method_override", "sec_fetch"])
 def test_headers_with_underscores_are_treated_like_those_with_hyphens(name: str) -> None:
     parameters = [{"name": each, "in": "header", "schema": TEXT} for each in (name, "x_color")]
     assert [each.name for each in define({"parameters": parameters}).arguments] == ["x_color"]

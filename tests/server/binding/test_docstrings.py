@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from toolwire.server.binding.docstrings import Docstring, parse
 
@@ -55,7 +55,7 @@ REST = """Forecast for a city.
     """
 
 
-@pytest.mark.parametrize("text", [GOOGLE, NUMPY, REST], ids=["google", "numpy", "rest"])
+@cases("text", [GOOGLE, NUMPY, REST], ids=["google", "numpy", "rest"])
 def test_parameters_are_found_and_leave_the_description(text: str) -> None:
     found = parse(text)
     assert found.parameters == {

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pytest
 from msgspec import UNSET, Raw
+from tests.cases import cases
 from tests.server.binding.bound import Forecast, Model, Place, binding
 
 from toolwire.content import Audio, Image, ToolResult
@@ -61,7 +62,7 @@ def texts(result: CallToolResult) -> list[str]:
 
 
 @pytest.mark.covers("J21", "E2")
-@pytest.mark.parametrize("returns", [UNSET, str, str | None, str | bytes, Any, Annotated[str, "A greeting."]])
+@cases("returns", [UNSET, str, str | None, str | bytes, Any, Annotated[str, "A greeting."]])
 def test_a_string_is_one_text_block_and_nothing_else(returns: Any) -> None:
     result = converted("hello", returns)
     assert texts(result) == ["hello"]
@@ -69,7 +70,7 @@ def test_a_string_is_one_text_block_and_nothing_else(returns: Any) -> None:
     assert output_schema(str) is None
 
 
-@pytest.mark.parametrize("returns", [UNSET, None, str | None, Image | None])
+@cases("returns", [UNSET, None, str | None, Image | None])
 def test_none_is_no_content(returns: Any) -> None:
     result = converted(None, returns)
     assert result.content == []
@@ -77,7 +78,7 @@ def test_none_is_no_content(returns: Any) -> None:
 
 
 @pytest.mark.covers("J20", "E3")
-@pytest.mark.parametrize("returns", [UNSET, dict, dict[str, Any], Mapping[str, Any], Any])
+@cases("returns", [UNSET, dict, dict[str, Any], Mapping[str, Any], Any])
 def test_an_untyped_dict_is_one_json_text_block(returns: Any) -> None:
     result = converted({"a": 1}, returns)
     assert [json.loads(text) for text in texts(result)] == [{"a": 1}]
@@ -86,7 +87,7 @@ def test_an_untyped_dict_is_one_json_text_block(returns: Any) -> None:
 
 
 @pytest.mark.covers("J26", "S12", "S13", "J14", "OUT-3")
-@pytest.mark.parametrize(
+@cases(
     ("returns", "value"),
     [
         (Forecast, Forecast("Oslo", 21.5)),
@@ -115,7 +116,7 @@ def test_typed_values_are_sent_as_text_and_as_structure(returns: Any, value: Any
 
 
 @pytest.mark.covers("T-19")
-@pytest.mark.parametrize("value", [Forecast("Oslo", 1.0), Reading(1), Model(id=1)], ids=str)
+@cases("value", [Forecast("Oslo", 1.0), Reading(1), Model(id=1)], ids=str)
 def test_a_value_of_a_declared_class_is_structured_without_an_annotation(value: Any) -> None:
     result = converted(value)
     assert json.loads(texts(result)[0]) == json.loads(bytes(result.structured_content))
@@ -139,7 +140,7 @@ def test_content_of_every_kind() -> None:
 
 
 @pytest.mark.covers("S11")
-@pytest.mark.parametrize("returns", [Image, list[Image], str | Image, list[TextContent], ToolResult, Forecast | Image])
+@cases("returns", [Image, list[Image], str | Image, list[TextContent], ToolResult, Forecast | Image])
 def test_content_has_no_output_schema(returns: Any) -> None:
     assert output_schema(returns) is None
 
@@ -240,10 +241,8 @@ def test_a_generator_is_typed_by_what_it_returns() -> None:
     assert binding(only_yields).output_schema is None
 
 
-@pytest.mark.parametrize(
-    "value", [object(), {"a": object()}, {(1, 2): 3}, [lambda: 1]], ids=["object", "dict", "key", "list"]
-)
-@pytest.mark.parametrize("returns", [UNSET, dict[str, int], Any], ids=str)
+@cases("value", [object(), {"a": object()}, {(1, 2): 3}, [lambda: 1]], ids=["object", "dict", "key", "list"])
+@cases("returns", [UNSET, dict[str, int], Any], ids=str)
 def test_what_is_not_json_is_an_error_that_shows_only_the_type(value: Any, returns: Any) -> None:
     with pytest.raises(ResultError) as caught:
         converted(value, returns)

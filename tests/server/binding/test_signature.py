@@ -15,6 +15,7 @@ import msgspec
 import pydantic
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 from tests.server.binding.bound import Colour, Context, Forecast, Model, Place, binding, refused
 
 from toolwire.protocol.errors import ServerError
@@ -393,7 +394,7 @@ def test_a_decoder_makes_the_handlers_own_type() -> None:
 
 
 @pytest.mark.covers("JSC-1", "JSC-3")
-@pytest.mark.parametrize(
+@cases(
     "schema",
     [
         {"type": "array"},
@@ -449,7 +450,7 @@ def raw_with_header(**member: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A", **member}}}
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
     [
         raw_with_header(**{"x-mcp-header": "two words"}),

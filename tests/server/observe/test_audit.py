@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Client, Context, Gateway, Policy, Prompt, Resource, Server, ToolError
@@ -48,7 +49,7 @@ async def greet(name: str, password: str = "") -> str:
 
 
 @pytest.mark.covers("R21", "R30")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_every_call_has_a_line(revision: str) -> None:
     kept = Kept()
     server = Server("s", version="3", tools=greet, audit=kept.log)
@@ -331,7 +332,7 @@ async def test_redacted_uri_is_in_no_part_of_a_line() -> None:
     assert [each["name"] for each in kept.calls] == ["doc://{customer}", "[redacted]", "[redacted]"]
 
 
-@pytest.mark.parametrize("options", [{"redact": "iban"}, {"mask": "abc"}, {"redact": 5}])
+@cases("options", [{"redact": "iban"}, {"mask": "abc"}, {"redact": 5}])
 def test_log_takes_lists_of_names_and_patterns(options: Any) -> None:
     with pytest.raises(ServerError, match="takes a list of"):
         Kept(**options)

@@ -11,6 +11,7 @@ from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.cases import cases
 from tests.http.modernclient import ModernClient
 from tests.wireclient import MODERN, REVISIONS, connect, modern_meta
 
@@ -46,7 +47,7 @@ def ids(span: ReadableSpan) -> tuple[str, str | None]:
 
 
 @pytest.mark.covers("META-7", "R30")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_span_joins_the_trace_that_the_request_carries(revision: str) -> None:
     traced = Traced()
     server = Server("s", tools=greet, tracing=traced.provider)
@@ -79,7 +80,7 @@ async def test_over_http_the_header_counts_where_the_request_says_nothing() -> N
     assert ids(alone)[1] is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "carried",
     [
         {"traceparent": "rubbish"},

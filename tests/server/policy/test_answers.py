@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Image, Policy, Prompt, ProtocolError, Resource, Server, ToolError
@@ -20,7 +21,7 @@ def text(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.covers("R17")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_an_answer_over_its_size_is_refused(revision: str) -> None:
     server = Server("s")
 
@@ -122,7 +123,7 @@ async def test_what_holds_no_secret_passes_as_it_is() -> None:
         assert await client.call("picture") == masked
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_error_over_the_size_of_a_result_is_shortened(revision: str) -> None:
     server = Server("s", policy=Policy(result=500, mask=[r"sk-live-\w+"]))
 
@@ -183,7 +184,7 @@ async def test_size_of_a_result_is_measured_after_its_masks() -> None:
         assert text(await client.call("pins", {"count": 1500})).endswith("and may have 10000. Ask for less.")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "told"),
     [
         ({"rate": "5 per 0 hours"}, "is not a rate"),

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Policy, Server
@@ -29,7 +30,7 @@ def guarded(approve: Any, **more: Any) -> tuple[Server, list[str]]:
     return server, ran
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "said"),
     [
         (True, "gone"),
@@ -114,8 +115,8 @@ async def test_a_hook_that_breaks_lets_nothing_through(failure: Exception) -> No
     assert ran == []
 
 
-@pytest.mark.parametrize("revision", [each for each in REVISIONS if each >= "2025-06"])
-@pytest.mark.parametrize("accepts", [True, False])
+@cases("revision", [each for each in REVISIONS if each >= "2025-06"])
+@cases("accepts", [True, False])
 async def test_the_hook_may_ask_the_user_of_the_client(revision: str, accepts: bool) -> None:
     async def approve(ctx: Context, call: Call) -> bool:
         answer = await ctx.elicit(f"Purge {call.arguments['table']}?", bool)

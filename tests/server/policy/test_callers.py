@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.httpclient import HttpClient
 from tests.http.modernclient import ModernClient
 
@@ -87,7 +88,7 @@ async def test_metrics_are_for_callers_unless_they_have_a_token_of_their_own() -
     assert [await status(app, key) for key in (None, PLAIN, "t0ken")] == [401, 401, 200]
 
 
-@pytest.mark.parametrize("place", ["A", "B", "C"])
+@cases("place", ["A", "B", "C"])
 async def test_metrics_without_a_token_name_only_what_every_caller_sees(place: str) -> None:
     async def page(metrics: Metrics, key: str) -> str:
         inner = Server("C")

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, connect
 
 from toolwire import Limits, Policy, Server
@@ -229,7 +230,7 @@ async def test_gates_nobody_uses_are_forgotten() -> None:
     assert gates._gates == {}
 
 
-@pytest.mark.parametrize("slots", [(0,), (1, -1), (1, 1, 0), (1, 1, 1, "nobody")])
+@cases("slots", [(0,), (1, -1), (1, 1, 0), (1, 1, 1, "nobody")])
 def test_slots_that_make_no_sense(slots: Any) -> None:
     with pytest.raises(ServerError):
         Slots(*slots)

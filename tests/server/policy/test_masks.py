@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from msgspec import Meta, Struct
+from tests.cases import cases
 from tests.gateway.backs import behind, gateway_before
 from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, talk, text_in
 from tests.wireclient import REVISIONS
@@ -125,7 +126,7 @@ TOOLS = ["number", "encoded", "names", "meta", "fails", "errs", "reports"]
 
 
 @pytest.mark.covers("R17")
-@pytest.mark.parametrize(("place", "front", "back"), PLACES)
+@cases(("place", "front", "back"), PLACES)
 async def test_masks_hold_in_every_place_of_a_message(place: str, front: str, back: str) -> None:
     async with (
         placed(place, back) as (server, prefix),
@@ -152,7 +153,7 @@ async def test_masks_hold_in_every_place_of_a_message(place: str, front: str, ba
     assert str(CARD) not in received
 
 
-@pytest.mark.parametrize(("place", "front", "back"), PLACES[2:])
+@cases(("place", "front", "back"), PLACES[2:])
 async def test_structured_content_that_no_longer_fits_its_schema_is_withheld(place: str, front: str, back: str) -> None:
     async with placed(place, back) as (server, prefix), testing.connect(server, revision=front) as (client, _):
         await client.list_tools()
@@ -163,9 +164,7 @@ async def test_structured_content_that_no_longer_fits_its_schema_is_withheld(pla
 
 
 @pytest.mark.covers("R17")
-@pytest.mark.parametrize(
-    ("place", "front", "back"), [each for each in PLACES if each[1] in DIALECTS], ids=lambda each: str(each)
-)
+@cases(("place", "front", "back"), [each for each in PLACES if each[1] in DIALECTS], ids=lambda each: str(each))
 async def test_masks_hold_for_tasks(place: str, front: str, back: str) -> None:
     async with placed(place, back) as (server, prefix), talk(server, front) as client:
         for name in TOOLS:
@@ -320,8 +319,8 @@ async def test_text_in_place_of_the_base64_of_an_image_is_masked() -> None:
         assert block.data == b"key: [redacted]"
 
 
-@pytest.mark.parametrize("over", ["memory", "http"])
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+@cases("over", ["memory", "http"])
+@cases("revision", ["2025-11-25", MODERN])
 async def test_name_of_an_unknown_method_is_masked(over: Any, revision: str) -> None:
     server = Server("s", policy=Policy(mask=[r"sk-\w+"]))
     async with testing.connect(server, over=over, revision=revision) as (client, _):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
+from tests.cases import cases
 from tests.server.tasks.talking import CORE, Over, open_to
 from tests.wireclient import MODERN, Message, WireClient, connect
 
@@ -137,7 +138,7 @@ async def test_the_policy_of_any_server_on_the_way_holds(
     assert SECRET not in text
 
 
-@pytest.mark.parametrize("entry", REQUESTS)
+@cases("entry", REQUESTS)
 async def test_what_is_added_for_a_caller_takes_nothing_away(entry: str) -> None:
     """The mask, the rules and the approval of the general policy hold for a caller who gets a policy of their own."""
     asked: list[str] = []
@@ -185,7 +186,7 @@ async def test_by_principal_that_returns_something_else_lets_nothing_through() -
         assert refused and SECRET not in text
 
 
-@pytest.mark.parametrize("place", ["A", "B", "C"])
+@cases("place", ["A", "B", "C"])
 async def test_records_leave_out_what_any_server_on_the_way_says(place: str) -> None:
     lines: list[str] = []
     policy = Policy(redact=["name"], by_principal=lambda principal: Policy(mask=["fetched"]))

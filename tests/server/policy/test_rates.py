@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Policy, Prompt, Resource, Server, Tool
@@ -47,7 +48,7 @@ def text(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.covers("R16", "S22")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_call_too_many_is_refused_and_told_when_to_try_again(revision: str) -> None:
     async with connect(Server("s", tools=echo, policy=Policy(rate="2/minute")), revision) as client:
         assert text(await client.call("echo")) == text(await client.call("echo")) == "hi"
@@ -58,7 +59,7 @@ async def test_a_call_too_many_is_refused_and_told_when_to_try_again(revision: s
 
 
 @pytest.mark.covers("S22")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_one_server_checks_inputs_permissions_rates_and_outputs(revision: str) -> None:
     ran: list[int] = []
 
@@ -83,7 +84,7 @@ async def test_one_server_checks_inputs_permissions_rates_and_outputs(revision: 
     assert len(ran) <= 3
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_resources_and_prompts_count_too_and_refuse_with_an_error(revision: str) -> None:
     server = Server("s", policy=Policy(rate="2/minute"))
     server.add(Resource("note://a", content="x")).add(Prompt.text("x", name="p"))
@@ -126,7 +127,7 @@ async def test_the_policy_of_a_tool_counts_that_tool_and_the_servers_counts_all(
         assert "this server allows 4 calls a minute for you" in text(await client.call("other"))
 
 
-@pytest.mark.parametrize("kind", ["rate", "quota", "concurrency"])
+@cases("kind", ["rate", "quota", "concurrency"])
 async def test_a_refusal_names_what_the_policy_is_for(kind: str) -> None:
     limits: dict[str, Any] = {
         "rate": {"rate": "1/2 minutes"},
@@ -270,7 +271,7 @@ def test_a_flood_of_callers_takes_bounded_memory() -> None:
     assert len(memory._moments) == len(memory._counts) == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "words"),
     [
         (0.2, "1 second"),
@@ -288,7 +289,7 @@ def test_times_to_wait_are_rounded_up(seconds: float, words: str) -> None:
 # --- mistakes ---
 
 
-@pytest.mark.parametrize(
+@cases(
     ("policy", "complaint"),
     [
         ({"rate": "often"}, "'often' is not a rate"),

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import pydantic
 import pytest
+from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect, modern_meta
 
 from toolwire import Context, Policy, Prompt, Resource, ResourceTemplate, Server, Tool, types
@@ -243,7 +244,7 @@ def test_a_rule_for_an_argument_the_tool_does_not_have_is_a_mistake() -> None:
         Server("s").tool(policy=Policy(rules={"pth": rules.plain_text}))(f)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "good", "bad"),
     [
         (rules.at_most(3), ["abc", [1, 2, 3], 12345], ["abcd", [1, 2, 3, 4], {"a": 1, "b": 2, "c": 3, "d": 4}]),
@@ -324,7 +325,7 @@ def test_whatever_inside_lets_through_is_inside_when_the_handler_opens_it(
 
 
 @pytest.mark.covers("R18")
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "http://api.example.com/",
@@ -352,7 +353,7 @@ def test_addresses_elsewhere_are_refused_however_they_are_written(url: Any) -> N
     assert rules.to_hosts("api.example.com", "*.cdn.example.com")(url) is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "https://api.example.com/x?y",
@@ -413,8 +414,8 @@ READS = [
 
 
 @pytest.mark.covers("R14")
-@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-@pytest.mark.parametrize(("uri", "expected"), READS)
+@cases("revision", ["2025-11-25", MODERN])
+@cases(("uri", "expected"), READS)
 async def test_rules_judge_the_address_and_the_variables_of_a_template(
     uri: str, expected: str | None, revision: str
 ) -> None:
@@ -428,7 +429,7 @@ async def test_rules_judge_the_address_and_the_variables_of_a_template(
             assert answer["result"]["contents"][0]["text"] == text(fetched) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "make",
     [
         lambda policy: Tool(lambda path: path, name="t", policy=policy),
@@ -437,7 +438,7 @@ async def test_rules_judge_the_address_and_the_variables_of_a_template(
         lambda policy: ResourceTemplate("a://{path}", lambda path: path, name="t", policy=policy),
     ],
 )
-@pytest.mark.parametrize(
+@cases(
     ("policy", "said"),
     [
         (Policy(rules={"pth": rules.plain_text}), "has a rule for 'pth', which is no argument of it"),
@@ -486,6 +487,6 @@ async def test_what_a_rule_refuses_is_not_suggested() -> None:
             assert "total" not in found["completion"], "how many were left out is nobody's business"
 
 
-@pytest.mark.parametrize("url", ["https://.good.com/", "https://a..good.com/", "https://good.com../", "https://./"])
+@cases("url", ["https://.good.com/", "https://a..good.com/", "https://good.com../", "https://./"])
 def test_host_with_an_empty_label_is_refused(url: str) -> None:
     assert rules.to_hosts("good.com", "*.good.com")(url) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 
 from toolwire import Policy, Server
 from toolwire.protocol.errors import ServerError
@@ -12,7 +13,7 @@ from toolwire.protocol.errors import ServerError
 IMPLIES = {"owner": ["admin"], "admin": ["write", "read"], "write": ["read"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("held", "effective"),
     [
         ([], set()),
@@ -33,7 +34,7 @@ def test_without_implied_scopes_a_caller_has_what_it_holds() -> None:
     assert Policy().effective_scopes(["a", "b"]) == {"a", "b"}
 
 
-@pytest.mark.parametrize("implies", [{"admin": "read"}, {"admin": [1]}, {1: ["read"]}])
+@cases("implies", [{"admin": "read"}, {"admin": [1]}, {1: ["read"]}])
 def test_what_is_no_map_of_scopes_is_refused(implies: Any) -> None:
     with pytest.raises(ServerError, match="maps a scope to a list of scopes"):
         Policy(implies=implies)

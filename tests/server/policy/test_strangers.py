@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.modernclient import ModernClient
 
 from toolwire import Policy, Server
@@ -14,8 +15,8 @@ KEY = "the-key-of-ann-1234"
 KEYS = ApiKeys({KEY: "ann"})
 
 
-@pytest.mark.parametrize("auth", [None, Anonymous(), [KEYS, Anonymous()]], ids=["none", "anonymous", "keys"])
-@pytest.mark.parametrize("way", ["rate", "by_principal"])
+@cases("auth", [None, Anonymous(), [KEYS, Anonymous()]], ids=["none", "anonymous", "keys"])
+@cases("way", ["rate", "by_principal"])
 async def test_rate_of_strangers_holds_for_each_address(auth: Any, way: str) -> None:
     if auth is None and way == "by_principal":
         pytest.skip("by_principal is asked for principals only")

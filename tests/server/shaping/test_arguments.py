@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import Recorded, behind
 from tests.http.modernclient import ModernClient
 
@@ -59,8 +60,8 @@ SPELLINGS = {
 
 
 @pytest.mark.covers("GW-8.4")
-@pytest.mark.parametrize("kind", ["fixed", "hidden", "hidden default", "behind a gateway"])
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@cases("kind", ["fixed", "hidden", "hidden default", "behind a gateway"])
+@cases("spelling", SPELLINGS)
 async def test_nobody_gives_a_withheld_argument_by_any_spelling(spelling: str, kind: str) -> None:
     server, got = taker()
     host: Server = Gateway("front") if kind == "behind a gateway" else Server("host")
@@ -156,8 +157,8 @@ async def test_headers_do_not_give_a_withheld_argument(era: str) -> None:
 
 
 @pytest.mark.covers("GW-8.4")
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-@pytest.mark.parametrize("remote", [False, True])
+@cases("revision", ["2025-11-25", "2026-07-28"])
+@cases("remote", [False, True])
 async def test_a_task_does_not_get_a_withheld_argument(revision: str, remote: bool) -> None:
     inner = Server("inner")
 
@@ -181,8 +182,8 @@ async def test_a_task_does_not_get_a_withheld_argument(revision: str, remote: bo
 
 
 @pytest.mark.covers("GW-8.4")
-@pytest.mark.parametrize("revision", REVISIONS[-2:])
-@pytest.mark.parametrize("remote", [False, True])
+@cases("revision", REVISIONS[-2:])
+@cases("remote", [False, True])
 async def test_a_call_that_asks_keeps_its_fixed_argument(revision: str, remote: bool) -> None:
     inner = Server("inner")
 
@@ -268,7 +269,7 @@ SCHEMAS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.covers("GW-8.3")
-@pytest.mark.parametrize(("schema", "shapes", "expected"), SCHEMAS)
+@cases(("schema", "shapes", "expected"), SCHEMAS)
 def test_the_schema_is_rewritten_wherever_it_describes_arguments(
     schema: dict[str, Any], shapes: dict[str, ArgumentShape], expected: dict[str, Any]
 ) -> None:
@@ -290,7 +291,7 @@ async def test_no_part_of_a_schema_shows_a_withheld_argument() -> None:
     assert got == [{"path": "p", "n": 3, "root": "/srv"}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "words"),
     [
         ({"$ref": "https://example.org/schema"}, "cannot be shaped"),

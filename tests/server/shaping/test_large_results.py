@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from tests.cases import cases
 from tests.http.modernclient import ModernClient
 
 from toolwire import Client, Server, ToolResult, testing, types
@@ -57,8 +58,8 @@ def link_in(result: ToolResult) -> types.ResourceLink:
 
 
 @pytest.mark.covers("GW-8.6")
-@pytest.mark.parametrize("remote", [False, True])
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+@cases("remote", [False, True])
+@cases("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
 async def test_the_whole_of_a_large_result_is_a_resource(revision: str, remote: bool) -> None:
     async with testing.connect(front(remote, Shape(result_budget=2048)), revision=revision) as (client, _):
         assert (await client.call_tool("b_text", {"count": 100})).text == "x" * 100
@@ -165,8 +166,8 @@ async def test_what_a_policy_masks_is_masked_in_the_resource() -> None:
 
 
 @pytest.mark.covers("GW-8.6")
-@pytest.mark.parametrize("remote", [False, True])
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@cases("remote", [False, True])
+@cases("revision", ["2025-11-25", "2026-07-28"])
 async def test_the_result_of_a_task_has_the_budget(revision: str, remote: bool) -> None:
     async with testing.connect(front(remote, Shape(result_budget=1024)), revision=revision) as (client, _):
         task = await client.call_tool_as_task("b_slowly", {"count": 5000})
@@ -276,8 +277,8 @@ async def test_budget_holds_for_a_protocol_error(remote: bool) -> None:
         assert "sk-" not in large.value.message
 
 
-@pytest.mark.parametrize("remote", [False, True])
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@cases("remote", [False, True])
+@cases("revision", ["2025-11-25", "2026-07-28"])
 async def test_budget_holds_for_the_protocol_error_of_a_task(revision: str, remote: bool) -> None:
     shape = Shape(result_budget=1024)
     front = front_of(failing(), remote, shape)

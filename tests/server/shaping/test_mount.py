@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.modernclient import ModernClient
 
 from toolwire import Client, Context, Server, testing
@@ -88,8 +89,8 @@ SELECTIONS: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.covers("GW-8.1")
-@pytest.mark.parametrize("prefix", ["", "f"])
-@pytest.mark.parametrize(("members", "expected"), SELECTIONS)
+@cases("prefix", ["", "f"])
+@cases(("members", "expected"), SELECTIONS)
 async def test_tools_are_selected_by_name_tag_and_annotation(
     members: dict[str, Any], expected: set[str], prefix: str
 ) -> None:
@@ -133,7 +134,7 @@ async def test_prompts_resources_and_templates_are_selected() -> None:
                 await client.read_resource(spelling)
 
 
-@pytest.mark.parametrize(
+@cases(
     "spelling",
     [
         "file:////private/b",
@@ -160,7 +161,7 @@ def test_an_address_is_denied_in_each_spelling_that_servers_know(spelling: str) 
     assert not mount.reaches(spelling)
 
 
-@pytest.mark.parametrize(
+@cases(
     "spelling",
     ["https:/inner/b", "https:\\\\inner\\b", "HTTPS://inner:443/b", "https://me@inner./b/", "https:inner/b#c"],
 )
@@ -219,7 +220,7 @@ async def test_updates_of_a_denied_resource_are_not_told() -> None:
 
 
 @pytest.mark.covers("GW-8.2", "GW-8.3")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_tool_has_another_name_other_words_and_other_arguments(revision: str) -> None:
     host = Server("host")
     shape = ToolShape(
@@ -257,7 +258,7 @@ async def test_a_tool_has_another_name_other_words_and_other_arguments(revision:
 
 
 @pytest.mark.covers("GW-8.2")
-@pytest.mark.parametrize("revision", REVISIONS)
+@cases("revision", REVISIONS)
 async def test_a_prompt_has_another_name_and_other_arguments(revision: str) -> None:
     host = Server("host")
     arguments = {"city": ArgumentShape(rename="town"), "language": ArgumentShape(fixed="de")}
@@ -305,7 +306,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("members", "words"), MISTAKES)
+@cases(("members", "words"), MISTAKES)
 async def test_mistakes_in_a_shape_are_named_at_the_mount(members: dict[str, Any], words: str) -> None:
     host = Server("host")
     with pytest.raises(ServerError, match=words):
@@ -349,7 +350,7 @@ async def test_a_pattern_for_resources_needs_a_match_where_no_template_makes_add
     assert message.endswith("deny_resources: 'file:///b' matches no resource: did you mean 'file:///a'?")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "words"),
     [
         (lambda: ArgumentShape(fixed=1, default=2), "not both"),
@@ -367,7 +368,7 @@ def test_shapes_that_make_no_sense_are_refused(make: Any, words: str) -> None:
 
 
 @pytest.mark.covers("GW-8.7")
-@pytest.mark.parametrize(("output_schema", "expected"), [(None, True), ("keep", True), ("drop", False)])
+@cases(("output_schema", "expected"), [(None, True), ("keep", True), ("drop", False)])
 async def test_the_output_schema_is_kept_or_dropped(output_schema: Any, expected: bool) -> None:
     host = Server("host")
     host.mount(files(), shape=Shape(allow=["delete"], tools={"delete": ToolShape(output_schema=output_schema)}))

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import Away, behind
 
 from toolwire import Client, Server, Tool, testing
@@ -94,10 +95,8 @@ def viewing(uri: str, visibility: tuple[str, ...]) -> Tool:
 
 
 @pytest.mark.covers("GW-8.10")
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-@pytest.mark.parametrize(
-    ("uri", "visibility"), [("ui://back/two.html", ("model",)), ("ui://back/one.html", ("app", "model"))]
-)
+@cases("revision", ["2025-11-25", "2026-07-28"])
+@cases(("uri", "visibility"), [("ui://back/two.html", ("model",)), ("ui://back/one.html", ("app", "model"))])
 async def test_a_tool_with_another_view_or_audience_is_withheld(
     revision: str, uri: str, visibility: tuple[str, ...]
 ) -> None:
@@ -275,7 +274,7 @@ async def test_first_list_of_a_server_that_was_unreachable_is_approved() -> None
         assert await names(client) == ["read"]
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([0], [False]), ({"a": 1}, {"a": True})])
+@cases(("before", "after"), [(1, True), (0, False), ([0], [False]), ({"a": 1}, {"a": True})])
 async def test_a_number_that_becomes_a_truth_value_is_a_change(before: Any, after: Any) -> None:
     def with_default(value: Any) -> Tool:
         made = tool()
@@ -322,7 +321,7 @@ async def test_tool_named_like_an_approval_does_not_take_it() -> None:
         assert await names(client) == ["read", approval]
 
 
-@pytest.mark.parametrize("ending", ["@", "@0123", "@0123456789ABCDEF", "@latest"])
+@cases("ending", ["@", "@0123", "@0123456789ABCDEF", "@latest"])
 async def test_approval_that_could_mean_two_tools_is_refused(ending: str) -> None:
     pins = ToolPins(approve_first=False)
     async with Client(front(back(tool(), tool("Deceives.", name=f"read{ending}")), pins)) as client:

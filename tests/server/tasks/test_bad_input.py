@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
@@ -78,7 +79,7 @@ async def test_a_wish_that_is_none_is_refused_where_wishes_count(way: Way) -> No
             assert (await client.result("tasks/list"))["tasks"] == []
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", MODERN])
+@cases("revision", ["2024-11-05", "2025-06-18", MODERN])
 async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing(revision: str) -> None:
     async with talk(Held().server, revision) as client:
         for wish in ({"ttl": 5}, *NO_WISHES):
@@ -163,7 +164,7 @@ async def test_a_result_over_the_limit_fails_the_task(revision: str) -> None:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": 5}, 7, None, "yes"])
+@cases("answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": 5}, 7, None, "yes"])
 async def test_an_answer_of_the_wrong_shape_leaves_the_question_open(answer: Any) -> None:
     async with talk(Held().server, MODERN) as client:
         task = await begin(client, "asking")

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.serving_here import serving
 from tests.server import process_handlers
 from tests.server.tasks.handlers import Held
@@ -104,8 +105,8 @@ SERVED: dict[str, tuple[str, Callable[[Server], AbstractAsyncContextManager[Any]
 
 
 @pytest.mark.covers("J86")
-@pytest.mark.parametrize("talks", [False, True], ids=["one answer", "stream"])
-@pytest.mark.parametrize("served", SERVED)
+@cases("talks", [False, True], ids=["one answer", "stream"])
+@cases("served", SERVED)
 async def test_the_answer_leaves_before_the_work_begins(served: str, talks: bool) -> None:
     """A handler that computes without awaiting holds the loop of its server from its first step on.
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.http.modernclient import ModernClient
 from tests.httpwire import connect_http
 from tests.server.tasks.handlers import Held
@@ -123,8 +124,8 @@ async def test_a_handler_decides_when_its_call_becomes_a_task(over: Over) -> Non
         assert text_in(await outcome(client, task)) == "Ada likes red; True"
 
 
-@pytest.mark.parametrize("detaches", [True, False])
-@pytest.mark.parametrize("by_helper", [True, False])
+@cases("detaches", [True, False])
+@cases("by_helper", [True, False])
 async def test_questions_before_detach_are_rounds_only_where_the_tool_declares_detaches(
     detaches: bool, by_helper: bool
 ) -> None:
@@ -216,7 +217,7 @@ async def test_detaching_without_rounds(ask: bool) -> None:
         assert text_in(await outcome(client, task)) == "detached: True"
 
 
-@pytest.mark.parametrize("revision", ["2025-06-18", CORE, MODERN])
+@cases("revision", ["2025-06-18", CORE, MODERN])
 async def test_detaching_does_nothing_where_the_client_cannot_take_a_task(revision: str) -> None:
     async with talk(Held().server, revision, capabilities=FORMS) as client:
         assert text_in(await client.call("detaching")) == "detached: False"
@@ -302,7 +303,7 @@ def test_a_tool_that_declares_detaches_has_task() -> None:
         server.tool("named", task="sometimes")(lambda: "x")
 
 
-@pytest.mark.parametrize("revision", ["2025-06-18", CORE, MODERN])
+@cases("revision", ["2025-06-18", CORE, MODERN])
 async def test_detach_without_task_is_refused_when_it_is_called(revision: str) -> None:
     server, mounted = Server("s", debug=True, limits=Limits(task_window=60)), Server("m")
     seen: list[str] = []

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 from tests.blocks import ROOT, blocks_of
+from tests.cases import cases
 from tests.redis_server import running
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, LEASE, Replica, pass_time, settled, shared_stores
@@ -362,7 +363,7 @@ async def test_task_without_a_worker_fails_after_its_creator_is_gone(clock: Cloc
 UNKEPT: list[Any] = [10**400, "5", True, math.inf, math.nan, Decimal(5), object()]
 
 
-@pytest.mark.parametrize("value", UNKEPT, ids=lambda value: type(value).__name__ + repr(value)[:4])
+@cases("value", UNKEPT, ids=lambda value: type(value).__name__ + repr(value)[:4])
 async def test_number_that_a_record_cannot_keep_is_refused(value: Any) -> None:
     server = make_office()
     async with Client(server, revision=CORE) as client:
@@ -397,7 +398,7 @@ UNWRITABLE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", UNWRITABLE)
+@cases("name", UNWRITABLE)
 async def test_result_that_is_not_json_is_refused_and_the_task_stays(name: str) -> None:
     stores = Stores.memory()
     server, tasks = make_office(stores=stores), Tasks(stores, server="office")
@@ -411,7 +412,7 @@ async def test_result_that_is_not_json_is_refused_and_the_task_stays(name: str) 
         assert '"number":1.5' in (await client.task(task.id).wait()).text
 
 
-@pytest.mark.parametrize("value", ["ann", b"ann", 7, ("p", "ann")], ids=repr)
+@cases("value", ["ann", b"ann", 7, ("p", "ann")], ids=repr)
 async def test_create_refuses_a_principal_that_is_only_a_name(value: Any) -> None:
     with pytest.raises(ServerError, match="principal= is a Principal"):
         await make_office().tasks.create(principal=value)
@@ -442,7 +443,7 @@ async def test_metadata_with_numbers_that_json_lacks_is_refused() -> None:
         await make_office().tasks.create(metadata={"number": [math.nan]})
 
 
-@pytest.mark.parametrize("value", [None, 4, b"text", ["a"]], ids=repr)
+@cases("value", [None, 4, b"text", ["a"]], ids=repr)
 async def test_text_that_a_record_cannot_keep_is_refused(value: Any) -> None:
     server = make_office()
     async with Client(server):

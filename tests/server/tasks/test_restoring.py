@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, LEASE, Replica, pass_time, settled, shared_stores
 from tests.server.tasks.talking import begin, look, outcome, reaches, text_in
@@ -310,7 +311,7 @@ def restored(own: dict[str, Any], present: dict[str, Any] | None) -> str:
     return "nothing" if chosen is None else "own" if chosen is mine else "present"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("present", "chosen"),
     [
         (None, "own"),
