@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_timeout
 from hypothesis import settings
-from tests import cases, pairwise, requirements, spec
+from tests import cases, pairwise, patience, requirements, spec
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +28,9 @@ COVERS = pytest.StashKey[requirements.Covers]()
 
 # Contracts of the package say as much as tests do when they fail.
 pytest.register_assert_rewrite("toolwire.testing.stores")
+
+# Where these ask for more examples, or for libraries of others, a test may take long.
+LONG_RUNS = ("TOOLWIRE_EXAMPLES", "TOOLWIRE_FUZZ", "TOOLWIRE_PEERS")
 
 # No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
 settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
@@ -77,6 +81,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-cells", action="store_true", help="run every cell of pairwise grids, and each case as a test"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool | None:
+    """End a test that hangs after 20 quiet seconds; one that is marked slow has all the time of pyproject.toml."""
+    if settings.method != "signal" or item.get_closest_marker("slow") or any(name in os.environ for name in LONG_RUNS):
+        return None
+    limit = settings._replace(timeout=patience.SILENCE)
+    item.cancel_timeout = patience.alarm(  # type: ignore[attr-defined]
+        patience.SILENCE, settings.timeout, lambda: pytest_timeout.timeout_sigalrm(item, limit)
+    )
+    return True
 
 
 def pytest_report_header() -> str:

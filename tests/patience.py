@@ -3,24 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 #: How many seconds nothing may happen.
 SILENCE = 20.0
+#: Where Linux says for how long a process that could run had to wait for a processor.
+PRESSURE = Path("/proc/pressure/cpu")
+
+
+class Stopwatch:
+    """Measures time, without that in which the machine had more to do than it could."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pressure: Path = PRESSURE) -> None:
+        self._clock, self._pressure = clock, pressure
+        self._began, self._waited = clock(), self._read_pressure()
+
+    def real(self) -> float:
+        """Return the seconds since it was made."""
+        return self._clock() - self._began
+
+    def quiet(self) -> float:
+        """Return those of these seconds in which no process waited for a processor."""
+        return self.real() - (self._read_pressure() - self._waited)
+
+    def _read_pressure(self) -> float:
+        try:
+            found = re.search(r"^some .*total=(\d+)", self._pressure.read_text("utf-8"))
+        except OSError:  # another system
+            return 0.0
+        return int(found[1]) / 1e6 if found else 0.0
+
+
+def alarm(seconds: float, longest: float, ring: Callable[[], None]) -> Callable[[], None]:
+    """Ring after so many quiet seconds, at the latest after the longest; return what cancels that (POSIX)."""
+    watch = Stopwatch()
+
+    def check(number: int, frame: object) -> None:
+        left = min(seconds - watch.quiet(), longest - watch.real())
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, max(left, 0.1))
+        else:
+            ring()
+
+    def cancel() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    return cancel
 
 
 @asynccontextmanager
 async def patience(what: str, seconds: float = SILENCE) -> AsyncIterator[None]:
-    """Fail when the block takes longer than some seconds of real time, whatever the test makes of the loop's clock."""
-    loop, task, began = asyncio.get_running_loop(), asyncio.current_task(), time.monotonic()
+    """Fail when the block takes longer than some quiet seconds, whatever the test makes of the loop's clock."""
+    loop, task, watch = asyncio.get_running_loop(), asyncio.current_task(), Stopwatch()
     assert task is not None
     is_over = False
 
     def check() -> None:
         nonlocal is_over, timer
-        left = began + seconds - time.monotonic()
+        left = seconds - watch.quiet()
         if left > 0:
             timer = loop.call_later(left, check)
         else:
