@@ -30,6 +30,8 @@ DOCUMENTS ?=
 # test: 1 to compare the coverage of each folder with its table. coverage: 1 to write that table anew.
 COVERAGE ?=
 WRITE    ?=
+# interop, corpus, conformance, simulate: a number that chooses a part of what they try (a smaller part than without it).
+SAMPLE   ?=
 # walk: the walk to show (all are compared with their counts if none is named).
 WALK     ?=
 # mutation-rows: which rows (all if none is named).
@@ -40,7 +42,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help nightly setup run gateway play test check coverage fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
+.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
 
 help: # show the targets that people type most
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -101,20 +103,31 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 coverage: # run the tests and compare the coverage of each folder with tests/coverage.toml (WRITE=1 writes it anew)
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
+pythons: $(READY) # run all tests on each other supported Python of this machine
+	@$(BIN)/python scripts/pythons.py | while read -r version python; do \
+	    if [ "$$python" = - ] || $(BIN)/python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')"; then continue; fi; \
+	    $(MAKE) --no-print-directory test PYTHON="$$python" VENV=".venv$$(echo $$version | tr -d .)" </dev/null || exit 1; \
+	done
+
+fetch: $(READY) # bring the programs and documents of others that interop, corpus and conformance need
+	@$(BIN)/python tests/interop/peers.py
+	@$(BIN)/python scripts/corpus.py --install
+	@$(BIN)/python scripts/conformance.py --install
+
 fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
 	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
 	TOOLWIRE_EXAMPLES=$${TOOLWIRE_EXAMPLES:-300} $(BIN)/python -m pytest -q -n $(WORKERS) -m hypothesis --ignore tests/fuzz
 
 interop: $(READY) # run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py
-	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
+	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) tests/interop
 
 corpus: $(READY) # read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
-	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS))
+	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS)) $(if $(SAMPLE),--sample $(SAMPLE))
 	$(BIN)/python scripts/written_code.py .corpus/@octokit/openapi/package/generated/api.github.com.json --tags issues pulls
 
 conformance: $(READY) # run the official conformance suite (needs Node)
-	$(BIN)/python scripts/conformance.py
+	$(BIN)/python scripts/conformance.py $(if $(SAMPLE),--sample $(SAMPLE))
 
 browser: $(READY) # test the inspector's page, ready views, and our views in hosts of others, in a real browser (needs chromium); screenshots in .browser/
 	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
@@ -151,7 +164,7 @@ flood: $(READY) # send 700 MiB of notifications to readers that are fast, slow o
 	$(BIN)/python scripts/flood.py --mib $(MIB)
 
 simulate: $(READY) # simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
-	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
+	$(BIN)/python -m tests.simulation --minutes $(MINUTES) $(if $(SAMPLE),--first $(SAMPLE))
 
 simulate-mistakes: $(READY) # make mistakes on purpose and see that the simulation notices them (POSIX)
 	$(BIN)/python -m tests.simulation --mistakes
@@ -173,8 +186,8 @@ mutation-rows: $(READY) # break the behaviour of each acceptance row and see whe
 	$(BIN)/python scripts/mutation_rows.py --workers $(WORKERS) $(if $(ROWS),--rows '$(ROWS)')
 
 # What takes too long for every change. A failure does not keep the rest from running.
-NIGHTLY := "fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "interop TOOLWIRE_SHARED_SIGN_IN=20x50" \
-	"simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
+NIGHTLY := "test TESTS=--all-cells" pythons "interop TOOLWIRE_SHARED_SIGN_IN=20x50" conformance \
+	"fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
 	flood kills fleet corpus mutation mutation-rows bench
 
 nightly: $(READY) ## run what takes too long for every change: hours of faults, floods and mutations

@@ -78,6 +78,7 @@ def is_whole(config: pytest.Config) -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--covers-map", metavar="FILE", help="write which test covers which requirement to FILE as JSON")
+    parser.addoption("--sample", type=int, metavar="NUMBER", help="run every other cell of the grids that are sampled")
     parser.addoption(
         "--all-cells", action="store_true", help="run every cell of pairwise grids, and each case as a test"
     )
@@ -86,13 +87,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool | None:
     """End a test that hangs after 20 quiet seconds; one that is marked slow has all the time of pyproject.toml."""
-    if settings.method != "signal" or item.get_closest_marker("slow") or any(name in os.environ for name in LONG_RUNS):
+    if settings.method != "signal" or _may_take_long(item):
         return None
     limit = settings._replace(timeout=patience.SILENCE)
     item.cancel_timeout = patience.alarm(  # type: ignore[attr-defined]
         patience.SILENCE, settings.timeout, lambda: pytest_timeout.timeout_sigalrm(item, limit)
     )
     return True
+
+
+def _may_take_long(item: pytest.Item) -> bool:
+    marks = any(item.get_closest_marker(name) for name in ("slow", "timeout"))
+    return marks or any(name in os.environ for name in LONG_RUNS)
 
 
 def pytest_report_header() -> str:
@@ -121,6 +127,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not is_whole(config):
         items[:], dropped = pairwise.split_items(items)
         config.hook.pytest_deselected(items=dropped)
+        if config.getoption("--sample") is not None:
+            items[:], dropped = pairwise.sample_items(items, config.getoption("--sample"))
+            config.hook.pytest_deselected(items=dropped)
 
 
 def pytest_collection_finish() -> None:

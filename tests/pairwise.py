@@ -1,11 +1,13 @@
-"""Thins out grids of tests: a few cells that have every pair of values of any two parameters.
+"""Thins out grids of tests: a few cells that have every pair of values of any two parameters, or a sample.
 
-A test with three or more parameters and `@pytest.mark.pairwise` runs in those cells. `--all-cells` runs the whole grid,
-as `make nightly` does.
+A test with three or more parameters and `@pytest.mark.pairwise` runs in those cells. With `--sample=NUMBER` a test with
+`@pytest.mark.sampled` runs in every other cell; which ones depends on whether the number is even. `--all-cells` runs
+whole grids, as `make nightly` does.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -41,6 +43,21 @@ def split_items(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[p
         chosen = choose_cells([_get_cell(item) for item in grid])
         dropped |= set(grid) - {grid[index] for index in chosen}
     return [item for item in items if item not in dropped], [item for item in items if item in dropped]
+
+
+def sample_items(items: Iterable[pytest.Item], number: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests to run, in their order, and the cells that the sample leaves out."""
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    seen: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("sampled") is None:
+            kept.append(item)
+            continue
+        grid = item.nodeid.split("[", 1)[0]
+        seen[grid] += 1
+        ((kept, dropped)[(seen[grid] + number) % 2]).append(item)
+    return kept, dropped
 
 
 def _get_cell(item: Any) -> Cell:

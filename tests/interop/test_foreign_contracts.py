@@ -147,6 +147,7 @@ def is_odd(value: Any) -> bool:
     return value is None or (parts is not None and (not parts or any(map(is_odd, parts))))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("document", DOCUMENTS)
 async def test_every_request_is_one_that_the_description_allows(document: str, judge: Judge) -> None:
     api = api_of(document, judge)

@@ -47,6 +47,7 @@ def judged(published: dict[str, Any], written: dict[str, Any]) -> dict[str, dict
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("judge", UNFIT)
 def test_every_vendor_takes_every_schema(judge: str, profile: Profile) -> None:

@@ -40,3 +40,8 @@ def test_connection_that_lasted_starts_the_pauses_again() -> None:
     assert backoff.exhausted
     backoff.settle(SETTLED_SECONDS)
     assert backoff.after(0) == FIRST_SECONDS
+
+
+def test_first_pause_is_the_constant_at_the_time_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
+    assert Backoff(3).next() == 0.0

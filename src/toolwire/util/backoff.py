@@ -19,12 +19,13 @@ class Backoff:
         self,
         limit: int | None = None,
         *,
-        first: float = FIRST_SECONDS,
+        first: float | None = None,
         longest: float = LONGEST_SECONDS,
         jitter: bool = True,
     ) -> None:
         self._limit = limit
-        self._first = first
+        # Read at each call, so that a test can set the constant.
+        self._first = FIRST_SECONDS if first is None else first
         self._longest = longest
         self._jitter = jitter
         # The attempts count for the limit, and the doublings for the length of a pause.
