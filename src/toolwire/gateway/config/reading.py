@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_type_hints
 
@@ -143,6 +144,12 @@ def _digest(path: Path) -> str | None:
         return None
 
 
+@cache
+def _read_types() -> tuple[inspect.StructType, dict[str, Any]]:
+    """Return the layout of the file and the types of its tables, which take longer to read than a file."""
+    return cast("inspect.StructType", inspect.type_info(FileTables)), get_type_hints(FileTables)
+
+
 def shown_key(key: KeyPath) -> str:
     """Return a key as it is written in TOML."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{_quoted(step)}" for step in key)
@@ -174,13 +181,13 @@ class _Reading:
         if not isinstance(values, dict):
             self._add("it is not the file of a gateway: it is no object with mcpServers", ())
             return None
-        layout = cast("inspect.StructType", inspect.type_info(FileTables))
+        layout, types = _read_types()
         resolved = self._resolved(values, layout, ())
         tables: dict[str, Any] = {}
         for field in layout.fields:
             name = field.encode_name
             if name in resolved:
-                tables[field.name] = self._converted(resolved[name], get_type_hints(FileTables)[field.name], (name,))
+                tables[field.name] = self._converted(resolved[name], types[field.name], (name,))
         return None if self.problems else FileTables(**tables)
 
     def _add(self, text: str, key: KeyPath) -> None:

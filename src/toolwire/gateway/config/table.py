@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import NODEFAULT, Meta, Struct, structs
@@ -26,8 +27,13 @@ class Table(Struct, kw_only=True, frozen=True):
 
 def given(table: Struct) -> dict[str, Any]:
     """Return the values of a table that are not the defaults."""
-    fields = structs.fields(table)
+    fields = _read_fields(type(table))
     return {field.name: value for field in fields if (value := getattr(table, field.name)) != _default(field)}
+
+
+@cache
+def _read_fields(cls: type[Struct]) -> tuple[structs.FieldInfo, ...]:
+    return structs.fields(cls)
 
 
 def _default(field: structs.FieldInfo) -> Any:
