@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.blocks import ROOT, blocks_of, pages, python_blocks
 from tests.cases import cases
+from tests.forked_blocks import ForkedBlocks
 
 BLOCKS = python_blocks()
 # `make docs` makes it.
 MADE = ROOT / "docs" / "errors.md"
-RUN_EACH = "import runpy, sys\nfor file in sys.argv[1:]:\n    runpy.run_path(file, run_name='__main__')\n"
 
 
 def _in_processes(page: Path) -> list[list[str]]:
@@ -34,14 +33,19 @@ def _in_processes(page: Path) -> list[list[str]]:
 GROUPS = [group for page in pages() for group in _in_processes(page)]
 
 
+@pytest.fixture(scope="module")
+def forked() -> Iterator[ForkedBlocks]:
+    process = ForkedBlocks()
+    yield process
+    process.close()
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: f"{group[0]}+{len(group) - 1}")
-def test_the_blocks_run(group: list[str], tmp_path: Path) -> None:
+def test_the_blocks_run(group: list[str], tmp_path: Path, forked: ForkedBlocks) -> None:
     files = [tmp_path / f"{name}.py" for name in group]
     for file in files:
         file.write_text(BLOCKS[file.stem], encoding="utf-8")
-    command = [sys.executable, "-c", RUN_EACH, *map(str, files)]
-    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert forked.run(tmp_path, *map(str, files)) == (0, "")
 
 
 @cases("block", BLOCKS.values(), ids=BLOCKS)
