@@ -113,7 +113,7 @@ def test_honest_texts(text: str) -> None:
 )
 def test_a_long_text_takes_no_longer_than_a_short_one(word: str) -> None:
     """A bounded part is read, and no pattern goes back over it: a run that hangs here is the failure."""
-    hostile_text(word * 500_000)
+    hostile_text(word * 150_000)
 
 
 def test_an_order_behind_a_long_text_is_found() -> None:

@@ -317,7 +317,7 @@ async def test_a_server_without_tasks_is_not_asked_for_one(revision: str) -> Non
 # --- what is declared, and what is no answer -------------------------------------------------------------------------
 
 
-@cases("way", [*WAYS, *(Way("memory", revision) for revision in LEGACY[:-1])], ids=str)
+@pytest.mark.parametrize("way", [*WAYS, *(Way("memory", revision) for revision in LEGACY[:-1])], ids=str)
 @pytest.mark.covers("J87")
 async def test_the_client_runs_no_tasks_itself(way: Way) -> None:
     async with connected(Held(), way.revision, over=way.over, elicit=lambda m, p: {}) as (client, wire):
