@@ -23,7 +23,7 @@ from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError
 
 NOTES = "com.example/notes"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
-ERAS = pytest.mark.parametrize("revision", [LEGACY, MODERN])
+ERAS = cases("revision", [LEGACY, MODERN])
 
 
 def notes(revision: str = MODERN, **answers: Any) -> JsonServer:

@@ -18,9 +18,7 @@ from toolwire.protocol.revisions import MODERN, REVISIONS
 
 Over = Literal["memory", "stdio"]
 
-EVERYWHERE = pytest.mark.parametrize(
-    ("revision", "over"), [(revision, over) for revision in REVISIONS for over in ("memory", "stdio")]
-)
+EVERYWHERE = cases(("revision", "over"), [(revision, over) for revision in REVISIONS for over in ("memory", "stdio")])
 
 
 @dataclass

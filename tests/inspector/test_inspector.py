@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.inspector.page_client import inspected
 
@@ -16,7 +17,7 @@ from toolwire.protocol import types as t
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated since protocol revision:DeprecationWarning")
 
-both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+both_eras = cases("revision", ["2025-11-25", "2026-07-28"])
 
 
 @dataclass

@@ -12,7 +12,7 @@ from toolwire import Server
 from toolwire.inspector import skills
 from toolwire.testing import TamperedSkills
 
-both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+both_eras = cases("revision", ["2025-11-25", "2026-07-28"])
 
 
 def states(answer: dict[str, Any]) -> dict[str, str]:

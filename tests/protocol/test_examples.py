@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from tests.cases import cases
 from tests.golden import transcript
 from tests.spec import OFFICIAL, examples
 
@@ -83,7 +84,7 @@ def recorded() -> list[Sample]:
 
 
 SAMPLES = samples()
-every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=[sample.name for sample in SAMPLES])
+every_sample = cases("sample", SAMPLES, ids=[sample.name for sample in SAMPLES])
 
 
 def with_unknown_members(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cases import cases
 
 from toolwire.gateway.waiting_tasks import questions_elsewhere
 from toolwire.http.legacy import session_records
@@ -11,7 +11,7 @@ from toolwire.server import kept_results
 from toolwire.stores import Stores
 
 DAMAGES = [b"", b"{", b'{"\xff":1}', b'["\xff"]', b"[" * 5000]
-damages = pytest.mark.parametrize("damaged", DAMAGES)
+damages = cases("damaged", DAMAGES)
 
 
 @damages

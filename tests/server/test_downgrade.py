@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.golden.fixture import ICON, META, make_server
 from tests.schema_check import conversation
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect
@@ -189,7 +190,7 @@ def members(value: Any) -> Iterator[str]:
                 yield from members(item)
 
 
-every_revision = pytest.mark.parametrize("revision", REVISIONS)
+every_revision = cases("revision", REVISIONS)
 
 
 @pytest.mark.covers("T-49", "1.13.2.5", "2.2.23", "2.2.10")

@@ -15,7 +15,7 @@ from tests.wireclient import MODERN, Message, connect
 
 from toolwire import Context, Server
 
-every_revision = pytest.mark.parametrize("revision", ASKING)
+every_revision = cases("revision", ASKING)
 OLDEST, *NEWER = ASKING
 
 

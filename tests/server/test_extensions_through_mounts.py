@@ -23,7 +23,7 @@ NAME = "org.example/jobs"
 DECLARED = {"extensions": {NAME: {}}}
 ADMIN = Principal("ann", scopes=frozenset({"admin"}))
 OTHER = Principal("bob", scopes=frozenset({"other"}))
-every_way = pytest.mark.parametrize("way", WAYS)
+every_way = cases("way", WAYS)
 both_revisions = pytest.mark.parametrize("revision", CARRY)
 
 

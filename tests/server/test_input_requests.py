@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.server.answering import ASKING, EVERYTHING, Answer, accept, by_message, call, converse
 from tests.wireclient import MODERN, Message, connect
 
@@ -18,7 +19,7 @@ from toolwire.protocol.errors import ProtocolError
 from toolwire.server.context import SyncContext
 from toolwire.server.input_requests import SETTLE_TURNS
 
-every_revision = pytest.mark.parametrize("revision", ASKING)
+every_revision = cases("revision", ASKING)
 
 
 def names(answers: dict[str, Any] | None = None) -> Answer:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
+from tests.cases import cases
 from tests.server.tasks.talking import ABLE, begin, outcome, text_in
 from tests.wireclient import MODERN, connect
 
@@ -15,7 +16,7 @@ from toolwire import Context, Depends, Limits, Server, SyncContext, Tool
 from toolwire.protocol.errors import ServerError
 
 ERAS = ["2025-11-25", MODERN]
-eras = pytest.mark.parametrize("revision", ERAS)
+eras = cases("revision", ERAS)
 ASKABLE = {**ABLE, "sampling": {}, "roots": {}}
 SECONDS = 20.0
 

@@ -17,7 +17,7 @@ from toolwire.protocol import types as t
 from toolwire.server.context import SyncContext
 from toolwire.server.input_requests import Refused
 
-every_revision = pytest.mark.parametrize("revision", REVISIONS)
+every_revision = cases("revision", REVISIONS)
 WITH_TOOLS = ("2025-11-25", MODERN)
 REPLY: Message = {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "m-1"}
 
