@@ -34,15 +34,13 @@ WRITE    ?=
 SAMPLE   ?=
 # walk: the walk to show (all are compared with their counts if none is named).
 WALK     ?=
-# mutation-rows: which rows (all if none is named).
-ROWS     ?=
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation mutation-rows clean
+.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation clean
 
 help: # show the targets that people type most
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -182,13 +180,10 @@ mutation: $(READY) # break protocol/ and server/policy 200 times each and see wh
 	$(BIN)/python -m pip install --quiet --group mutation
 	$(BIN)/python scripts/mutation.py --workers $(WORKERS) $(if $(PARTS),--parts $(PARTS)) $(if $(MUTANTS),--mutants $(MUTANTS))
 
-mutation-rows: $(READY) # break the behaviour of each acceptance row and see whether its tests notice (ROWS=J1,J2)
-	$(BIN)/python scripts/mutation_rows.py --workers $(WORKERS) $(if $(ROWS),--rows '$(ROWS)')
-
 # What takes too long for every change. A failure does not keep the rest from running.
 NIGHTLY := "test TESTS=--all-cells" pythons "interop TOOLWIRE_SHARED_SIGN_IN=20x50" conformance \
 	"fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
-	flood kills fleet corpus mutation mutation-rows bench
+	flood kills fleet corpus mutation bench
 
 nightly: $(READY) ## run what takes too long for every change: hours of faults, floods and mutations
 	@failed=; for target in $(NIGHTLY); do \
