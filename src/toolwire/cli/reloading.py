@@ -137,7 +137,7 @@ class Reloader:
         sys.dont_write_bytecode = True
 
     def load(self) -> Any:
-        """Load the server anew. Return `LoadFailed`, with all modules unchanged, if that fails.
+        """Load the server anew. Return `LoadFailed`, with all local modules unchanged, if that fails.
 
         A signal to stop ends the import of the file, and becomes `KeyboardInterrupt`.
         """
@@ -171,8 +171,10 @@ class Reloader:
                 # A file that fails to load is not among the modules, so it is watched by its path.
                 self._files.look_again([Path(loaded.file)])
             sys.path[:] = search_path
+            # An installed package stays, as in plain Python: some cannot be imported twice in one process.
+            installed = {name: each for name, each in sys.modules.items() if name not in before and not _is_local(each)}
             sys.modules.clear()
-            sys.modules.update(before)
+            sys.modules.update(before | installed)
         else:
             self._modules = brought
         return loaded
