@@ -216,7 +216,7 @@ async def test_a_name_of_a_server_that_never_listed_it_names_the_server(front: s
             await client.get_prompt("bad_run")
         with pytest.raises(ProtocolError) as unknown:
             await client.call_tool("good_run")
-        assert unknown.value.message == "Unknown tool: good_run"
+        assert unknown.value.message == "Unknown tool: good_run; did you mean 'good_fine'?"
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 

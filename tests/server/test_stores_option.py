@@ -39,6 +39,6 @@ def test_the_environment_is_for_servers_that_are_given_none(monkeypatch: pytest.
     monkeypatch.setenv("TOOLWIRE_STORES", "")
     assert isinstance(Server("s").stores.kv, MemoryKV)
     monkeypatch.setenv("TOOLWIRE_STORES", "postgres://user:secret@host/db")
-    with pytest.raises(ServerError, match="Use a Redis") as raised:
+    with pytest.raises(ServerError, match="Use one of redis://") as raised:
         Server("s")
     assert "secret" not in str(raised.value)
