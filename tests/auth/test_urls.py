@@ -39,6 +39,8 @@ SERVER = "https://api.example.org/mcp"
         "https://ho\u0441t/",
         "https://h/" + "a" * 5000,
         "https://[::1",
+        "https://[::1]evil/",
+        "https://h../",
     ],
 )
 def test_what_is_no_usable_url(url: str) -> None:
@@ -93,6 +95,9 @@ def test_well_known_urls() -> None:
 
 def test_origins() -> None:
     assert same_origin("https://H/a", "https://h:443/b")
+    assert same_origin("https://h./a", "https://h/b")
+    assert same_origin("https://[2001:DB8:0::1]/a", "https://[2001:db8::1]/b")
+    assert covers("https://[2001:DB8:0::1]/a", "https://[2001:db8::1]/a/b")
     assert not same_origin("https://h/a", "https://h:8443/a")
 
 

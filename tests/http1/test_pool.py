@@ -413,4 +413,5 @@ async def test_the_environment_names_a_proxy(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_origin_shows_no_secret() -> None:
     assert origin("https://user:secret@Host.example:443/path?token=1") == "https://host.example"
     assert origin("http://[::1]:8000/x") == "http://[::1]:8000"
-    assert origin("http://host:99999/") == "http://host"
+    assert origin("http://host:99999/") == "http://host:?"
+    assert origin("http://user:secret") == "http://user:?"

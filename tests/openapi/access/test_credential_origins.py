@@ -66,7 +66,8 @@ class Recorder(AsgiPool):
         self._sent = sent
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
-        self._sent.append((parse_url(url)[:3], KEY in json.dumps([url, dict(headers)])))
+        secure, host, port, *_ = parse_url(url)
+        self._sent.append(((secure, host.removesuffix("."), port), KEY in json.dumps([url, dict(headers)])))
         return await super().send(method, url, headers, body)
 
 
@@ -104,7 +105,7 @@ AWAY: dict[str, list[Any]] = {
         "https://api.example.evil.example",
         "https://evil.example/api.example",
         "https://evil-api.example",
-        "https://api.example.",
+        "https://api.example..",
         "https://api.example:8443",
         "https://api.example:80",
         "http://api.example",
@@ -137,7 +138,7 @@ AWAY: dict[str, list[Any]] = {
         "https://api.example\uff0eevil.example",
         "https://api.example\uff20evil.example",
         "https://api.example\u2044@evil.example",
-        "https://\uff41pi.example",
+        "https://\uff41\u200dpi.example",
         "https://xn--api.example",
         "https://api.example\u00ad",
         "wss://api.example",
@@ -170,6 +171,8 @@ AT_HOME: dict[str, list[Any]] = {
         "HTTPS://API.Example/upload",
         "https://api.example:443",
         "https://api.example:0443",
+        "https://api.example.",
+        "https://\uff41pi.example",
         "https://api.example:",
         "/upload",
         "upload",

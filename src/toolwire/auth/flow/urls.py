@@ -9,9 +9,10 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from toolwire.auth.errors import SignInFailed, quoted
+from toolwire.http1.url import origin, parse_url
 
 MAX_URL: Final = 4_096
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_SCHEMES: Final = ("http", "https")
 
 
 def split_url(url: str, what: str) -> SplitResult:
@@ -20,7 +21,7 @@ def split_url(url: str, what: str) -> SplitResult:
         raise SignInFailed(f"{what} is not a URL that can be used: {quoted(url)}")
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in _SCHEMES and parse_url(url).port != 0
     except ValueError:
         usable = False
     # People and some parsers take a user name before the host for the host.
@@ -33,11 +34,12 @@ def host_of(parts: SplitResult) -> str:
     return (parts.hostname or "").rstrip(".")
 
 
-def origin_of(parts: SplitResult) -> tuple[str, str, int]:
-    return parts.scheme, host_of(parts), parts.port or _DEFAULT_PORTS[parts.scheme]
+def origin_of(parts: SplitResult) -> str:
+    return origin(parts.geturl())
 
 
 def same_origin(url: str, other: str) -> bool:
+    """Return whether two URLs are of one origin; raise `SignInFailed` for a URL that cannot be used."""
     return origin_of(split_url(url, "The URL")) == origin_of(split_url(other, "The URL"))
 
 
