@@ -54,6 +54,10 @@ def shop(**options: Any) -> Server:
     def wipe() -> str:
         return "wiped"
 
+    @app.tool
+    async def asks(ctx: Context) -> str:
+        return str(await ctx.elicit("Which one?", Orders))
+
     @server.tool(visibility=("model",))
     def secret() -> str:
         return "for models"
@@ -305,6 +309,27 @@ async def test_a_view_asks_one_question_at_a_time() -> None:
         assert "waits for an answer already" in second["error"]["message"]
         await page.respond(question, action="accept")
         await view.until(lambda each: each.get("id") == first)
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("tool", ["asks", "wipe"])
+async def test_calls_and_questions_of_a_view_end_when_it_closes(tool: str, revision: str) -> None:
+    async with inspected(shop(), revision=revision) as page:
+        view = await open_view(page, "show")
+        await view.initialize()
+        await view.begin("tools/call", name=tool, arguments={})
+        question = await page.question()
+        await asyncio.gather(page.ask("closeView", view=view.id), _answer_teardown(view))
+        await page.event("answered", id=question["id"])
+        state = await page.ask("state")
+        assert state["questions"] == []
+        if tool == "asks":
+            await page.event("call", call=lambda call: call["subject"] == tool and call["state"] == "cancelled")
+
+
+async def _answer_teardown(view: View) -> None:
+    asked = await view.until(lambda each: each.get("method") == "ui/resource-teardown")
+    await view.send({"jsonrpc": "2.0", "id": asked["id"], "result": {}})
 
 
 @pytest.mark.covers("APP-5.4")

@@ -85,6 +85,10 @@ async def test_a_problem_is_told_in_its_words(status: int) -> None:
         (Reply(502, b"", None), "things answered 502 Bad Gateway"),
         (Reply(599, b"\x00\x01", "application/octet-stream"), "things answered 599"),
         (Reply(400, b"\x1b[31mred", "text/plain"), "things answered 400 Bad Request: \\x1b[31mred"),
+        (
+            Reply(400, b'{"title": "a\\u0000\\u202e", "errors": {"k\\u200b": 1}}', "application/problem+json"),
+            'things answered 400 Bad Request: a\\x00\\u202e\nerrors: {"k\\u200b":1}',
+        ),
         (Reply(400, b"[1]", "application/problem+json"), "things answered 400 Bad Request: [1]"),
         (Reply(400, b"{", "application/problem+json"), "things answered 400 Bad Request: {"),
         (Reply(400, b"gr\xfc\xdf", "text/plain; charset=iso-8859-1"), "things answered 400 Bad Request: grüß"),

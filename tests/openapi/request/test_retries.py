@@ -20,6 +20,7 @@ from toolwire.openapi.definition.tool_definitions import ToolDefiner
 from toolwire.openapi.model import OperationSettings, ToolDefinition
 from toolwire.openapi.request import retries
 from toolwire.openapi.request.retries import Sender
+from toolwire.printable import is_printable
 from toolwire.protocol import types as t
 
 BUSY = Reply(429, b"slow down", "text/plain", {"retry-after": "0"})
@@ -287,6 +288,34 @@ async def test_no_redirect_leaves_the_permitted_origins(target: str) -> None:
         api.answers(redirect(target.format(other=other.url, host=other.url.removeprefix("http://"))))
         assert (await call()).is_error
         assert len(api.arrived) == 1 and other.arrived == []
+
+
+@pytest.mark.parametrize("hidden", ["\x9b31m", "\xad", "\u202e", "\u3164"])
+async def test_invisible_characters_of_a_redirect_are_shown_by_their_numbers(hidden: str) -> None:
+    async with stub_api() as api, calling(api.url, define()) as call:
+        api.answers(redirect(f"https://e{hidden}vil.example/"))
+        result = await call()
+        assert result.is_error and "where this API may not be called" in result.text
+        assert is_printable(result.text)
+
+
+@pytest.mark.parametrize("hidden", ["\x00", "\x1b[31m", "\r\nWARNING", "\u202e", "\u3164"])
+async def test_invisible_characters_of_a_failure_are_logged_by_their_numbers(
+    hidden: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        async def send(self, *request: Any) -> Any:
+            raise OutcomeUnknown(f"it said {hidden}")
+
+    operation: Any = SimpleNamespace(name="pay", method="POST", is_read=False)
+    pool: Any = Failing
+    sender = Sender(operation, pool, "https://api.example", frozenset())
+    request = OutgoingRequest(method="POST", url="https://api.example/pay", headers={}, body=None)
+    exchange: Any = SimpleNamespace(request=request, call=None, credentials=None, signed=request)
+    with pytest.raises(OutcomeUnknown):
+        await sender.send(exchange, is_read=False)
+    (line,) = caplog.messages
+    assert line.startswith("pay failed: it said \\") and is_printable(line)
 
 
 @pytest.mark.covers("OA-5.8")

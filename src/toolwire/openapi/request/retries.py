@@ -19,6 +19,7 @@ from toolwire.http1.url import origin
 from toolwire.openapi.access.signing import OutgoingRequest, Signer
 from toolwire.openapi.calling import CalledOperation, Exchange
 from toolwire.openapi.request.api_rate import ApiRate, seconds_left
+from toolwire.printable import printable
 from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ToolError, TransportError, Unreachable
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import spell_header
@@ -166,7 +167,7 @@ class Sender:
     def _check(self, url: str) -> None:
         found = origin(url)
         if found not in self._origins:
-            raise ToolError(f"{self._operation.name} leads to {found}, where this API may not be called")
+            raise ToolError(f"{self._operation.name} leads to {printable(found)}, where this API may not be called")
 
     def _sent_home(self, signed: OutgoingRequest) -> OutgoingRequest:
         """Check that signing did not change where a request goes."""
@@ -176,7 +177,7 @@ class Sender:
 
     def _failure(self, error: TransportError, is_read: bool) -> ToolError:
         name = self._operation.name
-        log.warning("%s failed: %s", name, error)
+        log.warning("%s failed: %s", printable(name), printable(str(error)))
         if not isinstance(error, OutcomeUnknown):
             return ToolError(f"{name} failed: the API cannot be reached now. Try again later.")
         if is_read and isinstance(error, InvalidResponse):
