@@ -242,6 +242,37 @@ def test_enter_without_a_pause_answers_no_form(shop: Inspected, tab: Callable[..
     expect(opened.result()).to_contain_text("Ada")
 
 
+@pytest.mark.parametrize("button", ["ask", "wipe"])
+def test_question_of_a_view_disappears_with_the_tab_of_the_view(
+    shop: Inspected, tab: Callable[..., Tab], button: str
+) -> None:
+    closing, other = tab(shop), tab(shop)
+    view = show(closing, "show_orders")
+    expect_state(closing, "ready")
+    view.locator(f"#{button}").click()
+    expect(dialog(closing)).to_be_visible()
+    expect(dialog(other)).to_be_visible()
+    closing.page.close()
+    expect(dialog(other)).to_be_hidden()
+
+
+@pytest.mark.parametrize("way", ["reload", "anew"])
+def test_question_of_a_view_disappears_when_it_is_shown_anew(
+    shop: Inspected, tab: Callable[..., Tab], way: str
+) -> None:
+    opened = tab(shop)
+    view = show(opened, "show_orders")
+    expect_state(opened, "ready")
+    view.locator("#ask").click()
+    expect(dialog(opened)).to_contain_text("Why is it cancelled?")
+    if way == "reload":
+        opened.page.reload()
+        opened.page.locator(".status.connected").wait_for()
+    else:  # As the reload of the server's file does, while the dialog is open.
+        opened.page.evaluate("document.querySelector('[aria-label=\"Show the view anew\"]').click()")
+    expect(dialog(opened)).to_be_hidden()
+
+
 def test_clicks_meant_for_a_fullscreen_view_give_no_permission(opened: Tab) -> None:
     page = opened.page
     view = show(opened, "flip")

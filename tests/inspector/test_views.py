@@ -29,6 +29,10 @@ class Orders(Struct):
     numbers: list[int]
 
 
+class Choice(Struct):
+    number: int
+
+
 def shop(**options: Any) -> Server:
     server = Server("shop")
     app = server.app(ViewHtml("orders.html", HTML), view=False, **options)
@@ -56,7 +60,7 @@ def shop(**options: Any) -> Server:
 
     @app.tool
     async def asks(ctx: Context) -> str:
-        return str(await ctx.elicit("Which one?", Orders))
+        return str(await ctx.elicit("Which one?", Choice))
 
     @server.tool(visibility=("model",))
     def secret() -> str:

@@ -82,6 +82,10 @@ class PageCall:
         if self.task is not None:
             await asyncio.wait({self.task})
 
+    def cancel(self) -> bool:
+        """Cancel the call; return whether it was running."""
+        return self.task is not None and self.task.cancel()
+
     def shown(self) -> dict[str, Any]:
         return {
             "id": self.identifier,
@@ -169,10 +173,7 @@ class PageCalls:
 
     def cancel(self, identifier: str) -> bool:
         call = self._calls.get(identifier)
-        if call is None or call.task is None or call.task.done():
-            return False
-        call.task.cancel()
-        return True
+        return call is not None and call.cancel()
 
     async def cancel_all(self) -> None:
         running = [call.task for call in self._calls.values() if call.task is not None and not call.task.done()]

@@ -31,7 +31,7 @@ ORDERS = """<!doctype html>
 <button id="cancel">Cancel order 2</button><button id="wipe">Delete all</button><button id="read">Read</button>
 <button id="link">Site</button><button id="bad-link">Bad link</button><button id="save">Save</button>
 <button id="say">Say</button><button id="context">Context</button><button id="full">Fullscreen</button>
-<button id="grow">Grow</button><button id="trick">Trick</button>
+<button id="grow">Grow</button><button id="trick">Trick</button><button id="ask">Ask</button>
 <p id="told" role="status"></p><p id="host"></p>
 <script>
   const told = (text) => { document.getElementById("told").textContent = text; };
@@ -62,6 +62,7 @@ ORDERS = """<!doctype html>
   press("wipe", async () => (await toolwire.callTool("delete_all")).content[0].text);
   press("trick", async () => (await toolwire.callTool("delete_file", { path: "/tmp/\\u202etxt.gol" })).content[0].text);
   press("read", async () => (await toolwire.readResource("shop://terms")).contents[0].text);
+  press("ask", async () => (await toolwire.callTool("ask_reason")).content[0].text);
   press("link", () => toolwire.openLink("https://evil.example/from-the-view"));
   press("bad-link", () => toolwire.openLink("javascript:alert(1)"));
   const file = { uri: "file:///orders.csv", mimeType: "text/csv", text: "1,Tea" };
@@ -117,6 +118,16 @@ def delete_file(path: str) -> str:
 def for_models() -> str:
     """Do something for models only."""
     return "for models"
+
+
+class Reason(Struct):
+    reason: str
+
+
+@orders.tool
+async def ask_reason(context: Context) -> str:
+    """Ask the user for a reason."""
+    return (await context.elicit("Why is it cancelled?", Reason)).action
 
 
 class Name(Struct):

@@ -41,6 +41,12 @@ export async function post(operation, body = {}, signal = undefined) {
   return response.json();
 }
 
+/** Asks for an operation while the page is left, when no answer can be read any more. */
+export function postLast(operation, body) {
+  const headers = { "Content-Type": "application/json" };
+  ask(`api/${operation}`, { method: "POST", headers, body: JSON.stringify(body), keepalive: true }).catch(() => {});
+}
+
 /** Fetches the whole of something that was cut for the page. */
 export async function part(query) {
   return (await ask(`api/part?${new URLSearchParams(query)}`)).blob();

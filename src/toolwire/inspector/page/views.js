@@ -1,6 +1,6 @@
 // The view of a tool beside its result: its frame, the switches of the host, and what the host noticed.
 
-import { post } from "./api.js";
+import { post, postLast } from "./api.js";
 import { coverPage } from "./arming.js";
 import { bytes, choices, clock, h, icon, iconButton, plural, refresh, replace, tabList, toast } from "./dom.js";
 import { contentBlock } from "./content.js";
@@ -260,11 +260,17 @@ export function viewPanel(call) {
     for (const off of offs) off();
     observer.disconnect();
     document.removeEventListener("keydown", onkeydown);
+    window.removeEventListener("pagehide", onpagehide);
     number += 1;
     leave();
     if (opened && connection) post("closeView", { view: opened.view.id }).catch(() => {});
     connection?.end();
     connection = null;
+  }
+
+  /** Closes the view with the tab of the browser, so that its calls ask nothing in other tabs. */
+  function onpagehide() {
+    if (opened && connection) postLast("closeView", { view: opened.view.id });
   }
 
   function onkeydown(event) {
@@ -278,6 +284,7 @@ export function viewPanel(call) {
   });
   observer.observe(frameBox);
   document.addEventListener("keydown", onkeydown);
+  window.addEventListener("pagehide", onpagehide);
   const offs = [
     on("views", (ids) => {
       if (opened && ids.includes(opened.view.id)) update();

@@ -344,7 +344,11 @@ class OpenView:
 
     async def _forward(self, method: str, params: Mapping[str, Any]) -> Any:
         call = self._server.start(method, params)
-        await call.ended()
+        try:
+            await call.ended()
+        finally:
+            # A view that was closed waits for nothing, and what the call asks the person is withdrawn with it.
+            call.cancel()
         if call.result is None:
             error = call.error or {"message": "The call was cancelled"}
             raise RequestDenied(str(error.get("message", ""))[:_TEXT], error.get("code", DENIED))
