@@ -615,6 +615,29 @@ async def test_a_provider_without_metadata_is_named_by_its_endpoints(login: Auth
     assert login.grants[0]["client_secret"] == "our-secret" and "resource" not in login.grants[0]
 
 
+async def test_account_is_connected_at_an_issuer_that_the_operator_accepts(
+    login: AuthorizationServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = "https://tenant.login.example"
+    login.document = {"issuer": named}
+    refused = Replicas(MemoryKV(), {"github": of_user(login)}).vault()
+    with pytest.raises(SignInFailed, match=r"say so with accept_issuer=\{"):
+        await connect(refused, ALICE)
+    replicas = Replicas(MemoryKV(), {"github": of_user(login, accept_issuer={login.url: named})})
+    vault = replicas.vault()
+    await connect(vault, ALICE)
+    first = (await vault.obtain("github", asker(ALICE))).token
+    assert f"the metadata of {login.url} is that of {named}, which accept_issuer= allows" in caplog.text
+    # A refresh in another process finds the same authorization server.
+    replicas.clock.now += 3600
+    assert (await replicas.vault().obtain("github", asker(ALICE))).token not in ("", first)
+    # Another name than the accepted one is refused.
+    login.document = {"issuer": "https://evil.example"}
+    other = Replicas(MemoryKV(), {"github": of_user(login, accept_issuer={login.url: named})}).vault()
+    with pytest.raises(SignInFailed, match="evil"):
+        await connect(other, ALICE)
+
+
 # --- settings ---
 
 
@@ -623,6 +646,7 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("authorization_endpoint=", lambda: Vault(MemoryKV(), [SECRET], {"a": UserOAuth(token_endpoint="https://a/t")})),
     ("https address", lambda: UserOAuth("http://login.example")),
     ("needs client_id=", lambda: Vault(MemoryKV(), [SECRET], {"a": TokenExchange("https://login.example")})),
+    ("names issuers by their URLs", lambda: UserOAuth("https://login.example", accept_issuer={"login": "x"})),
     ("need client_id=", lambda: UserOAuth("https://login.example", client_secret="x")),
     ("is a list", lambda: UserOAuth("https://login.example", scopes="read")),
     ("grant=, or the operators=", lambda: ServerOAuth("https://login.example")),

@@ -21,7 +21,7 @@ from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.authorization import check_redirect_uri, query_parameters
 from toolwire.auth.flow.clients import Naming, Registration, check_metadata_url
 from toolwire.auth.flow.scopes import clean_scopes
-from toolwire.auth.flow.urls import is_loopback_host, without_query
+from toolwire.auth.flow.urls import checked_issuers, is_loopback_host, without_query
 from toolwire.util.text_lists import text_list
 
 #: How long a person may take to sign in.
@@ -118,7 +118,7 @@ class OAuth:
             send_resource=send_resource,
             default_endpoints=default_endpoints,
             trusted_hosts=text_list(trusted_hosts, "trusted_hosts="),
-            accept_issuer=_checked_issuers(accept_issuer or {}),
+            accept_issuer=checked_issuers(accept_issuer or {}),
             parameters=dict(parameters or {}),
             tls=tls,
             clock=clock,
@@ -155,12 +155,3 @@ class OAuth:
     async def forget(self, server_url: str) -> None:
         """Sign out of a server: its token is forgotten."""
         await self.at(server_url).source.forget()
-
-
-def _checked_issuers(accepted: Mapping[str, str]) -> Mapping[str, str]:
-    if not isinstance(accepted, Mapping):
-        raise ValueError("accept_issuer= is a mapping of the issuer that is named to the one in its metadata")
-    for issuer in (*accepted, *accepted.values()):
-        if not isinstance(issuer, str) or not issuer.startswith(("https://", "http://")):
-            raise ValueError(f"accept_issuer= names issuers by their URLs, not {issuer!r:.100}")
-    return dict(accepted)

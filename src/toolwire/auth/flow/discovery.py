@@ -113,7 +113,7 @@ def find_server(issuer: str, *spellings: str, accepted: Collection[str] = ()) ->
     if foreign:
         raise SignInFailed(
             f"The metadata of the authorization server {quoted(issuer)} is that of {quoted(foreign)}, so it is refused",
-            "if both are the same authorization server, say so with OAuth(accept_issuer={...})",
+            "if both are the same authorization server, say so with accept_issuer={...}",
         )
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
@@ -67,6 +67,16 @@ def covers(resource: str, url: str) -> bool:
         return False
     above, path = theirs.path.rstrip("/") + "/", ours.path.rstrip("/") + "/"
     return path.startswith(above)
+
+
+def checked_issuers(accepted: Mapping[str, str]) -> Mapping[str, str]:
+    """Return `accept_issuer=`; raise ValueError for what are no URLs of issuers."""
+    if not isinstance(accepted, Mapping):
+        raise ValueError("accept_issuer= is a mapping of the issuer that is named to the one in its metadata")
+    for issuer in (*accepted, *accepted.values()):
+        if not isinstance(issuer, str) or not issuer.startswith(("https://", "http://")):
+            raise ValueError(f"accept_issuer= names issuers by their URLs, not {issuer!r:.100}")
+    return dict(accepted)
 
 
 def well_known(url: str, name: str, *, path: bool = True) -> str:

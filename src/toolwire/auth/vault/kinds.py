@@ -16,7 +16,7 @@ from toolwire.auth.client.signing import KeyCredentials, PrivateKey
 from toolwire.auth.flow.clients import Credentials, Registration
 from toolwire.auth.flow.flows import ACCESS_TOKEN, ID_TOKEN
 from toolwire.auth.flow.scopes import Scopes, clean_scopes
-from toolwire.auth.flow.urls import same_origin
+from toolwire.auth.flow.urls import checked_issuers, same_origin
 from toolwire.auth.verify.fetch import checked_url
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.rounds import digest
@@ -112,6 +112,7 @@ class Provider:
     * `dpop`: tokens are bound to a key (RFC 9449), and others are refused.
     * `parameters`: further ones of the authorization request, such as `{"prompt": "select_account"}`.
     * `trusted_hosts`: hosts of the provider that may be at private addresses.
+    * `accept_issuer`: issuers that are named, each with the other issuer that the metadata found there may name.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Provider:
         dpop: bool = False,
         parameters: Mapping[str, str] | None = None,
         trusted_hosts: Collection[str] = (),
+        accept_issuer: Mapping[str, str] | None = None,
     ) -> None:
         if client_id is None and (client_secret is not None or client_key is not None):
             raise ServerError("client_secret= and client_key= need client_id=")
@@ -160,6 +162,10 @@ class Provider:
         self.dpop = dpop
         self.parameters: Mapping[str, str] = dict(parameters or {})
         self.trusted_hosts: tuple[str, ...] = text_list(trusted_hosts, "trusted_hosts=")
+        try:
+            self.accept_issuer: Mapping[str, str] = checked_issuers(accept_issuer or {})
+        except ValueError as error:
+            raise ServerError(str(error)) from None
         self.service: str = ""
         """The origin that tokens are sent to; empty for any (see `bind_to_origin`)."""
         self.is_named: bool = True
@@ -242,6 +248,7 @@ class ProviderOptions(TypedDict, total=False):
     dpop: bool
     parameters: Mapping[str, str] | None
     trusted_hosts: Collection[str]
+    accept_issuer: Mapping[str, str] | None
 
 
 class UserOAuth(Provider):

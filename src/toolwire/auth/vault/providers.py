@@ -52,13 +52,18 @@ def find(provider: Provider) -> Flow[Discovered]:
         )
         return Discovered(server, provider.resource or "")
     if provider.resource is not None:
-        return (yield from discover(provider.resource, None, issuer=provider.issuer))
+        return (yield from discover(provider.resource, None, issuer=provider.issuer, accept_issuer=provider.accept_issuer))
     if provider.issuer is None:
         raise SignInFailed("The settings name no authorization server")
-    found = yield from find_server(provider.issuer)
+    found = yield from _find_issuer(provider, provider.issuer)
     if found is None:
         raise SignInFailed("The authorization server publishes no metadata", "name its endpoints")
     return Discovered(found, "")
+
+
+def _find_issuer(provider: Provider, issuer: str) -> Flow[AuthorizationServer | None]:
+    accepted = [provider.accept_issuer[issuer]] if issuer in provider.accept_issuer else []
+    return (yield from find_server(issuer, accepted=accepted))
 
 
 class ProviderClient:
@@ -216,7 +221,7 @@ class FrontClient(ProviderClient):
     def _find(self) -> Flow[Discovered]:
         if self.provider.token_endpoint is not None or self.provider.issuer is None:
             return (yield from find(self.provider))
-        server = yield from find_server(self.provider.issuer)
+        server = yield from _find_issuer(self.provider, self.provider.issuer)
         if server is None:
             raise SignInFailed("The authorization server publishes no metadata", "name its endpoints")
         return Discovered(server, self.provider.resource or "")

@@ -93,6 +93,8 @@ class ProviderTable(Table, kw_only=True, frozen=True):
     """Further parameters of the authorization request."""
     trusted_hosts: list[str] = []
     """Hosts of the provider that may be at private addresses."""
+    accept_issuer: dict[str, str] | None = None
+    """Issuers that are named, each with the other issuer that the metadata found there may name."""
 
 
 class SignInTable(ProviderTable, kw_only=True, frozen=True):
