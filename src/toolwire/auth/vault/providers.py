@@ -52,7 +52,9 @@ def find(provider: Provider) -> Flow[Discovered]:
         )
         return Discovered(server, provider.resource or "")
     if provider.resource is not None:
-        return (yield from discover(provider.resource, None, issuer=provider.issuer, accept_issuer=provider.accept_issuer))
+        return (
+            yield from discover(provider.resource, None, issuer=provider.issuer, accept_issuer=provider.accept_issuer)
+        )
     if provider.issuer is None:
         raise SignInFailed("The settings name no authorization server")
     found = yield from _find_issuer(provider, provider.issuer)
