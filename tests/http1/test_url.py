@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.cases import cases
 
 from toolwire.http1.url import origin, parse_url
@@ -30,7 +31,7 @@ def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
     assert origin(url) == expected, "also when it is known already"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "other"),
     [
         ("https://api.example./v1", "https://api.example/v1"),
@@ -49,7 +50,7 @@ def test_spellings_of_one_origin_are_equal(url: str, other: str) -> None:
     assert origin(origin(url)) == origin(url)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "other"),
     [
         ("https://[fe80::1%25eth0]/", "https://[fe80::1%25ETH0]/"),
@@ -63,7 +64,7 @@ def test_other_hosts_zones_schemes_and_ports_are_other_origins(url: str, other: 
     assert origin(url) != origin(other)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "known"),
     [
         ("https://api.example:99999/", "https://api.example/"),

@@ -370,7 +370,14 @@ async def test_calls_of_a_view_are_in_the_log_of_the_calls(revision: str) -> Non
             ("app", "resources/read", "shop://terms", "done"),
         ]
         listed = await view.request("tools/list")
-        assert {each["name"] for each in listed["result"]["tools"]} == {"show", "waits", "fails", "cancel", "wipe"}
+        assert {each["name"] for each in listed["result"]["tools"]} == {
+            "show",
+            "waits",
+            "fails",
+            "asks",
+            "cancel",
+            "wipe",
+        }
         assert [each["uri"] for each in (await view.request("resources/list"))["result"]["resources"]]
         assert (await view.request("resources/templates/list"))["result"] == {"resourceTemplates": []}
         assert (await view.request("ping"))["result"] == {}
@@ -717,6 +724,6 @@ async def test_a_view_of_one_server_reaches_no_other_server() -> None:
         assert "error" in await view.request("resources/read", uri="bank://account")
         assert (await view.request("resources/read", uri="shop://terms"))["result"]["contents"][0]["text"] == "be nice"
         tools = (await view.request("tools/list"))["result"]["tools"]
-        assert {each["name"] for each in tools} == {"show", "waits", "fails", "cancel", "wipe"}
+        assert {each["name"] for each in tools} == {"show", "waits", "fails", "asks", "cancel", "wipe"}
         resources = (await view.request("resources/list"))["result"]["resources"]
         assert {each["uri"] for each in resources} == {"shop://terms", "ui://shop/orders.html"}
