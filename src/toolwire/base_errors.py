@@ -39,7 +39,7 @@ class Unreachable(TransportError):
 
 
 class OutcomeUnknown(TransportError):
-    """No answer could be read after the request left: the call may or may not have run.
+    """No answer was read after the request left: the call may have run.
 
     The connection was lost, or the answer is over a limit or no HTTP response. In the last two cases it is an
     `InvalidResponse`, too: the same request would fail so again.

@@ -124,7 +124,7 @@ class BusLink:
         while self._waiting and (
             len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(message) > MAX_WAITING_BYTES
         ):
-            self._take()
+            self._pop_message()
             log.warning("the bus is too slow: a message to the other processes was dropped")
             self._make_up()
         self._waiting.append((topic, message))
@@ -135,7 +135,7 @@ class BusLink:
         if self._pump is None and self._loop is not None and self._waiting:
             self._pump = self._loop.create_task(self._send())
 
-    def _take(self) -> tuple[str, bytes]:
+    def _pop_message(self) -> tuple[str, bytes]:
         topic, message = self._waiting.popleft()
         self._waiting_bytes -= len(message)
         return topic, message
@@ -143,7 +143,7 @@ class BusLink:
     async def _send(self) -> None:
         try:
             while self._waiting:
-                await self._bus.publish(*self._take())
+                await self._bus.publish(*self._pop_message())
         except ToolwireError as error:
             log.error("publishing to the other processes failed: %s", error)
             self._make_up()

@@ -53,7 +53,7 @@ class SignIn:
     def __init__(self, source: TokenSource) -> None:
         self.source = source
         self.person_time: PersonTime = source.person_time
-        """Stops the clocks of requests while a person is asked. All other work of a sign-in is part of their time."""
+        """Stops the clocks of requests while a person is asked, and only then."""
         self._asked: WeakKeyDictionary[asyncio.Task[Any], _Asked] = WeakKeyDictionary()
         self._working: asyncio.Task[bool] | None = None
         self._waiting = 0

@@ -39,7 +39,7 @@ def origin_of(parts: SplitResult) -> str:
 
 
 def same_origin(url: str, other: str) -> bool:
-    """Return whether two URLs are of one origin; raise `SignInFailed` for a URL that cannot be used."""
+    """Return whether two URLs have one origin; raise `SignInFailed` for an unusable URL."""
     return origin_of(split_url(url, "The URL")) == origin_of(split_url(other, "The URL"))
 
 

@@ -42,7 +42,7 @@ class Connects(Protocol):
 
 
 class LocalConnections:
-    """The sign-ins that are under way. For one account and one set of scopes there is one at a time.
+    """Runs one sign-in at a time for each account and set of scopes.
 
     Each is for the settings with which it began, and connects nothing after they changed.
     """

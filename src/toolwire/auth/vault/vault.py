@@ -76,7 +76,7 @@ class FewerScopes(SignInFailed):
 
 
 class SettingsChanged(SignInFailed):
-    """A sign-in or a page began with other settings: nothing is kept for those that are in force now."""
+    """A sign-in or page began with other settings than those in force; nothing is stored."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The settings of {name!r} changed after this began", "begin again")
@@ -227,7 +227,7 @@ class Vault:
         return kind
 
     def identity(self, name: str) -> str:
-        """Return the identity of the settings of a credential. What users connect is for these settings only."""
+        """Return a digest of a credential's settings; accounts are bound to it."""
         return self.kind(name).identity
 
     def _same_kind(self, name: str, identity: str) -> Kind:
@@ -606,7 +606,7 @@ class Vault:
         return found
 
     def may_connect(self, name: str, owner: Owner) -> bool:
-        """Return whether a user may connect and forget an account: their own, or as an operator that of the server."""
+        """Return whether a user may connect and forget an account."""
         kind = self.kind(name)
         if isinstance(kind, ServerOAuth):
             return owner.subject in kind.operators

@@ -76,7 +76,7 @@ class Introspection(RemoteVerifier):
 
 
 def _plain_type(value: str) -> str:
-    """Return the type of a token without the prefixes of a URN (RFC 8693) or a media type, and without `+jwt`."""
+    """Return a token type without its URN (RFC 8693) or media type prefix and `+jwt`."""
     return value.strip().lower().removeprefix(_URN).removeprefix("application/").removesuffix("+jwt").replace("-", "_")
 
 

@@ -467,7 +467,7 @@ class SessionStream(GetStream):
         """Notify the client of a change, if it subscribed to it and may know of it."""
         if self.claimed is not None:
             params = 0 if change.params is None else len(t.encode(change.params))
-            self._keep(lambda: self.changed(change), len(change.uri) + params)
+            self._hold_until_claimed(lambda: self.changed(change), len(change.uri) + params)
             return
         notification = legacy_notification(change, self.uris, self._promised, self._declared)
         if notification is not None and (change.kind != "updated" or self._hears(change)):
@@ -476,7 +476,7 @@ class SessionStream(GetStream):
     def logged(self, level: t.LoggingLevel, message: bytes) -> None:
         """Send a log message, if the client wants those of its level."""
         if self.claimed is not None:
-            self._keep(lambda: self.logged(level, message), len(message))
+            self._hold_until_claimed(lambda: self.logged(level, message), len(message))
         elif t.severity(level) >= t.severity(self.level):
             self.notify(message)
 
@@ -555,8 +555,8 @@ class SessionStream(GetStream):
             notify()
         self.owns = owned
 
-    def _keep(self, notify: Callable[[], None], size: int) -> None:
-        """Keep a notification of `size` bytes until the subscriptions are known."""
+    def _hold_until_claimed(self, notify: Callable[[], None], size: int) -> None:
+        """Hold a notification of `size` bytes until the subscriptions are known."""
         if not self.owns:
             return
         if self._before_claim is None:
@@ -578,7 +578,7 @@ class SessionStream(GetStream):
             log.warning("a notification of %d bytes is dropped: at most %d bytes are kept", len(message), MAX_ENTRY)
             return
         if self.claimed is not None:
-            self._keep(lambda: self.notify(message), len(message))
+            self._hold_until_claimed(lambda: self.notify(message), len(message))
             return
         if self._pending is None:
             self._pending = deque()
