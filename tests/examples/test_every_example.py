@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +12,7 @@ from types import ModuleType
 
 import pytest
 from tests.cli.command import Command
+from tests.patience import patience
 
 from toolwire import Client, testing
 from toolwire.cli import doctor_stdio
@@ -92,3 +96,59 @@ async def test_hostile_callers(
     monkeypatch.setenv("FILES_ROOT", str(tmp_path))
     server = example(name).server
     assert list(map(str, await testing.attack(server))) == []
+
+
+# --- every file with every command: `--all-cells`, as in `make nightly` ---
+
+SERVERS = ["everything.py", *(f"{name}.py" for name in NAMES), "hello.py", "github/github.py", "polls/server.py"]
+ONCE = {
+    "list": (),
+    "call": ("about",),
+    "read": ("test://static-text",),
+    "prompt": ("welcome", "name=Ada"),
+    "request": ("tools/list",),
+    "lint": (),
+    "doctor": (),
+    "install": ("--client", "cursor", "--dry-run"),
+}
+SERVING = {
+    "run": ("--transport", "http", "--port", "0"),
+    "dev": ("--port", "0", "--no-open"),
+    "inspect": ("--port", "0", "--no-open"),
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "example" in metafunc.fixturenames:
+        files = SERVERS if metafunc.config.getoption("--all-cells") else ["team.py"]
+        metafunc.parametrize("example", files)
+
+
+@pytest.mark.parametrize("command", ONCE)
+def test_command_ends_for_every_example(
+    toolwire: Command, example: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TEAM_KEYS", KEYS.partition("=")[2])
+    words = () if command == "install" else ("--env", KEYS)
+    done = toolwire(command, str(FOLDER / example), *ONCE[command], *words)
+    # An example without the tool, resource or prompt that is asked for gets an error that says so.
+    assert done.out if done.status == 0 else done.out or done.err.startswith("toolwire: "), done
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", SERVING)
+async def test_command_serves_every_example_until_sigterm(example: str, command: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "toolwire", command, str(FOLDER / example), *SERVING[command]]
+    environment = {**os.environ, "HOME": str(tmp_path), "TEAM_KEYS": KEYS.partition("=")[2]}
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=tmp_path, env=environment, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    async with patience(f"toolwire {command} {example}"):
+        while b"http://127.0.0.1:" not in (line := await process.stderr.readline()):
+            assert line, "it ended before it served"
+        process.terminate()
+        await process.communicate()
+    assert process.returncode in (0, -signal.SIGTERM)
