@@ -675,6 +675,32 @@ async def test_parameters_may_be_mappings_and_may_name_a_header() -> None:
         Tool(lambda x: x, name="t", parameters=[{"nme": "x"}])
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_log_names_a_missing_await(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    async def find() -> str:
+        return "found"
+
+    @server.tool
+    async def uses_member() -> str:
+        return find().upper()  # type: ignore[attr-defined, no-any-return]
+
+    @server.tool
+    async def subscripts() -> str:
+        return find()["data"]  # type: ignore[index, no-any-return]
+
+    @server.tool
+    async def fails() -> str:
+        raise AttributeError("'str' object has no attribute 'data'")
+
+    async with Client(server) as client:
+        for name in ("uses_member", "subscripts", "fails"):
+            assert (await client.call_tool(name)).is_error
+    logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("error ")]
+    assert ["await is missing" in each for each in logged] == [True, True, False]
+
+
 async def test_handler_that_returns_a_coroutine_is_advised_to_await(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 

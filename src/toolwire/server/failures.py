@@ -99,7 +99,7 @@ class Failures:
             raise ProtocolError(INTERNAL_ERROR, str(error) or f"{what} failed") from None
         # D12, R19: the cause stays in the log. The client gets an id under which the log has it.
         identifier = call.error_id = os.urandom(6).hex()
-        log.error("error %s in %s", identifier, what, exc_info=error)
+        log.error("error %s in %s%s", identifier, what, _advice_for(error), exc_info=error)
         text = f"Internal error in {what} (error id {identifier})"
         if self.debug:
             text = f"{text}: {type(error).__name__}: {error}"
@@ -202,3 +202,10 @@ def _telling(error: Exception) -> Exception:
 def _caused(failure: Exception, cause: BaseException) -> Exception:
     failure.__cause__ = cause
     return failure
+
+
+def _advice_for(error: Exception) -> str:
+    """Return the remedy of a missing `await`, whose own text names only a coroutine."""
+    if isinstance(error, AttributeError | TypeError) and "'coroutine' object" in str(error):
+        return ": an await is missing; write `await` before the call whose result is used"
+    return ""
