@@ -13,7 +13,18 @@ from tests.http.httpclient import Answer
 from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Limits, Server
-from toolwire.auth import JWT, Anonymous, ApiKeys, GitHub, Google, Introspection, InvalidToken, Principal, Unavailable
+from toolwire.auth import (
+    JWT,
+    Anonymous,
+    ApiKeys,
+    GitHub,
+    Google,
+    Introspection,
+    InvalidToken,
+    Principal,
+    Unavailable,
+    authenticate,
+)
 from toolwire.auth.proxy.clients import BadClient, Clients
 from toolwire.auth.proxy.sealed import Seals
 from toolwire.auth.verify import provider_limits
@@ -234,6 +245,25 @@ async def test_expired_or_unverified_token_is_not_counted_with_anonymous(why: Ex
         answers = [await ModernClient(app, headers=sent).start_call("whoami").finished() for _ in range(IN_VAIN + 5)]
         assert 429 not in {each.status for each in answers}
         await app.stop()
+
+
+class Away:
+    """A verifier whose provider cannot be reached."""
+
+    async def verify(self, token: str) -> None:
+        raise Unavailable("The provider is unreachable")
+
+
+@pytest.mark.parametrize("auth", [[Away(), Anonymous()], [[Away()], Anonymous()], [[Away(), Anonymous()]]])
+async def test_token_is_refused_while_a_provider_before_anonymous_is_away(auth: list[Any]) -> None:
+    app = Server("almanac", auth=auth).http_app()
+    answer = await ModernClient(app, headers={"authorization": "Bearer of-ada"}).start_call("whoami").finished()
+    assert answer.status == 503
+    without = await ModernClient(app).start_call("whoami").finished()
+    assert without.status == 200
+    await app.stop()
+    with pytest.raises(Unavailable):
+        await authenticate(auth, {"authorization": "Bearer of-ada"})
 
 
 async def test_provider_is_not_asked_after_too_many_unknown_tokens_with_anonymous() -> None:

@@ -348,6 +348,7 @@ class Inside(NamedTuple):
 ISSUER = "https://login.example"
 PROVIDER: dict[str, Any] = {
     "issuer": "https://other.example",
+    "accept_issuer": {"https://other.example": "https://third.example"},
     "token_endpoint": f"{ISSUER}/token",
     "authorization_endpoint": f"{ISSUER}/authorize",
     "revocation_endpoint": f"{ISSUER}/revoke",

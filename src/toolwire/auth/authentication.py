@@ -295,10 +295,10 @@ class Gate:
             principal = await known(token, asker)
             if principal is not None:
                 return principal
-        except (Throttled, StoreFailed, StoreFull):
+        except (Throttled, StoreFailed, StoreFull, Unavailable):
             raise
-        except (ExpiredToken, Unavailable):
-            return anonymous  # Not a guess: it was good, or cannot be judged now.
+        except ExpiredToken:
+            return anonymous  # Not a guess: it was good.
         except InvalidToken:
             pass
         _count_in_vain(asker, scope)

@@ -56,10 +56,12 @@ class ApiKeys:
 class Anonymous:
     """Lets everybody in as the same principal, with any token or without one. For trying things out.
 
-    At the end of a list it lets those in whom nobody before it knows.
+    At the end of a list it lets those in whom no verifier before it knows. While one of those cannot be asked, a caller
+    with a token gets 503: the token may be one that it knows.
     """
 
     unique_usernames: bool = True
+    admits_all: bool = True
 
     def __init__(self, principal: Principal | None = None) -> None:
         known = principal or Principal("anonymous", provider="anonymous")

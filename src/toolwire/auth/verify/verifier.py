@@ -98,7 +98,9 @@ class Chain:
         self.verifiers: list[Verifier] = [as_verifier(each) for each in verifiers]
         if not self.verifiers:
             raise ServerError("A chain needs at least one verifier")
-        self._verifications = [verification(each) for each in self.verifiers]
+        self._verifications = [
+            (verification(each), getattr(each, "admits_all", False) is True) for each in self.verifiers
+        ]
 
     async def verify(self, token: str) -> Principal | None:
         return await self.verify_for(token, None)
@@ -107,7 +109,9 @@ class Chain:
         """Verify a token on behalf of somebody."""
         refusal: InvalidToken | None = None
         outage: Unavailable | None = None
-        for verify in self._verifications:
+        for verify, admits_all in self._verifications:
+            if admits_all and outage is not None:
+                continue  # The caller may be known to a provider that is away, and must not become a stranger.
             try:
                 principal = await verify(token, asker)
             except InvalidToken as error:
