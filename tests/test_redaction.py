@@ -75,6 +75,27 @@ def test_patterns_are_secret_in_values_and_in_keys() -> None:
     assert redaction.text("sk-1 and sk-2") == f"{MASK} and {MASK}"
 
 
+@cases(
+    "text, masked",
+    [
+        ("u://ann%40b.org/a%20b", f"u://{MASK}/a%20b"),
+        ("u://%61nn%40b%2Eorg?q=%C3%BC", f"u://{MASK}?q=%C3%BC"),
+        ("%C3%BC%ff%20ann%40b.org%C3%BC", f"%C3%BC%ff%20{MASK}%C3%BC"),
+        ("100% of c%40d.e and a@b.c", f"100% of {MASK} and {MASK}"),
+        ("100%25 of it", "100%25 of it"),
+        ("100% of it", "100% of it"),
+    ],
+)
+def test_percent_encoding_hides_nothing(text: str, masked: str) -> None:
+    redaction = Redaction(patterns=[r"[a-z]+@[a-z.]+"])
+    assert redaction.text(text) == masked
+    assert redaction.content({"deep": [text]}) == {"deep": [masked]}
+
+
+def test_match_of_half_a_decoded_character_run_leaves_the_rest_as_it_was() -> None:
+    assert Redaction(patterns=["ü+"]).text("a%c3%bc%C3%BCb%C3%A9%ff") == f"a{MASK}b%C3%A9%ff"
+
+
 def test_neighbours_of_a_member_do_not_exempt_it() -> None:
     redaction = Redaction(patterns=["AAAA"])
     for value in (

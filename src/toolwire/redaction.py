@@ -95,9 +95,11 @@ class Redaction:
         return any(_plain(each) in self._names or _is_secret(each, value) for each in self._renamed.get(plain, ()))
 
     def text(self, text: str) -> str:
-        """Return the text with the matches of the patterns masked."""
+        """Mask the matches of the patterns in a text, also behind percent-encoding."""
         for pattern in self.patterns:
             text = pattern.sub(MASK, text)
+            if "%" in text:
+                text = _mask_encoded(pattern, text)
         return text
 
     def matches(self, number: float) -> bool:
@@ -195,20 +197,9 @@ class Redaction:
         if not self.patterns or "\\" not in text:
             return text
         meant = _ESCAPE.sub(lambda escape: _unescape(escape[0]), text)
-        found = (match.span() for pattern in self.patterns for match in pattern.finditer(meant))
-        spans = sorted((start, end) for start, end in found if end > start)
-        if not spans:
-            return text
-        parts = _ESCAPE_OR_CHARACTER.findall(text)
+        spans = [match.span() for pattern in self.patterns for match in pattern.finditer(meant)]
         # Each part stands for one character, so that a span of characters is a span of parts.
-        pieces: list[str] = []
-        done = 0
-        for start, end in spans:
-            if end <= done:
-                continue
-            pieces += [*parts[done:start], MASK] if start >= done else []
-            done = end
-        return "".join([*pieces, *parts[done:]])
+        return _mask_spans(_ESCAPE_OR_CHARACTER.findall(text), spans) if spans else text
 
     def _matches_any(self, texts: Iterable[str]) -> bool:
         return any(pattern.search(text) for text in texts for pattern in self.patterns)
@@ -238,6 +229,47 @@ def compile_mask(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     if any(not found[0] for text in ("", "a") for found in made.finditer(text)):
         raise ServerError(f"The pattern {made.pattern!r} of mask= matches the empty text: say what it masks at least")
     return made
+
+
+def _mask_spans(parts: list[str], spans: list[tuple[int, int]]) -> str:
+    """Return the text of these parts, with spans of them masked."""
+    pieces: list[str] = []
+    done = 0
+    for start, end in sorted(spans):
+        if end <= done:
+            continue
+        pieces += [*parts[done:start], MASK] if start >= done else []
+        done = end
+    return "".join([*pieces, *parts[done:]])
+
+
+# --- percent-encoding ------------------------------------------------------------------------------------------------
+
+_ENCODED: Final = re.compile("(?:%[0-9a-fA-F]{2})+")
+_ENCODED_OR_CHARACTER: Final = re.compile(f"{_ENCODED.pattern}|.", re.DOTALL)
+
+
+def _mask_encoded(pattern: re.Pattern[str], text: str) -> str:
+    """Mask the matches of a pattern in what a percent-encoded text means."""
+    meant = _ENCODED.sub(lambda encoded: _percent_decoded(encoded[0]), text)
+    spans = [match.span() for match in pattern.finditer(meant)] if meant != text else []
+    if not spans:
+        return text
+    parts: list[str] = []
+    for part in _ENCODED_OR_CHARACTER.findall(text):
+        if len(part) == 1:
+            parts.append(part)
+            continue
+        start = 0
+        for character in _percent_decoded(part):
+            end = start + 3 * len(character.encode("utf-8", "surrogateescape"))
+            parts.append(part[start:end])
+            start = end
+    return _mask_spans(parts, spans)
+
+
+def _percent_decoded(encoded: str) -> str:
+    return bytes.fromhex(encoded.replace("%", "")).decode("utf-8", "surrogateescape")
 
 
 # --- JSON in texts ---------------------------------------------------------------------------------------------------
