@@ -336,3 +336,84 @@ async def test_redacted_uri_is_in_no_part_of_a_line() -> None:
 def test_log_takes_lists_of_names_and_patterns(options: Any) -> None:
     with pytest.raises(ServerError, match="takes a list of"):
         Kept(**options)
+
+
+def bank(**options: Any) -> Server:
+    """A server with secret arguments. `visible_to=["staff"]` hides a component from the callers in these tests."""
+    server = Server("bank", **options)
+    policy = None if options else Policy(redact=["iban"], mask=["sk-[a-z]+"])
+    for name, visible_to in (("pay", None), ("refund", ["staff"])):
+        server.tool(name=name, visible_to=visible_to, policy=policy)(lambda iban, note: "paid")
+        server.add(Prompt.text("{iban} {note}", name=name, visible_to=visible_to, policy=policy))
+        server.completion(prompt=name, argument="iban")(lambda partial: [])
+    server.resource("account://{iban}", visible_to=["staff"], policy=policy)(lambda iban: "x")
+    return server
+
+
+SECRETS = {"redact": ["iban"], "mask": ["sk-[a-z]+"]}
+
+
+@cases("where", ["component", "policy of a mounted server", "log of a mounted server"])
+async def test_call_that_finds_no_component_shows_no_secret_of_any(where: str) -> None:
+    kept, ann = Kept(), Principal("ann")
+    options: dict[str, Any] = {"policy": Policy(**SECRETS)} if "policy" in where else {"audit": Kept(**SECRETS).log}
+    inner = bank() if where == "component" else bank(**options)
+    front = Server("front", audit=kept.log).mount(Server("middle").mount(inner))
+    iban, values = "DE89370400440532013000", {"iban": "DE89370400440532013000", "note": "sk-abcdef"}
+    async with connect(front, MODERN, principal=ann) as client:
+        for name in ("refund", "pya", "sk-abcdef"):
+            await client.error("tools/call", {"name": name, "arguments": values})
+            await client.error("prompts/get", {"name": name, "arguments": values})
+            argument = {"name": "iban", "value": iban}
+            await client.error(
+                "completion/complete", {"ref": {"type": "ref/prompt", "name": name}, "argument": argument}
+            )
+        ref = {"type": "ref/resource", "uri": f"account://{iban}"}
+        await client.error("completion/complete", {"ref": ref, "argument": {"name": "x", "value": "y"}})
+        await client.error("resources/read", {"uri": f"account://{iban}"})
+    assert not [secret for secret in (iban, "sk-abcdef") if secret in str(kept.lines)]
+    size = len(json.dumps(values))
+    shown = [(call["method"], call["name"], call["arguments"]) for call in kept.calls]
+    assert shown[3:6] == [
+        ("tools/call", "pya", {"omitted": size}),
+        ("prompts/get", "pya", {"omitted": size}),
+        ("completion/complete", "pya", {"omitted": len(iban)}),
+    ]
+    assert [name for _, name, _ in shown[6:]] == ["[redacted]"] * 5
+    assert shown[-1][2] == {"uri": "[redacted]"}
+
+
+async def test_name_of_unknown_tool_is_masked_by_policies_that_come_later() -> None:
+    kept = Kept()
+    front = Server("front", audit=kept.log)
+    async with connect(front, MODERN) as client:
+        await client.error("tools/call", {"name": "sk-abc"})
+        # A shape that hides the tool hides no mask.
+        front.mount(bank(), shape=Shape(deny=["*"], policy=Policy(mask=["tok-[0-9]+"])))
+        for name in ("sk-abc", "tok-1", "other"):
+            await client.error("tools/call", {"name": name})
+        front.tool(policy=Policy(by_principal=lambda principal: None))(greet)
+        await client.error("tools/call", {"name": "other"})
+    assert [call["name"] for call in kept.calls] == ["sk-abc", "[redacted]", "[redacted]", "other", "[redacted]"]
+
+
+@cases("encoded", ["ann%40example.org", "%61nn%40example%2Eorg", "ann%40example%2eorg"])
+async def test_mask_finds_percent_encoded_text_in_an_address(encoded: str) -> None:
+    kept = Kept()
+    server = Server("s", policy=Policy(mask=[r"[a-z.]+@[a-z.]+"]), audit=kept.log)
+    server.resource("user://{email}/{page}")(lambda email, page: f"{page} of user://{encoded}")
+    server.completion(template="user://{email}/{page}", argument="email")(lambda partial: [])
+    async with connect(server, MODERN) as client:
+        result = await client.result("resources/read", {"uri": f"user://{encoded}/a%20b"})
+        error = await client.error("resources/read", {"uri": f"none://{encoded}"})
+        ref = {"type": "ref/resource", "uri": "user://{email}/{page}"}
+        await client.result("completion/complete", {"ref": ref, "argument": {"name": "email", "value": encoded}})
+    assert result["contents"][0]["text"] == "a b of user://[redacted]"
+    assert encoded not in str(error)
+    assert encoded not in str(result)
+    assert encoded not in str(kept.lines)
+    assert (kept.calls[0]["name"], kept.calls[0]["arguments"]) == (
+        "user://[redacted]/a%20b",
+        {"uri": "user://[redacted]/a%20b", "email": "[redacted]", "page": "a b"},
+    )
+    assert kept.calls[2]["arguments"] == {"email": "[redacted]"}

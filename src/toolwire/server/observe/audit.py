@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import time
 from functools import reduce
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec import UNSET, Raw
 
 from toolwire.audit.log import AuditLog, now
 from toolwire.auth.principal import Principal
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import MASK, Redaction
 from toolwire.server.call import Call
@@ -22,6 +23,9 @@ from toolwire.server.kernel import Kernel
 from toolwire.server.metrics import Metrics
 from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 _MAX_MERGED: Final = 1024
 _MAX_TEXT: Final = 200
@@ -67,6 +71,7 @@ class AuditObserver:
         self._log = log
         self._server = server
         self._merged: dict[tuple[tuple[Redaction, ...], tuple[tuple[str, str], ...]], Redaction] = {}
+        self._masks: tuple[int, Redaction | None] = (-1, None)
         log.describe(server=server.name, version=server.version)
 
     async def __call__(self, call: Call, call_next: Operation) -> Any:
@@ -122,21 +127,26 @@ class AuditObserver:
 
     def _begun(self, call: Call, target: CallTarget) -> dict[str, Any]:
         request = call.request
-        redaction = self._redaction(call, target)
-        name, arguments = target.name, self._arguments(request.params, target, redaction)
-        if target.variables and any(redaction.hides(each, value) for each, value in target.variables.items()):
-            # The address contains a value that must be hidden, so the record shows the pattern of the template instead.
-            name = cast("Found[Any]", target.found).component.key
-            arguments = {**arguments, "uri": name}
-        if request.method == "resources/read" and redaction.hides("uri", request.params.uri):
-            # The name and the variables of a template are parts of the address.
-            name = cast("Found[Any]", target.found).component.key if target.variables else MASK
-            arguments = dict.fromkeys(arguments, MASK)
+        if (found := target.found) is None:
+            masked = self._masks_of_all(call, target).text
+            name, arguments = _shown_unknown(request.params, target)
+        else:
+            redaction = self._redaction(call, target, found)
+            masked = redaction.text
+            name, arguments = target.name, self._arguments(request.params, target, redaction)
+            if target.variables and any(redaction.hides(each, value) for each, value in target.variables.items()):
+                # The address contains a value that must be hidden, so the record shows the pattern of the template.
+                name = found.component.key
+                arguments = {**arguments, "uri": name}
+            if request.method == "resources/read" and redaction.hides("uri", request.params.uri):
+                # The name and the variables of a template are parts of the address.
+                name = found.component.key if target.variables else MASK
+                arguments = dict.fromkeys(arguments, MASK)
         entry: dict[str, Any] = {
             "time": now(),
             "who": who(request.principal),
             "method": request.method,
-            "name": redaction.text(name),
+            "name": masked(name),
             "arguments": arguments,
             "revision": request.revision,
             "request": request.id if isinstance(request.id, int) else request.id[:_MAX_TEXT],
@@ -146,7 +156,7 @@ class AuditObserver:
             if (credential := target.credential) is not None:
                 entry["credential"] = credential
         if request.client is not UNSET:
-            entry["client"] = redaction.text(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
+            entry["client"] = masked(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
         if (session := call.session_id) is not None:
             entry["session"] = session_tag(session)
         return entry
@@ -159,18 +169,17 @@ class AuditObserver:
         except CallRefused:
             return {"unreadable": size}
 
-    def _redaction(self, call: Call, target: CallTarget) -> Redaction:
+    def _redaction(self, call: Call, target: CallTarget, found: Found[Any]) -> Redaction:
         """Return the redaction of a call: that of the log, of policies, of the component, and of mounted servers."""
         own = self._log.redaction
         enforcer = self._server.kernel.enforcer
-        way = () if target.found is None else target.found.way
-        component: Component | None = None if target.found is None else target.found.component
-        renamed = () if component is None else component.renamed_arguments
+        component: Component | None = found.component
+        renamed = found.component.renamed_arguments
         theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
         while component is not None:
             theirs.append(component.secret_arguments)
             component = component.original
-        logs = (mount.catalog.owner.kernel.audit for mount in way)
+        logs = (mount.catalog.owner.kernel.audit for mount in found.way)
         theirs += [log.redaction for log in logs if log is not None]
         parts = tuple(each for each in theirs if each is not None)
         if not parts and not renamed:
@@ -182,6 +191,71 @@ class AuditObserver:
             merged = reduce(Redaction.__or__, (*parts, Redaction(renamed=renamed)), own)
             self._merged[parts, renamed] = merged
         return merged
+
+    def _masks_of_all(self, call: Call, target: CallTarget) -> _Masks:
+        """Return every mask here and in mounted servers, for a call that finds no component.
+
+        The caller may have meant any component, also one that is hidden from it.
+        """
+        catalog, enforcer = self._server.catalog, self._server.kernel.enforcer
+        # Read the version before the components: another thread may change them meanwhile.
+        version = catalog.version
+        if self._masks[0] != version:
+            self._masks = (version, _masks_of_policies(catalog))
+        logs = (each.owner.kernel.audit for each in catalog.family())
+        parts = [self._log.redaction, *(log.redaction for log in logs if log is not None)]
+        if enforcer is not None and (own := enforcer.redaction(call, target)) is not None:
+            parts.append(own)
+        return _Masks(parts, self._masks[1])
+
+
+class _Masks(NamedTuple):
+    """The masks of several policies and logs."""
+
+    always: list[Redaction]
+    policies: Redaction | None
+    """The masks of components and mounted servers; None where they depend on the caller."""
+
+    def text(self, text: str) -> str:
+        """Return the text with the matches masked. Where masks are unknown, all of it is."""
+        if self.policies is None:
+            return MASK
+        for each in (*self.always, self.policies):
+            text = each.text(text)
+        return text
+
+
+def _masks_of_policies(catalog: Catalog) -> Redaction | None:
+    """Return the masks of components and mounted servers; None where they depend on callers."""
+    policies: dict[int, Policy] = {}
+    for each in (catalog, *catalog.family()):
+        given = [mount.policy for mount in tuple(each.mounts)]
+        if each is not catalog:
+            given.append(each.owner.policy)
+        # A shape may hide a component of a mounted server, so each catalogue is asked by itself.
+        for found in (*each.each(), *each.each_elsewhere()):
+            component: Component | None = found.component
+            while component is not None:
+                given.append(component.policy)
+                component = component.original
+        policies.update((id(policy), policy) for policy in given if policy is not None)
+    if any(each.by_principal is not None for each in policies.values()):
+        return None
+    return Redaction(patterns=dict.fromkeys(pattern for each in policies.values() for pattern in each.mask))
+
+
+def _shown_unknown(params: Any, target: CallTarget) -> tuple[str, Any]:
+    """Return the name and the arguments of a call that finds no component.
+
+    Nothing says which arguments are secret, nor which parts of an address.
+    """
+    if isinstance(params, t.ReadResourceRequestParams):
+        return MASK, {"uri": MASK}
+    if isinstance(params, t.CompleteRequestParams):
+        is_prompt = isinstance(params.ref, t.PromptReference)
+        return target.name if is_prompt else MASK, {"omitted": len(params.argument.value)}
+    raw = getattr(params, "arguments", UNSET)
+    return target.name, {"omitted": len(raw)} if isinstance(raw, Raw) else {}
 
 
 def who(principal: Principal | None) -> dict[str, Any] | None:
