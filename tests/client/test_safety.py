@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from toolwire import Client, Server, Tool, ToolError, types
 from toolwire.audit import AuditLog
 from toolwire.audit.chain import ChainVerifier, audit_key
 from toolwire.client import Budget, BudgetExceeded, Denied, Pins, ToolCall, ToolChanged
+from toolwire.client.sync import Client as BlockingClient
 from toolwire.client.targets import ServerTarget
 from toolwire.protocol.errors import Timeout, ToolFailed
 
@@ -265,6 +267,117 @@ async def test_a_second_tool_of_one_name_is_neither_shown_nor_called(
         pages[:] = [[good, good]]
         assert len(await client.list_tools()) == 1
         assert (await client.call_tool("send")).text == "sent"
+
+
+def hiding(ran: list[str], listed: list[types.Tool]) -> FakeServer:
+    """Return a server that runs every tool, whether it lists it or not."""
+
+    def call(request: Any, outlet: Any) -> types.CallToolResult:
+        ran.append(request.params.name)
+        return text("ran")
+
+    def listing(request: Any, outlet: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=listed, ttl_ms=0, cache_scope="private")
+
+    return FakeServer({"tools/list": listing, "tools/call": call})
+
+
+def any_tool(name: str) -> types.Tool:
+    return types.Tool(name=name, input_schema={"type": "object"})
+
+
+async def call_by_stub(client: Client, name: str) -> Any:
+    async def method(self: Any) -> Any: ...
+
+    return await getattr(client.stub(type("Tools", (), {name: method})), name)()
+
+
+WAYS: dict[str, Any] = {
+    "call_tool": lambda client, name: client.call_tool(name),
+    "request": lambda client, name: client.request("tools/call", {"name": name}),
+    "call_tool_as_task": lambda client, name: client.call_tool_as_task(name),
+    "stub": call_by_stub,
+}
+
+
+@pytest.mark.covers("R27")
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_tool_that_the_server_never_lists_is_not_called(way: str, revision: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+    server = hiding(ran, [any_tool("good")])
+    for _ in range(2):
+        async with Client(server, pins=Pins(tmp_path / "pins.json"), revision=revision, cache=False) as client:
+            for _ in range(2):
+                with pytest.raises(ToolChanged, match="'hidden' is not listed"):
+                    await WAYS[way](client, "hidden")
+            assert (await client.call_tool("good")).text == "ran"
+    assert ran == ["good", "good"]
+
+
+@pytest.mark.covers("R27")
+async def test_tool_added_without_a_notice_is_reported_as_new_and_runs_once_accepted() -> None:
+    ran: list[str] = []
+    listed = [any_tool("good")]
+    pins = Pins()
+    async with Client(hiding(ran, listed), pins=pins, cache=False) as client:
+        await client.call_tool("good")
+        listed.append(any_tool("later"))
+        with pytest.raises(ToolChanged, match="'later' is new") as caught:
+            await client.call_tool("later")
+        assert caught.value.report.added == ("later",)
+        pins.accept(caught.value.report.server)
+        await client.call_tool("later")
+    assert ran == ["good", "later"]
+
+
+async def test_unlisted_name_lists_the_tools_once() -> None:
+    listed = 0
+
+    def listing(request: Any, outlet: Any) -> types.ListToolsResult:
+        nonlocal listed
+        listed += 1
+        return types.ListToolsResult(tools=[any_tool("good")], ttl_ms=0, cache_scope="private")
+
+    server = FakeServer({"tools/list": listing, "tools/call": lambda request, outlet: text("ran")})
+    async with Client(server, pins=Pins(), cache=False) as client:
+        for lists in (1, 2):
+            with pytest.raises(ToolChanged):
+                await client.call_tool("hidden")
+            assert listed == lists
+        await client.call_tool("good")
+        assert listed == 2
+
+
+@pytest.mark.covers("R27")
+@pytest.mark.parametrize("way", ["call_tool", "request", "call_tool_as_task"])
+async def test_tool_that_one_of_several_servers_does_not_list_is_not_called(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    listed = [any_tool("good"), any_tool("hidden")]
+    targets = {"a": ServerTarget(hiding(ran, listed)), "b": ServerTarget(Server("b"))}
+    monkeypatch.setattr("toolwire.client.config.read_config", lambda config, **_: targets)
+    pins = Pins()
+    async with Client({"mcpServers": {}}, pins=pins) as client:
+        await client.call_tool("a_good")
+        with pytest.raises(ToolChanged, match="'a_never' is not listed"):
+            await WAYS[way](client, "a_never")
+    del listed[1]
+    async with Client({"mcpServers": {}}, pins=pins) as client:
+        with pytest.raises(ToolChanged, match="'a_hidden' is not listed"):
+            await WAYS[way](client, "a_hidden")
+    assert ran == ["good"]
+
+
+def test_blocking_client_does_not_call_an_unlisted_tool() -> None:
+    ran: list[str] = []
+    with BlockingClient(hiding(ran, [any_tool("good")]), pins=Pins()) as client:
+        with pytest.raises(ToolChanged, match="'hidden' is not listed"):
+            client.call_tool("hidden")
+        with pytest.raises(ToolChanged, match="'hidden' is not listed"):
+            client.request("tools/call", {"name": "hidden"})
+    assert ran == []
 
 
 async def test_a_tool_that_changed_is_refused_whatever_other_clients_list() -> None:

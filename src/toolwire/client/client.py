@@ -468,7 +468,7 @@ class Client(Extending):
         clock = self._clock(timeout)
         if self._safety is None:
             return await make(arguments, clock)
-        return await self._safety.call(name, arguments, clock, partial(self._definition, clock=clock), make)
+        return await self._safety.call(name, arguments, clock, partial(self._checked_definition, clock=clock), make)
 
     async def _call_tool(
         self,
@@ -549,7 +549,7 @@ class Client(Extending):
         before = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
         if self._safety is None:
             return await make(before, clock)
-        find = partial(self._definition, clock=clock)
+        find = partial(self._checked_definition, clock=clock)
         called: RawResult = await self._safety.call(params.name, before, clock, find, make)
         return called
 
@@ -708,10 +708,20 @@ class Client(Extending):
         return {**connection.tools.headers(params.name, params.arguments), **(headers or {})} or None
 
     async def _definition(self, name: str, clock: CallClock) -> t.Tool | None:
-        """Return the definition of a tool; list the tools first if it is unknown or out of date."""
+        """Return the definition of a tool; list the tools first if the list is missing or out of date."""
         if not (await self._connector.usable(clock)).tools.current:
             await self.list_tools(timeout=clock.rest("tools/list"))
         return self._connector.current().tools.definition(name)
+
+    async def _checked_definition(self, name: str, clock: CallClock) -> t.Tool | None:
+        """Return the definition that a call is checked by; with pins, list again before a name counts as not listed.
+
+        The server may have added the tool without saying so, and `accept()` takes what was listed last.
+        """
+        tools = (await self._connector.usable(clock)).tools
+        if self._pins is not None and tools.current and tools.definition(name) is None:
+            await self.list_tools(timeout=clock.rest("tools/list"))
+        return await self._definition(name, clock)
 
     def stub(self, protocol: Callable[..., P]) -> P:
         """Return an object with the methods of `protocol` (a class), each of which calls the tool of its name."""
@@ -809,7 +819,7 @@ class Client(Extending):
         if self._safety is None:
             await check()
             return await make(arguments, clock)
-        find = partial(self._definition, clock=clock)
+        find = partial(self._checked_definition, clock=clock)
         called: ToolResult = await self._safety.call(name, arguments, clock, find, make, via="app", check=check)
         return called
 

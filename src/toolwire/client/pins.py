@@ -64,7 +64,8 @@ class Pins:
     One object may serve several clients, and one file several processes.
 
     The first list of a server is pinned. From then on `on_change` gets every difference, and tools that are new or
-    changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always refused.
+    changed are refused (`ToolChanged`) until `accept()`. A name that the server does not list is always refused, and so
+    is one that it lists with two different definitions.
 
     The same file has a section for the skills that were approved.
     """
@@ -106,7 +107,10 @@ class Pins:
         return report
 
     def check(self, server: str, name: str, tool: t.Tool | None) -> None:
-        """Raise `ToolChanged` for a tool that changed or is new; `tool` is the definition that the caller was shown."""
+        """Raise `ToolChanged` for a tool that changed, is new or is not listed.
+
+        `tool` is the definition that the caller was shown, None if the server lists none.
+        """
         pinned = self._pinned.get(server, {})
         ambiguous = self._ambiguous.get(server, {}).get(name)
         if ambiguous is not None:
@@ -114,9 +118,12 @@ class Pins:
         before = {name: pinned[name]} if name in pinned else {}
         # Not the last list, which another client of the same server may have fetched.
         change = _compare(server, before, {} if tool is None else {name: definition_of(tool)})
-        if change:  # What is neither pinned nor listed is the server's to refuse.
+        if change:
             told = str(change).replace("\n", "; ")
             raise ToolChanged(f"The tool is not what was agreed to: {told}", self.report(server))
+        if tool is None:
+            # A server may run tools that it does not list, and no approval covers those.
+            raise ToolChanged(f"The tool is not what was agreed to: {shown(name)} is not listed", self.report(server))
 
     def accept(self, server: str, *names: str) -> None:
         """Accept what was listed last: these tools, or all of them.
