@@ -62,6 +62,15 @@ def test_the_key_from_a_file(log: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert main(["audit", "verify", str(log), "--key-file", str(key)]) == 1
 
 
+def test_file_without_an_anchor_is_an_error(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = log.with_name("empty.jsonl")
+    empty.write_bytes(b"")
+    assert main(["audit", "verify", str(log), "--anchors", str(empty)]) == 2
+    err = capsys.readouterr().err
+    assert "empty.jsonl has no anchors" in err
+    assert "as they were written" not in err
+
+
 def test_many_findings_are_counted_and_not_all_shown(
     log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -68,11 +68,14 @@ def _anchors(name: str | None) -> list[Anchor]:
     if name is None:
         return []
     try:
-        return [msgspec.json.decode(line, type=_AnchorLine).anchor() for line in _lines(name)]
+        anchors = [msgspec.json.decode(line, type=_AnchorLine).anchor() for line in _lines(name)]
     except BAD_JSON:
         raise UsageError(
             f"{name} has lines that are not anchors: give the file that anchor= of the audit log wrote"
         ) from None
+    if not anchors:
+        raise UsageError(f"{name} has no anchors: give the file that anchor= of the audit log wrote")
+    return anchors
 
 
 class _AnchorLine(msgspec.Struct):
