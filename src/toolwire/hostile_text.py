@@ -25,6 +25,14 @@ _SHOWN: Final = 60
 # Characters that are not seen and change what is read: the direction of writing, and the tags that spell ASCII.
 _DIRECTION: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _TAGS: Final = re.compile("[\U000e0000-\U000e007f]")
+# The flags of England, Scotland and Wales: the only honest use of tags (Unicode, RGI_Emoji_Tag_Sequence).
+_BLACK_FLAG: Final = "\U0001f3f4"
+_FLAGS: Final = re.compile(
+    _BLACK_FLAG
+    + "(?:"
+    + "|".join("".join(chr(0xE0000 + ord(letter)) for letter in region) for region in ("gbeng", "gbsct", "gbwls"))
+    + ")\U000e007f"
+)
 # Selectors beyond those of emoji. Each can stand for a byte of a hidden text.
 _SELECTORS: Final = re.compile("[\U000e0100-\U000e01ef]|[\ufe00-\ufe0d]{2,}")
 _UNSEEN: Final = re.compile(
@@ -216,13 +224,18 @@ class HostileText(NamedTuple):
 
 def hostile_text(text: str) -> list[str]:
     """Return one sentence for each sign of deceit in a text; none for an honest one."""
+    length = len(text)
+    if _BLACK_FLAG in text:
+        # Before the text is cut into windows, which could cut a flag in two.
+        text = _FLAGS.sub(_BLACK_FLAG, text)
     if len(text) <= _WINDOW:
-        return list(_findings(text))
-    starts = range(0, min(len(text), _LONGEST_SCAN), _WINDOW - _OVERLAP)
-    found = (finding for at in starts for finding in _findings(text[at : at + _WINDOW]))
-    findings = list(dict.fromkeys(found))
+        findings = list(_findings(text))
+    else:
+        starts = range(0, min(len(text), _LONGEST_SCAN), _WINDOW - _OVERLAP)
+        found = (finding for at in starts for finding in _findings(text[at : at + _WINDOW]))
+        findings = list(dict.fromkeys(found))
     if len(text) > _LONGEST_SCAN:
-        findings.append(f"The text has {len(text):,} characters, of which only {_LONGEST_SCAN:,} are searched")
+        findings.append(f"The text has {length:,} characters, of which only {_LONGEST_SCAN:,} are searched")
     return findings
 
 
