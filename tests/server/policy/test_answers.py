@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pytest
 from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Image, Policy, Prompt, ProtocolError, Resource, Server, ToolError
+from toolwire import Context, Image, Policy, Prompt, ProtocolError, Resource, Server, ToolError, testing
+from toolwire.client import Accept
 from toolwire.errors import ServerError
 
 SECRET = "sk-live-1234"
@@ -208,3 +211,72 @@ def test_option_of_the_wrong_kind_is_refused(options: Any, told: str) -> None:
 
 def test_rate_over_several_units_is_allowed() -> None:
     assert Policy(rate=["5 per 10 hours", "10/minute"], quota="100/day").rate == ["5 per 10 hours", "10/minute"]
+
+
+class Account(enum.Enum):
+    SAVINGS = "sk-live-1 s"
+    CURRENT = "sk-live-2 c"
+
+
+@dataclass
+class Transfer:
+    source: Literal["from sk-live-1", "anywhere"]
+    targets: list[Account]
+    note: str = ""
+
+
+WRITTEN: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "enum": ["x sk-live-1", "y sk-live-2"]}, "b": {"type": "integer"}},
+}
+TRANSFER = {"source": "from [redacted]", "targets": ["[redacted] c", "[redacted] s"], "note": "[redacted] c"}
+
+
+@pytest.mark.covers("R17")
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if each >= "2025-11"])
+@pytest.mark.parametrize(
+    ("form", "chosen", "data"),
+    [
+        (["savings sk-live-1", "current sk-live-2"], {"value": "current [redacted]"}, "current sk-live-2"),
+        (Literal["savings sk-live-1", "none"], {"value": "savings [redacted]"}, "savings sk-live-1"),
+        (Account, {"value": "[redacted] c"}, Account.CURRENT),
+        (
+            Transfer,
+            TRANSFER,
+            Transfer("from sk-live-1", [Account.CURRENT, Account.SAVINGS], "[redacted] c"),
+        ),
+        (WRITTEN, {"a": "y [redacted]", "b": 3}, {"a": "y sk-live-2", "b": 3}),
+    ],
+    ids=["list", "literal", "enum", "record", "written"],
+)
+async def test_masked_choice_can_be_chosen(revision: str, form: Any, chosen: dict[str, Any], data: Any) -> None:
+    server, answers = Server("s", policy=POLICY), list[Any]()
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        answers.append((await ctx.elicit("Which?", form)).data)
+        return "paid"
+
+    asked: list[str] = []
+
+    def choose(message: Any, form: Any) -> Accept:
+        asked.append(str(form.requested_schema))
+        return Accept(chosen)
+
+    async with testing.connect(server, revision=revision, elicit=choose) as (client, _):
+        assert (await client.call_tool("pay")).text == "paid"
+    assert answers[-1] == data
+    assert "sk-live" not in asked[0]
+
+
+async def test_choices_that_a_mask_makes_equal_are_not_asked() -> None:
+    server = Server("s", policy=POLICY)
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        with pytest.raises(ServerError, match=r"two choices of the form are both 'current \[redacted\]'"):
+            await ctx.elicit("Which?", ["savings sk-live-1", "current sk-live-2", "current sk-live-3"])
+        return "not asked"
+
+    async with testing.connect(server, elicit=lambda message, form: pytest.fail("asked")) as (client, _):
+        assert (await client.call_tool("pay")).text == "not asked"

@@ -22,7 +22,7 @@ from toolwire.protocol.sampling import check_tool_turns
 from toolwire.server.call import CURRENT, Call, OwnServer
 from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
-from toolwire.server.context.forms import Elicited, check_url, form_of
+from toolwire.server.context.forms import Elicited, check_url, form_of, unmask_answer
 from toolwire.server.context.progress import Progress
 from toolwire.wire.thread_workers import CancelToken, call_in_loop
 from toolwire.wire.threads import hand_over
@@ -270,12 +270,17 @@ class Context:
         self._call.require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
         schema, unpack = form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
+        mask = self._call.mask
+        unmask = None if mask is None else unmask_answer(schema, mask(params).requested_schema)
         answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key, timeout), "elicitation")
         if answer.action != "accept":
             return Elicited(answer.action)
+        content = {} if answer.content is UNSET else answer.content
+        if unmask is not None and content is not None:
+            content = unmask(content)
         try:
             # ELI-10: an answer is validated on receipt.
-            return Elicited("accept", unpack({} if answer.content is UNSET else answer.content))
+            return Elicited("accept", unpack(content))
         except adapters.Invalid as error:
             text = f"The answer does not fit the form: {error}"
             if self._call.request.modern and not self.is_task:

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 
 from toolwire import adapters, schemas
+from toolwire.base_errors import ServerError
 from toolwire.lazy_patterns import lazy_pattern
 
 T = TypeVar("T")
@@ -84,6 +85,50 @@ def _written_form(encoded: bytes) -> tuple[dict[str, Any], Callable[[Any], Any]]
         return value
 
     return schema, unpack
+
+
+def unmask_answer(schema: dict[str, Any], shown: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that translates answers to the masked form `shown` into answers to the form.
+
+    A policy masks names and choices like all texts. Raise `ServerError` for two choices that are masked to one text.
+    """
+    members: dict[str, tuple[str, dict[str, str]]] = {}
+    for (name, member), (shown_name, shown_member) in zip(
+        schema["properties"].items(), shown["properties"].items(), strict=True
+    ):
+        choices: dict[str, str] = {}
+        for choice, text in zip(_choices(member), _choices(shown_member), strict=False):
+            if choices.setdefault(text, choice) != choice:
+                raise ServerError(
+                    f"Masked by the policy, two choices of the form are both {text!r}: write choices that differ "
+                    "without the masked part"
+                )
+        members[shown_name] = name, choices
+
+    def unmask(content: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for shown_name, value in content.items():
+            name, choices = members.get(shown_name, (shown_name, {}))
+            if isinstance(value, list):
+                found[name] = [choices.get(each, each) if isinstance(each, str) else each for each in value]
+            else:
+                found[name] = choices.get(value, value) if isinstance(value, str) else value
+        return found
+
+    return unmask
+
+
+def _choices(member: Any) -> list[str]:
+    """Return the texts of a member of a form that its answer is one of, or several of."""
+    if not isinstance(member, dict):
+        return []
+    if member.get("type") == "array":
+        return _choices(member.get("items"))
+    texts = member.get("enum")
+    if texts is None:
+        titled = member.get("oneOf", member.get("anyOf"))
+        texts = [each.get("const") for each in titled if isinstance(each, dict)] if isinstance(titled, list) else []
+    return [each for each in texts if isinstance(each, str)] if isinstance(texts, list) else []
 
 
 def _hashes(value: Any) -> bool:
