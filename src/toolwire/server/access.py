@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
@@ -57,6 +57,33 @@ class Demand(NamedTuple):
     """A caller may use the component only if it holds all of these scopes."""
     readers: frozenset[AudienceOnWay] = frozenset()
     """Lists have the component only for a caller that belongs to each of these audiences, too."""
+
+
+class Asked(Struct, array_like=True, frozen=True):
+    """Scopes that a server on a way asks for, and how many of the servers up to it imply scopes."""
+
+    scopes: tuple[str, ...]
+    depth: int
+
+
+class Identity(Struct, array_like=True, frozen=True):
+    """The identity of a component, the same on every replica."""
+
+    kind: str
+    key: str
+    way: tuple[tuple[str, str], ...]
+    """The prefix and the name of each mounted server on the way."""
+
+
+class Judgement(Struct, array_like=True, frozen=True):
+    """The demands that a caller fulfilled, in a form that is stored with what the call made."""
+
+    scopes: tuple[Asked, ...] = ()
+    """A caller needs all of each."""
+    audiences: tuple[Asked, ...] = ()
+    """A caller needs one of each."""
+    picked: tuple[Identity, ...] = ()
+    """The components whose functions picked the caller."""
 
 
 class View:
@@ -185,6 +212,56 @@ class Access:
     def scopes(self, found: Found[Any]) -> frozenset[str]:
         """Return all the scopes that a call of the component needs."""
         return frozenset().union(*(needed for needed, _ in self.demand(found).scopes))
+
+    # --- what is kept for a caller ---
+
+    def judgement(self, founds: Iterable[Found[Any]]) -> Judgement:
+        """Return the demands of components, to be stored with their results."""
+        scopes: dict[Asked, None] = {}
+        audiences: dict[Asked, None] = {}
+        picked: dict[Identity, None] = {}
+        for found in founds:
+            demand = self.demand(found)
+            scopes.update((Asked(tuple(sorted(needed)), len(implied)), None) for needed, implied in demand.scopes)
+            for audience, implied in demand.audiences:
+                if audience.picks is None:
+                    audiences[Asked(tuple(sorted(audience.scopes)), len(implied))] = None
+                else:
+                    picked[_identity(found)] = None
+        return Judgement(tuple(scopes), tuple(audiences), tuple(picked))
+
+    def permission(self, principal: Principal | None, is_local: bool, judgement: Judgement, way: Way) -> Permission:
+        """Return what a caller may do now with a result of this judgement. `way` leads to the place of the result."""
+        if is_local and principal is None:
+            return "usable"
+        implied = self._implied(way)
+        for each in judgement.audiences:
+            if _held(principal, implied[: each.depth]).isdisjoint(each.scopes):
+                return "hidden"
+        if not self._picks(principal, judgement.picked):
+            return "hidden"
+        has_scopes = all(_held(principal, implied[: each.depth]).issuperset(each.scopes) for each in judgement.scopes)
+        return "usable" if has_scopes else "refused"
+
+    def _picks(self, principal: Principal | None, picked: Sequence[Identity]) -> bool:
+        """Return whether the functions of components pick a caller; no function picks for a removed component."""
+        if not picked:
+            return True
+        wanted, known = frozenset(picked), set[Identity]()
+        for found in self._catalog.each():
+            identity = _identity(found)
+            if identity not in wanted:
+                continue
+            functions = [each for each in self.demand(found).audiences if each.audience.picks is not None]
+            if not functions or not all(each.audience.admits(principal, _NO_SCOPES) for each in functions):
+                return False
+            known.add(identity)
+        return known == wanted
+
+    def _implied(self, way: Way) -> Implied:
+        """Return the functions that add implied scopes on a way, from the outside in."""
+        ways: list[Any] = [self, *(mount.catalog.owner.kernel.access for mount in way)]
+        return tuple(each.effective for each in ways if each.implies)
 
     # --- what a caller gets ---
 
@@ -341,6 +418,11 @@ class Access:
         else:
             found = self._catalog.extension_method(method, view.sees)
         return () if found is None else (found,)
+
+
+def _identity(found: Found[Any]) -> Identity:
+    way = tuple((mount.prefix, mount.catalog.owner.name) for mount in found.way)
+    return Identity(found.component.kind, found.component.key, way)
 
 
 def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:

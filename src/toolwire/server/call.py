@@ -30,6 +30,7 @@ from toolwire.wire.outlet import Outlet
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Vault
+    from toolwire.server.access import Judgement
     from toolwire.server.context.progress import Progress
     from toolwire.wire.process_workers import ProcessWorkers
 
@@ -147,6 +148,12 @@ class Host(Protocol):
         """Return whether the component of a call is the same for every caller."""
 
     def log_threshold(self, call: Call) -> int | None: ...
+
+    def judgement_of(self, call: Call) -> Judgement:
+        """Return the demands that the caller fulfilled for the component of a call, and of those around it."""
+
+    def check_judgement(self, call: Call, judgement: Judgement) -> None:
+        """Raise unless the caller of a read fulfills the demands that were stored with a result."""
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]: ...
 

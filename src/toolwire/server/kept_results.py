@@ -1,7 +1,8 @@
 """Results, or parts of them, that are kept for their caller for a while, and read as resources.
 
 They are in the store of the server, so that every replica has them. Only the principal that made the call can read
-them, because the key of an entry is made of the principal. Each caller has a bounded number of results and bytes.
+them, because the key of an entry is made of the principal. An entry begins with the demands that the caller fulfilled:
+the scopes and audiences of the tool and of every server on the way to it. A reader has to fulfill them, too. Each caller has a bounded number of results and bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import BAD_JSON, ResourceNotFound, ToolError
+from toolwire.server.access import Judgement
 from toolwire.server.call import Call
 from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.replay_state import limit_key, principal_key
@@ -46,6 +48,7 @@ class _Entry(Struct, array_like=True, frozen=True):
 
 
 _entries = msgspec.json.Decoder(list[_Entry]).decode
+_judgement = msgspec.json.Decoder(Judgement).decode
 _encode = msgspec.json.encode
 
 
@@ -104,9 +107,10 @@ class KeptResult(ResourceTemplate):
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> list[t.ResourceContents]:
         held = await _kept(call.host.stores.kv, _owner(call), variables["id"])
         if held is None:
-            # The same for a result of somebody else.
+            # The same for a result of another caller.
             raise ResourceNotFound()
-        head, _, data = held.partition(b"\n")
+        judgement, head, data = held.split(b"\n", 2)
+        call.host.check_judgement(call, _judgement(judgement))
         mime_type = head.removesuffix(_BYTES).decode(errors="replace")
         if head.endswith(_BYTES):
             return [t.ResourceContents(uri=uri, mime_type=mime_type, blob=data)]
@@ -128,7 +132,8 @@ async def _read_here(id: str) -> str:
 
 def _owner(call: Call) -> str:
     who = principal_key(call.principal) or "nobody"
-    return f"large-results/{who}"
+    # Versions before this one kept results without a judgement, below `large-results/`. They are not read.
+    return f"kept-results/{who}"
 
 
 def _list_key(call: Call) -> str:
@@ -154,7 +159,8 @@ async def _keep(call: Call, head: bytes, whole: bytes) -> str | None:
             return None
         for each in gone:
             await kv.delete(f"{owner}/{each.id}")
-        await kv.put(f"{owner}/{identifier}", head + whole, ttl=KEPT_SECONDS)
+        judgement = _encode(call.host.judgement_of(call)) + b"\n"
+        await kv.put(f"{owner}/{identifier}", judgement + head + whole, ttl=KEPT_SECONDS)
     except (StoreFull, StoreFailed) as error:
         log.warning("a large result cannot be kept: %s", error)
         return None

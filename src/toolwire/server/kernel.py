@@ -24,7 +24,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
-from toolwire.server.access import Access
+from toolwire.server.access import Access, Judgement
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
 from toolwire.server.catalog import Catalog, Owner
@@ -393,6 +393,26 @@ class Kernel:
 
     def find_target(self, call: Call) -> CallTarget | None:
         return find_target(self.access, self.catalog, call)
+
+    def judgement_of(self, call: Call) -> Judgement:
+        # The handler of an outer call shows the result of this one.
+        calls: list[Call] = []
+        each: Call | None = call
+        while each is not None:
+            calls.append(each)
+            each = each.outer
+        targets = [target_of(each) for each in calls]
+        return self.access.judgement(each.found for each in targets if each is not None and each.found is not None)
+
+    def check_judgement(self, call: Call, judgement: Judgement) -> None:
+        target = target_of(call)
+        way = () if target is None or target.found is None else target.found.way
+        permission = self.access.permission(call.principal, call.outlet.is_local, judgement, way)
+        if permission == "hidden":
+            raise ResourceNotFound()
+        if permission == "refused":
+            needed = frozenset[str]().union(*(each.scopes for each in judgement.scopes))
+            raise InsufficientScope(needed, call.request_id)
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]:
         """Read a resource for a handler. The caller of the handler needs the permission to read it."""

@@ -106,6 +106,9 @@ class Methods:
         found = self._catalog.tool(params.name, self._sees(call) if self._access.active else None)
         if found is None:
             return self._call_unlisted(call, params)
+        if self._access.active and call.target is None:
+            # What is kept of the result is for those who may use this tool, whatever has its name later.
+            call.target = CallTarget("tools/call", params.name, params, found)
         component = found.component
         if component.task is not None or params.task is not UNSET:
             return self._parts.tasks.tool_called(call, found)

@@ -118,6 +118,28 @@ async def test_nobody_else_reads_it(remote: bool) -> None:
         await app.stop()
 
 
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize(
+    "entry",
+    [ToolShape(scopes=["admin"]), ToolShape(visible_to=lambda who: "admin" in who.scopes)],
+    ids=["scopes", "predicate"],
+)
+async def test_large_result_needs_what_the_shape_of_its_tool_asked_for(remote: bool, entry: ToolShape) -> None:
+    keys = {
+        "a-key-with-the-scope": Principal("alice", scopes=frozenset({"admin"})),
+        "a-key-without-scopes": Principal("alice"),
+    }
+    app = front(remote, Shape(result_budget=1024, tools={"text": entry}), auth=ApiKeys(keys)).http_app()
+    admin, plain = (ModernClient(app, headers={"authorization": f"Bearer {key}"}) for key in keys)
+    called = (await admin.call("b_text", {"count": 5000})).json()["result"]
+    uri = called["content"][-1]["uri"]
+    for client, found in ((admin, True), (plain, False)):
+        answer = (await client.request("resources/read", {"uri": uri})).json()
+        assert ("result" in answer) is found
+        await client.close()
+    await app.stop()
+
+
 @pytest.mark.covers("GW-8.6")
 async def test_results_of_one_caller_are_bounded_in_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_results, "MAX_KEPT", 3)
@@ -142,7 +164,7 @@ async def test_results_of_one_caller_are_bounded_in_number_and_bytes(monkeypatch
         cut = await client.call_tool("b_text", {"count": 9001})
         assert "The rest is left out" in cut.content[1].text
         assert await readable(links) == [False] * 5 + [True]
-    assert len(await stores.kv.keys("large-results/")) == 2
+    assert len(await stores.kv.keys("kept-results/")) == 2
 
 
 @pytest.mark.covers("GW-8.6")
