@@ -52,6 +52,23 @@ async def test_answers_that_contradict_the_document_are_usable(revision: str) ->
                 assert text in result.text, label
 
 
+@cases("revision", REVISIONS)
+async def test_answer_nested_too_deep_is_not_lost(revision: str) -> None:
+    async with stub_api() as stub:
+        description = petstore()
+        server = Server("shop").include(openapi(description, keep="showPet", base_url=stub.url))
+        async with testing.connect(server, revision=revision) as (client, _):
+            await client.list_tools()
+            for depth in (126, 127, 500, 900):
+                body = '{"id": 7, "name": "Tom", "more": ' + "[" * depth + "]" * depth + "}"
+                stub.answers(Reply(200, body.encode(), "application/json"))
+                result = await client.call_tool("showPet", {"petId": "7"})
+                assert not result.is_error
+                assert '"name": "Tom"' in result.text
+                assert "nested more than" in said(result)
+                assert (result.meta or {})["io.toolwire/left-out"] == [""]
+
+
 class Endless:
     """An API whose answer is as large as a test wants, and which notices how much of it was taken."""
 

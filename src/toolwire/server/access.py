@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
@@ -24,6 +24,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
 from toolwire.server.components import Component, ResourceTemplate
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
+from toolwire.server.judgements import Asked, Identity, Judgement
 from toolwire.server.replay_state import principal_key
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -57,33 +58,6 @@ class Demand(NamedTuple):
     """A caller may use the component only if it holds all of these scopes."""
     readers: frozenset[AudienceOnWay] = frozenset()
     """Lists have the component only for a caller that belongs to each of these audiences, too."""
-
-
-class Asked(Struct, array_like=True, frozen=True):
-    """Scopes that a server on a way asks for, and how many of the servers up to it imply scopes."""
-
-    scopes: tuple[str, ...]
-    depth: int
-
-
-class Identity(Struct, array_like=True, frozen=True):
-    """The identity of a component, the same on every replica."""
-
-    kind: str
-    key: str
-    way: tuple[tuple[str, str], ...]
-    """The prefix and the name of each mounted server on the way."""
-
-
-class Judgement(Struct, array_like=True, frozen=True):
-    """The demands that a caller fulfilled, in a form that is stored with what the call made."""
-
-    scopes: tuple[Asked, ...] = ()
-    """A caller needs all of each."""
-    audiences: tuple[Asked, ...] = ()
-    """A caller needs one of each."""
-    picked: tuple[Identity, ...] = ()
-    """The components whose functions picked the caller."""
 
 
 class View:

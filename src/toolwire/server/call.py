@@ -30,8 +30,8 @@ from toolwire.wire.outlet import Outlet
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Vault
-    from toolwire.server.access import Judgement
     from toolwire.server.context.progress import Progress
+    from toolwire.server.judgements import Judgement
     from toolwire.wire.process_workers import ProcessWorkers
 
 # How many seconds of its time a handler keeps for its answer.

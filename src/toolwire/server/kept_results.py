@@ -2,7 +2,8 @@
 
 They are in the store of the server, so that every replica has them. Only the principal that made the call can read
 them, because the key of an entry is made of the principal. An entry begins with the demands that the caller fulfilled:
-the scopes and audiences of the tool and of every server on the way to it. A reader has to fulfill them, too. Each caller has a bounded number of results and bytes.
+the scopes and audiences of the tool and of every server on the way to it. A reader has to fulfill them, too.
+Each caller has a bounded number of results and bytes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import BAD_JSON, ResourceNotFound, ToolError
-from toolwire.server.access import Judgement
 from toolwire.server.call import Call
 from toolwire.server.components import Cache, ResourceTemplate
+from toolwire.server.judgements import Judgement
 from toolwire.server.replay_state import limit_key, principal_key
 from toolwire.stores import KV, StoreFailed, StoreFull
 

@@ -24,7 +24,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
-from toolwire.server.access import Access, Judgement
+from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
 from toolwire.server.catalog import Catalog, Owner
@@ -34,6 +34,7 @@ from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.hops import HopObserver
 from toolwire.server.input_requests import Asking
+from toolwire.server.judgements import Judgement
 from toolwire.server.lifespan import check_loop
 from toolwire.server.limits import Limits
 from toolwire.server.list_changes import ListChanges

@@ -11,6 +11,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.open_codec import exact_meta, has_unknown
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
+from toolwire.server.call import CURRENT
+from toolwire.server.call_target import target_of
+from toolwire.server.deep_results import is_deep, leave_out_structured
 
 
 class Results:
@@ -40,6 +43,12 @@ class Results:
         `is_open=False`: a `CallToolResult` comes from the converter of a tool, which makes an `OpenResult` where there
         are members that the types do not know. So nobody has to look for them.
         """
+        if isinstance(result, t.CallToolResult):
+            if result.structured_content is not UNSET and is_deep(result.structured_content):
+                leave_out_structured(result, _promises_structured())
+        elif isinstance(result, dict) and is_deep(result.get("structuredContent")):
+            result = t.decode(t.CallToolResult, t.encode(result))
+            leave_out_structured(result, _promises_structured())
         if isinstance(result, t.Result):
             is_closed = type(result) is t.CallToolResult and not is_open
             if revision == MODERN:
@@ -61,6 +70,15 @@ class Results:
                 return _whole({"resultType": "complete", **result, "_meta": meta})
             return _whole(result)
         return result
+
+
+def _promises_structured() -> bool:
+    """Return whether the tool of the running call has an output schema."""
+    call = CURRENT.get(None)
+    target = None if call is None or call.method != "tools/call" else target_of(call)
+    return (
+        target is not None and target.found is not None and bool(getattr(target.found.component, "output_schema", None))
+    )
 
 
 def _whole(result: Any) -> Any:

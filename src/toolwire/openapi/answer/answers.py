@@ -24,6 +24,7 @@ from toolwire.openapi.calling import After, AnswerReader, Before, CalledOperatio
 from toolwire.openapi.request.parameters import is_json
 from toolwire.printable import printable_lines
 from toolwire.protocol import types as t
+from toolwire.server.deep_results import NOTE, is_deep
 
 if TYPE_CHECKING:
     from toolwire.openapi.model import Output
@@ -265,6 +266,9 @@ class Answers:
         if self._schema is None:
             return left_out.mark(self._result(text, UNSET if written is None else written, notes))
         validator = self._validator or self._compiled(self._schema)
+        if written is not None and is_deep(written) and (empty := empty_part(validator)) is not UNSET:
+            left_out.add(())
+            return left_out.mark(self._result(text, empty, [*notes, t.TextContent(NOTE)]))
         if written is not None and validator.fits(value, bytes(written)):
             return left_out.mark(self._result(text, written, notes))
         if self._is_strict:

@@ -9,11 +9,8 @@ from msgspec import Raw, UnsetType
 
 from toolwire.printable import printable
 from toolwire.protocol import types as t
+from toolwire.server.deep_results import LEFT_OUT as LEFT_OUT
 
-#: The key of `_meta` with the JSON Pointers of what is left out, or cut, in the structured content. A pointer that ends
-#: with `/-` means the items after the last listed one (RFC 6901 section 4). "" means the rest of the answer,
-#: whatever it is.
-LEFT_OUT: Final = "io.toolwire/left-out"
 #: The key of `_meta` that is true where more was left out than is listed.
 LEFT_OUT_MORE: Final = "io.toolwire/left-out-more"
 #: The key of `_meta` with the JSON Pointers at which the answer contradicts the description of the API.

@@ -1,0 +1,32 @@
+"""The demands that a caller fulfilled, in the form in which they are stored with a result."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Asked(Struct, array_like=True, frozen=True):
+    """Scopes that a server on a way asks for, and how many of the servers up to it imply scopes."""
+
+    scopes: tuple[str, ...]
+    depth: int
+
+
+class Identity(Struct, array_like=True, frozen=True):
+    """The identity of a component, the same on every replica."""
+
+    kind: str
+    key: str
+    way: tuple[tuple[str, str], ...]
+    """The prefix and the name of each mounted server on the way."""
+
+
+class Judgement(Struct, array_like=True, frozen=True):
+    """The demands that a caller fulfilled, in a form that is stored with what the call made."""
+
+    scopes: tuple[Asked, ...] = ()
+    """A caller needs all of each."""
+    audiences: tuple[Asked, ...] = ()
+    """A caller needs one of each."""
+    picked: tuple[Identity, ...] = ()
+    """The components whose functions picked the caller."""
