@@ -41,6 +41,16 @@ class Refused(ToolError):
         self.code = code
 
 
+class DetachingRun(Protocol):
+    """A call that may become a task while its handler runs."""
+
+    @property
+    def asking(self) -> Asking | None: ...
+
+    async def became_task(self) -> bool:
+        """Return whether the call is a task; wait for the outcome where it is becoming one."""
+
+
 class Asking(Protocol):
     """One way of asking."""
 
@@ -99,10 +109,12 @@ class BackChannel:
 class Replay:
     """Asks by ending the request. `task` runs the handler, and is cancelled when its questions are collected."""
 
-    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "unwinding")
+    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "run", "task", "unwinding")
 
     def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
         self.rounds: Rounds = rounds
+        self.run: DetachingRun | None = None
+        """The run of a call that is becoming a task, or is one. Then its questions are those of the task."""
         self.task: asyncio.Task[Any] | None = task
         # While answers are missing, the handler must not go on: its first question ends it.
         self.unwinding: bool = rounds.unfinished is not None
@@ -125,18 +137,35 @@ class Replay:
             raise asyncio.CancelledError
         if self.rounds.unfinished is not None:
             raise Unwind
+        if (asking := await _asking_of_task(self.run)) is not None:
+            return await asking.ask(kind, params, key, threaded, timeout)
         answer = self.rounds.ask(kind, params, key, timeout)
         if answer is not None:
             return answer
         if threaded:
             self.unwinding = True
             raise Unwind
-        future: asyncio.Future[Raw] = self._loop.create_future()
-        self._parked.append(future)
         if self._idle < 0:
             self._loop.call_soon(self._settle)
         self._idle = 0
+        return await self._park()
+
+    async def _park(self) -> Raw:
+        future: asyncio.Future[Raw] = self._loop.create_future()
+        self._parked.append(future)
         return await future
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether a question ends this request, which then cannot be answered with a task."""
+        return self.unwinding or bool(self._parked)
+
+    async def wait_for_end(self) -> None:
+        """Wait until an open question has ended the handler; return where there is none."""
+        if self.unwinding:
+            raise asyncio.CancelledError
+        if self._parked:
+            await self._park()
 
     def _settle(self) -> None:
         if not self._parked:
@@ -198,9 +227,10 @@ class Replay:
 class NoReplay:
     """The way to ask for handlers with `replay=False`: every question is refused."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_names", "run")
 
     def __init__(self) -> None:
+        self.run: DetachingRun | None = None
         self._names: set[str] = set()
 
     async def ask(
@@ -211,6 +241,8 @@ class NoReplay:
         threaded: bool = False,
         timeout: float | None = None,
     ) -> Raw:
+        if (asking := await _asking_of_task(self.run)) is not None:
+            return await asking.ask(kind, params, key, threaded, timeout)
         raise ToolError(
             "This handler asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 "
             "asking means running the handler again from the top once the answer is there. Allow it with replay=True, "
@@ -220,6 +252,11 @@ class NoReplay:
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         check_step(name, self._names)
         return msgspec.json.decode(step_result(name, await run()))
+
+
+async def _asking_of_task(run: DetachingRun | None) -> Asking | None:
+    """Return the way in which a task asks; None where the call is no task."""
+    return run.asking if run is not None and await run.became_task() else None
 
 
 def sendable(params: t.Wire) -> t.Wire:

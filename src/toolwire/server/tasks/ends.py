@@ -66,6 +66,9 @@ class Ends:
             if isinstance(outcome, ProtocolError):
                 error = bound_error(outcome, self.limits.result)
                 return lambda record: rules.fail(record, error)
+            if isinstance(outcome, t.InputRequiredResult):
+                log.error("a task ended with questions in place of its result")
+                return _internal_error
             result = Raw(encode_readable(self._finished.finish(revision, outcome)))
         except (TypeError, ValueError, RecursionError):
             log.exception("the outcome of a task could not be written as JSON")

@@ -26,6 +26,7 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
+from toolwire.server.input_requests import NoReplay, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.owners import counted_caller
 from toolwire.server.tasks.task_questions import TaskAsking
@@ -281,13 +282,26 @@ class Run(Followed):
         if self.is_task or (self.worker is not None and self.worker.done()):
             return  # The handler did not wait for this, and its call is answered.
         if self._opening is None or self._opening.done():
+            # Its questions wait from now on until it is known whether it is a task.
+            asking = self.call.asking
+            if isinstance(asking, Replay | NoReplay):
+                asking.run = self
             # A task of its own: a waiter that gives up does not cancel it.
             self._opening = self.loop.create_task(self._open())
         await asyncio.shield(self._opening)
 
     async def detach(self) -> None:
-        """Become a task because the handler wants it."""
+        """Become a task because the handler wants it, unless a question asked before ends the request."""
+        asking = self.call.asking or await self.call.open_asking()
+        if type(asking) is Replay:
+            await asking.wait_for_end()
         await self.open()
+
+    async def became_task(self) -> bool:
+        """Return whether this is a task; wait for the outcome where it is becoming one."""
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+        return self.is_task
 
     async def _open(self) -> None:
         await self._keeper.open(self)
@@ -303,7 +317,9 @@ class Run(Followed):
         self.announced, self.attempt = record.status, record.attempt
 
     def _take_over(self) -> None:
-        self.call.asking = None  # From here on questions are those of the task.
+        before, self.call.asking = self.call.asking, None  # From here on questions are those of the task.
+        if type(before) is Replay and (asking := self.asking) is not None:
+            asking.steps = before.rounds.steps
         deadline = self.call.deadline
         if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
             # The limit for all calls is not meant for tasks, which have their own; that of a tool or a policy is.
@@ -314,6 +330,10 @@ class Run(Followed):
         """Wait until the call is done or a task; after `window` seconds it is made one."""
         self._opened = asyncio.Event()
         if await self._is_settled(window):
+            return
+        asking = self.call.asking
+        if type(asking) is Replay and asking.is_ending:
+            await self._is_settled(None)  # The request is answered with questions.
             return
         try:
             await self.open()

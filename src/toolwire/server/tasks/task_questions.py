@@ -50,6 +50,8 @@ class TaskAsking:
         self._run = run
         self._keys = Keys()
         self._names: set[str] = set()
+        self.steps: dict[str, Raw] = {}
+        """The results of the steps that were made in rounds of the request."""
         self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
         self._new: dict[str, Question] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -147,4 +149,5 @@ class TaskAsking:
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         # A task is never replayed, so the step simply runs; the value looks as it would after a replay.
         check_step(name, self._names)
-        return msgspec.json.decode(step_result(name, await run()))
+        done = self.steps.get(name)
+        return msgspec.json.decode(step_result(name, await run()) if done is None else done)
