@@ -15,6 +15,7 @@ from toolwire import Server
 from toolwire.gateway.config import make_gateway, read_gateway_file
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import open_stores
+from toolwire.stores.sqlite import SqliteStores
 
 PAGE = (ROOT / "docs" / "reference" / "stores.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r'```python title="(\w+\.py)"\n(.*?)```', PAGE, re.DOTALL))
@@ -197,3 +198,30 @@ def test_contracts_find_a_store_that_forgets(team: Site, tmp_path: Path) -> None
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert "test_values_expire_at_their_time" in done.stdout
+
+
+@pytest.mark.parametrize("mark", [":/", ":", ";//", " ://", "; //", ":\\\\"])
+@pytest.mark.parametrize("scheme", ["redis", "REDISS", " unix", "redis+sentinel", "team"])
+def test_address_with_a_mistyped_scheme_is_refused_and_not_repeated(team: Site, scheme: str, mark: str) -> None:
+    with pytest.raises(ServerError) as raised:
+        open_stores(f"{scheme}{mark}user:hunter2@notes/0")
+    assert "hunter2" not in str(raised.value) and "notes" not in str(raised.value)
+    assert f"{scheme.strip().lower()}://" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["C:\\data\\state.db", "c:/data/state.db", "c:state.db", "other:state.db", "./redis:state.db", "redis.db"]
+)
+def test_path_with_a_colon_stays_a_path(team: Site, path: str) -> None:
+    assert isinstance(open_stores(path), SqliteStores)
+
+
+def test_mistyped_store_of_a_gateway_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        '[gateway]\nname = "g"\nstores = "redis:/user:hunter2@notes"\n[mcpServers.a]\ncommand = "true"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(ServerError, match="begins with redis without a ://") as raised:
+        make_gateway(read_gateway_file(file))
+    assert "hunter2" not in str(raised.value)

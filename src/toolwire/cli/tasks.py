@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import options, screen
 from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
-from toolwire.protocol.errors import ToolwireError, counted
+from toolwire.protocol.errors import ServerError, ToolwireError, counted
 from toolwire.protocol.tasks import rfc3339
 from toolwire.server.tasks.fleet_tasks import (
     QUEUED_STATES,
@@ -23,7 +23,7 @@ from toolwire.server.tasks.fleet_tasks import (
     shown_letter,
 )
 from toolwire.stores import StoreFailed, Stores
-from toolwire.stores.by_address import STORES_VARIABLE, open_stores
+from toolwire.stores.by_address import STORES_VARIABLE, is_file, open_stores
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -97,7 +97,11 @@ def main(arguments: Namespace) -> int:
 
 
 def is_missing_file(address: str) -> bool:
-    return "://" not in address and not Path(address).is_file()
+    """Return whether an address is a path without a file. Raise `UsageError` for one that is neither path nor URL."""
+    try:
+        return is_file(address) and not Path(address).is_file()
+    except ServerError as error:
+        raise UsageError(str(error)) from None
 
 
 def open_store(address: str) -> Stores:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Final
 
+from toolwire.protocol.errors import ServerError
 from toolwire.stores.stores import Stores
 
 #: The environment variable that a server without `stores=` reads.
 STORES_VARIABLE: Final = "TOOLWIRE_STORES"
 #: The environment variable with the limits of stores that are given by an address.
 LIMITS_VARIABLE: Final = "TOOLWIRE_STORES_LIMITS"
+
+# A single letter is a drive of Windows.
+_BROKEN_SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]+)\s*[:;]", re.IGNORECASE)
 
 
 def stores_of_environment() -> Stores | None:
@@ -30,8 +35,8 @@ def open_stores(address: str | os.PathLike[str]) -> Stores:
     """
     text = os.fspath(address)
     limits: dict[str, Any] = _limits_of_environment()
-    scheme, mark, _ = text.partition("://")
-    if mark:
+    if not is_file(text):
+        scheme = text.partition("://")[0]
         from toolwire.stores.redis_address import SCHEME_FORM, SCHEMES, read_address
 
         scheme = scheme.lower()
@@ -47,6 +52,35 @@ def open_stores(address: str | os.PathLike[str]) -> Stores:
     from toolwire.stores.sqlite import SqliteStores
 
     return SqliteStores(text, **limits)
+
+
+def is_file(address: str) -> bool:
+    """Return whether an address is the path of a SQLite file.
+
+    Raise `ServerError` for one whose `://` is mistyped: as the name of a file it would be shown with its password.
+    """
+    if "://" in address:
+        return False
+    if (scheme := broken_scheme(address)) is None:
+        return True
+    raise ServerError(
+        f"The address of the store begins with {scheme} without a ://. Write it as {scheme}://…, or a path as ./…"
+    )
+
+
+def broken_scheme(address: str) -> str | None:
+    """Return the scheme of an address whose `://` is mistyped; None for a path or a URL."""
+    begin = _BROKEN_SCHEME.match(address)
+    if begin is None or "://" in address:
+        return None
+    # Imported here because few paths begin like an address.
+    from importlib.metadata import entry_points
+
+    from toolwire.stores.installed import GROUP
+    from toolwire.stores.redis_address import SCHEMES
+
+    scheme = begin[1].lower()
+    return scheme if scheme in SCHEMES or entry_points(group=GROUP, name=scheme) else None
 
 
 def _limits_of_environment() -> dict[str, int]:

@@ -22,6 +22,7 @@ from toolwire.gateway.config.references import References
 from toolwire.gateway.config.table import PATH, SECRET, given
 from toolwire.gateway.config.tables import OPEN_TABLES, BackEntry, FileTables, GatewayTable, HttpTable
 from toolwire.protocol.errors import ServerError
+from toolwire.stores.by_address import broken_scheme
 
 # How msgspec says where in a value a mistake is.
 _AT: Final = re.compile(r"(?P<text>.*) - at `(?:key in )?\$(?P<way>.*)`", re.DOTALL)
@@ -252,7 +253,7 @@ class _Reading:
         if SECRET in marks and isinstance(value, str) and "${" not in value:
             self.clear.append(key)
         found = self._resolved(value, type_.type, key)
-        if PATH in marks and isinstance(found, str) and found and "://" not in found:
+        if PATH in marks and isinstance(found, str) and found and "://" not in found and not broken_scheme(found):
             return os.fspath(self._content.folder / Path(found).expanduser())
         return found
 
