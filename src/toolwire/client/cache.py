@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
+from toolwire.protocol.surrogates import refusing_surrogates
 from toolwire.util.expiring import Expiring
 
 R = TypeVar("R", bound=t.Result)
@@ -38,7 +39,7 @@ _STALE: Final = {
 # The server, the client whose private answer it is (None: public), the method, the params.
 Key: TypeAlias = tuple[object, object, str, bytes]
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = refusing_surrogates(msgspec.json.Encoder(order="deterministic").encode)
 
 
 class Cache:

@@ -42,6 +42,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
+from toolwire.protocol.surrogates import refusing_surrogates
 from toolwire.protocol.tasks import related_meta
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
@@ -99,7 +100,7 @@ _decode_kind = msgspec.json.Decoder(_ResultKind).decode
 _CHANGES: Final = frozenset({*LIST_CHANGED.values(), UPDATED})
 # The methods of all revisions.
 _KNOWN: Final = frozenset(row.name for row in METHODS)
-_encode = msgspec.json.Encoder().encode
+_encode = refusing_surrogates(msgspec.json.Encoder().encode)
 
 
 class ClientConnection:

@@ -18,6 +18,7 @@ from toolwire.client.reconnect import Connector, may_repeat, pause_after
 from toolwire.client.target import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError
+from toolwire.protocol.surrogates import refusing_surrogates
 from toolwire.protocol.trace import check_trace
 from toolwire.util.backoff import LONGEST_SECONDS, Backoff
 from toolwire.wire.deadlines import CallClock
@@ -36,7 +37,7 @@ def _encode_hook(value: Any) -> Any:
     return encode_hook(value)
 
 
-encode_arguments: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=_encode_hook).encode
+encode_arguments: Callable[[Any], bytes] = refusing_surrogates(msgspec.json.Encoder(enc_hook=_encode_hook).encode)
 
 
 def reader(type_: type[R]) -> Read[R]:

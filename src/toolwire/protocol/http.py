@@ -42,6 +42,7 @@ from toolwire.protocol.jsonrpc import (
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
 from toolwire.protocol.peer import Notice, extension_notice
 from toolwire.protocol.revisions import LEGACY, MODERN
+from toolwire.protocol.surrogates import refuse_surrogate
 
 # A header by its lower-case name; a name that came twice has its values joined by this.
 Headers: TypeAlias = Mapping[str, str]
@@ -63,7 +64,10 @@ def encode_value(value: str) -> str:
     plain = all(0x20 <= ord(char) <= 0x7E for char in value) and value == value.strip(" \t")
     if plain and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
         return value
-    return _PREFIX + base64.b64encode(value.encode()).decode("ascii") + _SUFFIX
+    try:
+        return _PREFIX + base64.b64encode(value.encode()).decode("ascii") + _SUFFIX
+    except UnicodeEncodeError as error:
+        raise refuse_surrogate(error) from None
 
 
 @lru_cache(maxsize=1024)

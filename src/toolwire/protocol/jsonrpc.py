@@ -24,7 +24,7 @@ from toolwire.protocol.errors import (
     URL_ELICITATION_REQUIRED,
     ProtocolError,
 )
-from toolwire.protocol.surrogates import encode_readable, readable_error
+from toolwire.protocol.surrogates import encode_readable, readable_error, refuse_surrogate
 
 # 2026-07-28 basic, requests: an id is a string or an integer, never null. A number of more than 4,300 digits is refused
 # by msgspec, so that a hostile id of millions is not turned into one.
@@ -298,7 +298,10 @@ _encode = msgspec.json.Encoder(enc_hook=_default).encode
 
 
 def encode_request(identifier: RequestId, method: str, params: Any = UNSET) -> bytes:
-    return _encode(_RequestOut("2.0", identifier, method, params))
+    try:
+        return _encode(_RequestOut("2.0", identifier, method, params))
+    except UnicodeEncodeError as error:
+        raise refuse_surrogate(error) from None
 
 
 def encode_notification(method: str, params: Any = UNSET) -> bytes:

@@ -1,5 +1,6 @@
 """Text that UTF-8 cannot carry: halves of surrogate pairs, which names of files have that are in no known encoding.
 
+A request with such text is refused before it is sent: another value must not arrive in its place.
 What comes from a handler is sent all the same, with U+FFFD in their place, because one such name must not cost the
 whole answer. Looked for only where encoding failed, so that all other text pays nothing for it.
 """
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.protocol.errors import INTERNAL_ERROR
+from toolwire.protocol.errors import INTERNAL_ERROR, ToolwireError
 
 Hook: TypeAlias = Callable[[Any], Any]
 
@@ -53,6 +54,26 @@ def is_encodable(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def refuse_surrogate(error: UnicodeEncodeError) -> ToolwireError:
+    """Return the error for a request that cannot be sent; its text would have to change for that."""
+    half = ascii(error.object[error.start])[1:-1]
+    return ToolwireError(
+        f"The request was not sent: it has half of a surrogate pair ({half}), which UTF-8 cannot carry"
+    )
+
+
+def refusing_surrogates(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return an encoder of requests that raises `ToolwireError` for text which UTF-8 cannot carry."""
+
+    def refusing(value: Any) -> bytes:
+        try:
+            return encode(value)
+        except UnicodeEncodeError as error:
+            raise refuse_surrogate(error) from None
+
+    return refusing
 
 
 def readable_error(code: int, message: str, data: Any) -> tuple[int, str, Any]:

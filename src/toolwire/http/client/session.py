@@ -221,12 +221,12 @@ class HttpSession(Session):
         if identifier is None:
             identifier = self.peer.next_id()
         exchange = Exchange(self, identifier, method, timeout, on_progress)
-        if timeout is not None:
-            self.deadlines.start(exchange)
         sent = self._headers(method, params)
         if headers:
             sent.update(headers)
         body = self.peer.request(identifier, method, params, exchange)
+        if timeout is not None:
+            self.deadlines.start(exchange)
         turns = self.turns
         try:
             with exchange:
