@@ -25,6 +25,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYRIGHT = "pyright[nodejs]==1.1.414"
+#: What the contracts of `toolwire.testing.stores` are written with.
+CONTRACTS = ("pytest", "hypothesis")
 DEPENDENCIES = {"msgspec", "jsonschema-rs"}
 
 # What a user would write, by the extra that it needs; a whole program, or what stands after `toolwire`.
@@ -196,7 +198,7 @@ def declared() -> set[str]:
 
 def check_types(package: Path, python: Path) -> None:
     # With the extras, because some classes are made of classes of theirs.
-    run(python, "-m", "pip", "install", "--quiet", f"{package}[all]", PYRIGHT)
+    run(python, "-m", "pip", "install", "--quiet", f"{package}[all]", *CONTRACTS, PYRIGHT)
     environment = _without_this_tree()
     # Pyright looks for the packages of the first Python on the path.
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', '')}"

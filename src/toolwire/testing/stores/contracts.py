@@ -20,7 +20,7 @@ class StoreClock:
     """A clock that stands still. A test moves it by hand."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now: float = 1000.0
 
     def __call__(self) -> float:
         return self.now
