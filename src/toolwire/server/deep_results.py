@@ -16,6 +16,8 @@ from toolwire.protocol.surrogates import encode_readable
 LEFT_OUT: Final = "io.toolwire/left-out"
 #: The depth of structured content in a message, which may be the answer about a task, or a part of a batch.
 MAX_STRUCTURED_DEPTH: Final = MAX_DEPTH - 3
+#: Encoded content of so many bytes is never too deep: each level takes two, one to open it and one to close it.
+SHALLOW_BYTES: Final = 2 * MAX_STRUCTURED_DEPTH
 _WHY: Final = f"nested more than {MAX_STRUCTURED_DEPTH} levels deep"
 NOTE: Final = f"[Left out of the structured content, because the result is {_WHY}: all of it.]"
 _REFUSED: Final = (
@@ -27,8 +29,7 @@ _REFUSED: Final = (
 def is_deep(structured: Any) -> bool:
     """Return whether structured content is nested too deep for a message."""
     if isinstance(structured, Raw):
-        # Each level takes two bytes, one to open it and one to close it.
-        return len(structured) > 2 * MAX_STRUCTURED_DEPTH and too_deep(bytes(structured), MAX_STRUCTURED_DEPTH)
+        return len(structured) > SHALLOW_BYTES and too_deep(bytes(structured), MAX_STRUCTURED_DEPTH)
     if not isinstance(structured, dict | list):
         return False
     try:

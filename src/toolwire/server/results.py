@@ -13,7 +13,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import CURRENT
 from toolwire.server.call_target import target_of
-from toolwire.server.deep_results import is_deep, leave_out_structured
+from toolwire.server.deep_results import SHALLOW_BYTES, is_deep, leave_out_structured
 
 
 class Results:
@@ -43,10 +43,11 @@ class Results:
         `is_open=False`: a `CallToolResult` comes from the converter of a tool, which makes an `OpenResult` where there
         are members that the types do not know. So nobody has to look for them.
         """
-        if isinstance(result, t.CallToolResult):
-            if result.structured_content is not UNSET and is_deep(result.structured_content):
+        structured = getattr(result, "structured_content", None)
+        if structured and (type(structured) is not Raw or len(structured) > SHALLOW_BYTES):
+            if is_deep(structured):
                 leave_out_structured(result, _promises_structured())
-        elif isinstance(result, dict) and is_deep(result.get("structuredContent")):
+        elif type(result) is dict and is_deep(result.get("structuredContent")):
             result = t.decode(t.CallToolResult, t.encode(result))
             leave_out_structured(result, _promises_structured())
         if isinstance(result, t.Result):
