@@ -119,34 +119,34 @@ SERVING = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "example" in metafunc.fixturenames:
+    if "file" in metafunc.fixturenames:
         files = SERVERS if metafunc.config.getoption("--all-cells") else ["team.py"]
-        metafunc.parametrize("example", files)
+        metafunc.parametrize("file", files)
 
 
 @pytest.mark.parametrize("command", ONCE)
 def test_command_ends_for_every_example(
-    toolwire: Command, example: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toolwire: Command, file: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TEAM_KEYS", KEYS.partition("=")[2])
     words = () if command == "install" else ("--env", KEYS)
-    done = toolwire(command, str(FOLDER / example), *ONCE[command], *words)
+    done = toolwire(command, str(FOLDER / file), *ONCE[command], *words)
     # An example without the tool, resource or prompt that is asked for gets an error that says so.
     assert done.out if done.status == 0 else done.out or done.err.startswith("toolwire: "), done
     assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("command", SERVING)
-async def test_command_serves_every_example_until_sigterm(example: str, command: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "toolwire", command, str(FOLDER / example), *SERVING[command]]
+async def test_command_serves_every_example_until_sigterm(file: str, command: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "toolwire", command, str(FOLDER / file), *SERVING[command]]
     environment = {**os.environ, "HOME": str(tmp_path), "TEAM_KEYS": KEYS.partition("=")[2]}
     process = await asyncio.create_subprocess_exec(
         *words, cwd=tmp_path, env=environment, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
-    async with patience(f"toolwire {command} {example}"):
+    async with patience(f"toolwire {command} {file}"):
         while b"http://127.0.0.1:" not in (line := await process.stderr.readline()):
             assert line, "it ended before it served"
         process.terminate()

@@ -16,7 +16,7 @@ class Identity(Struct, array_like=True, frozen=True):
     """The identity of a component, the same on every replica."""
 
     kind: str
-    key: str
+    name: str
     way: tuple[tuple[str, str], ...]
     """The prefix and the name of each mounted server on the way."""
 
