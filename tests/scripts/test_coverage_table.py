@@ -49,8 +49,8 @@ def test_folder_that_lost_a_test_is_reported() -> None:
 
 def test_few_lines_and_branches_are_no_loss() -> None:
     before = files(server__kernel=(200, 100))
-    assert losses(before, files(server__kernel=(197, 97))) == []
-    assert len(losses(before, files(server__kernel=(196, 96)))) == 2
+    assert losses(before, files(server__kernel=(195, 95))) == []
+    assert len(losses(before, files(server__kernel=(194, 94)))) == 2
 
 
 def test_new_and_removed_folders_are_reported() -> None:
