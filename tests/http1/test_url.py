@@ -73,6 +73,7 @@ def test_other_hosts_zones_schemes_and_ports_are_other_origins(url: str, other: 
         ("https://api%2eexample/", "https://api.example/"),
         ("https://evil.example\\@api.example/", "https://api.example/"),
         ("https://[2001:db8::1]evil.example/", "https://[2001:db8::1]/"),
+        ("https://[2001:db8::1/", "https://[2001:db8::1]/"),
         ("https://[fe80::1%25]/", "https://[fe80::1]/"),
         # IDNA 2003 reads `ß` as `ss`, and a zero width joiner as nothing; IDNA 2008 does not.
         ("https://straße.example/", "https://strasse.example/"),

@@ -236,8 +236,11 @@ class ExchangeOutlet:
         self._receive, self._send = _receive_end, _send_nowhere
 
     async def _watch_disconnect(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        try:
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        except asyncio.CancelledError:
+            return  # A task keeps the error that cancels it, and with it the frames of the host, which may have the task.
         self._lost()
 
     def _lost(self) -> None:
@@ -276,6 +279,8 @@ class ExchangeOutlet:
                     return
                 elif not await in_time(KEEP_ALIVE, self._wake.wait()):
                     await self._body(encode_comment("keep-alive"))
+        except asyncio.CancelledError:
+            pass  # As in _watch_disconnect.
         finally:
             if self._queue is not None:
                 self._queue.close()

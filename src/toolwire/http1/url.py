@@ -24,6 +24,7 @@ _PLAIN_ORIGIN: Final = re.compile(r"https?://[0-9A-Za-z._-]+(?::[0-9]{1,5})?(?=/
 # RFC 3986 section 3.3 and 3.4: what stands in a path or a query as it is; `%` because much is encoded already.
 _IN_PATH: Final = "/%:@!$&'()*+,;=~"
 _IN_QUERY: Final = _IN_PATH + "?"
+_NO_URL: Final = "not a URL of http or https"
 
 
 class HttpUrl(NamedTuple):
@@ -48,9 +49,9 @@ class HttpUrl(NamedTuple):
 
 def parse_url(url: str) -> HttpUrl:
     """Return the parts of an `http` or `https` URL; raise ValueError for anything else."""
-    parts = urlsplit(url)
+    parts = _split(url)
     if not parts.hostname:
-        raise ValueError("not a URL of http or https")
+        raise ValueError(_NO_URL)
     port = _port(parts)
     target = quote(parts.path, safe=_IN_PATH) or "/"
     if parts.query:
@@ -58,12 +59,19 @@ def parse_url(url: str) -> HttpUrl:
     return HttpUrl(parts.scheme == "https", _host(parts.hostname), port, target, _authorization(parts))
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # Brackets without an address between them, or, since Python 3.14, not around the whole host.
+        raise ValueError(_NO_URL) from None
+
+
 def _port(parts: SplitResult) -> int:
     """Return the port; raise ValueError where scheme, host and port cannot be requested, or be read in two ways."""
     default = _DEFAULT_PORTS.get(parts.scheme)
     user, _, place = parts.netloc.rpartition("@")
     if default is None or "\\" in user or _PLACE.fullmatch(place) is None:
-        raise ValueError("not a URL of http or https")
+        raise ValueError(_NO_URL)
     return default if parts.port is None else parts.port
 
 
@@ -105,7 +113,10 @@ def origin(url: str) -> str:
 
 
 def _origin(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = _split(url)
+    except ValueError:
+        return "?://"
     try:
         port = _port(parts)
         host = _canonical_host(parts.hostname or "")
