@@ -310,9 +310,7 @@ def test_a_test_of_a_view_that_floods_says_that_it_was_stopped(when: str) -> Non
         else:
             await view.frame.evaluate("() => new Promise(() => {})")
 
-    with pytest.raises(
-        AssertionError, match="the host stopped the view: the view sent more than 100 messages a second"
-    ):
+    with pytest.raises(AssertionError, match="the host stopped the view: it sent more than 100 messages a second"):
         look(test, shop(page(FLOODING)))
 
 
@@ -320,7 +318,7 @@ def test_a_flood_stops_the_view_and_the_host_stays() -> None:
 
     async def test(view: BrowserView) -> None:
         await view.host.ended()
-        assert view.stopped == "the view sent more than 100 messages a second"
+        assert view.stopped == "it sent more than 100 messages a second, or as much in longer ones"
         assert len(view.logs) < 5_000
         await view.page.locator("iframe").wait_for(state="detached")
 
@@ -341,7 +339,7 @@ def test_a_message_that_is_too_long_stops_the_view(data: str) -> None:
     async def test(view: BrowserView) -> None:
         await view.frame.evaluate(f"() => {{ toolwire.log('info', {data}); }}")
         await view.host.ended()
-        assert view.stopped == "the view sent a message of more than 4194304 bytes"
+        assert view.stopped == "it sent a message of more than 4194304 bytes"
 
     look(test, shop())
 

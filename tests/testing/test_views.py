@@ -362,7 +362,7 @@ async def test_a_flood_stops_the_view(client: Client, monkeypatch: pytest.Monkey
         while view.stopped is None and sent < 1000 * MAX_BURST:
             view.notify("ui/notifications/size-changed", {"height": 1})
             sent += 1
-        assert view.stopped == "the view sent more than 100 messages a second"
+        assert view.stopped == "it sent more than 100 messages a second, or as much in longer ones"
         assert len(view.sizes) < sent
         with pytest.raises(ProtocolError, match="more than 100 messages"):
             await view.call_tool("cancel", {"order_id": 1})

@@ -26,8 +26,8 @@ MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_MESSAGES_PER_SECOND: Final = 100
 MAX_BURST: Final = 500
 #: The reasons for which a view is stopped.
-FLOOD: Final = f"the view sent more than {MAX_MESSAGES_PER_SECOND} messages a second"
-TOO_LONG: Final = f"the view sent a message of more than {MAX_MESSAGE_BYTES} bytes"
+FLOOD: Final = f"it sent more than {MAX_MESSAGES_PER_SECOND} messages a second, or as much in longer ones"
+TOO_LONG: Final = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 DisplayMode: TypeAlias = Literal["inline", "fullscreen", "pip"]
 Id: TypeAlias = str | int

@@ -222,7 +222,7 @@ class ViewHost:
         self._kept += len(text)
         read = self.state.receive(text, self._loop.time())
         if self.stopped is None and self._kept > MAX_KEPT_BYTES:
-            self.stop(f"the view sent more than {MAX_KEPT_BYTES} bytes")
+            self.stop(f"it sent more than {MAX_KEPT_BYTES} bytes")
         if self.stopped is not None:
             self.stop(self.stopped)
             return

@@ -240,7 +240,7 @@ class ExchangeOutlet:
             while (await self._receive())["type"] != "http.disconnect":
                 pass
         except asyncio.CancelledError:
-            return  # A task keeps the error that cancels it, and with it the frames of the host, which may have the task.
+            return  # A task keeps the error that cancels it, and so the frames of the host, which may have the task.
         self._lost()
 
     def _lost(self) -> None:

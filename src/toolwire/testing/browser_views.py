@@ -213,7 +213,7 @@ class BrowserView(View):
                     await self._sized.wait()
         faults = [*map(str, self.violations), *self.errors]
         if self.stopped is not None:
-            faults.append(self.stopped)
+            faults.append(f"the host stopped the view: {self.stopped}")
         if not self.sizes:
             faults.append("the view never reported its size (ui/notifications/size-changed)")
         assert not faults, "\n".join([f"{self.found.uri} has faults:", *faults])
@@ -310,7 +310,8 @@ class BrowserView(View):
                         self._put("open", None)
                     await self.host.settled()
                     if self.stopped is not None:
-                        raise AssertionError("\n".join([self.stopped, *map(str, self.violations), *self.errors]))
+                        why = f"the host stopped the view: {self.stopped}"
+                        raise AssertionError("\n".join([why, *map(str, self.violations), *self.errors]))
                     self._put("show", None)
                     async with self._explaining_ends():
                         yield

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolwire.apps.bridge import MAX_BURST, MAX_MESSAGE_BYTES, MAX_MESSAGES_PER_SECOND
+from toolwire.apps.bridge import FLOOD, MAX_BURST, MAX_MESSAGE_BYTES, MAX_MESSAGES_PER_SECOND, TOO_LONG
 from toolwire.apps.profiles import CHATGPT, CLAUDE, PLAIN, HostProfile
 from toolwire.client import Client
 from toolwire.client.apps import View
@@ -200,9 +200,9 @@ class PageViews:
         if view is None:
             return  # Two of us noticed the same.
         if kind == "flooded":
-            view.stop(f"it sent more than {MAX_MESSAGES_PER_SECOND} messages a second, or as much in longer ones")
+            view.stop(FLOOD)
         elif kind == "large":
-            view.stop(f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes")
+            view.stop(TOO_LONG)
         elif kind == "navigated":
             view.stop(f"it tried to go to another page{f' ({text})' if text else ''}")
         elif kind == "hung":
