@@ -22,7 +22,7 @@ async def test_connect_and_close_in_any_order_and_from_any_task() -> None:
     await client.close()
     await asyncio.gather(client.connect(), client.connect(), client.connect())
     assert client.connected
-    assert len(client._target._server.sessions) == 1  # type: ignore[attr-defined]
+    assert len(client._target.server.sessions) == 1  # type: ignore[attr-defined]
     await asyncio.create_task(client.close())
     await client.close()
     assert not client.connected

@@ -34,9 +34,9 @@ WRONG = Principal("ann", scopes=frozenset({"other"}))
 CALLERS = {"nobody": None, "wrong": WRONG, "right": RIGHT}
 
 
-def owner() -> Server:
+def owner(**options: Any) -> Server:
     """A server with one tagged component of each kind."""
-    server = Server("C")
+    server = Server("C", **options)
 
     @server.tool(tags=["t"])
     async def work() -> str:

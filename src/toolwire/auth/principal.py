@@ -57,6 +57,15 @@ def with_token(principal: Principal, token: str) -> Principal:
     return made
 
 
+def with_scopes(principal: Principal, scopes: frozenset[str]) -> Principal:
+    """Return the same caller with other scopes."""
+    if scopes == principal.scopes:
+        return principal
+    changed = msgspec.structs.replace(principal, scopes=scopes)
+    token = token_of(principal)
+    return changed if token is None else with_token(changed, token)
+
+
 def token_of(principal: Principal | None) -> str | None:
     """Return the token that a principal came with; None where it was not kept."""
     return principal.__dict__.get("token") if isinstance(principal, TokenPrincipal) else None

@@ -22,6 +22,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import FrozenParams
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError, Unreachable
 from toolwire.util.backoff import LONGEST_SECONDS, Backoff
+from toolwire.wire.channel import Sender
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -188,12 +189,15 @@ class Subscription:
         *,
         heals: bool = True,
         meta: Any = UNSET,
+        sender: Sender | None = None,
     ) -> None:
         """`heals`: a stream that broke is opened again. Otherwise the iteration raises `TransportError`.
 
-        `meta` is `_meta` of the request, where a program in between sends it for its own client.
+        `meta` is `_meta` of the request, where a program in between sends it for its own client, and `sender` names
+        that client to a server of this process.
         """
         self._meta = meta
+        self._sender = sender
         self._connector = keeper
         self._heals = heals
         self._wanted = wanted
@@ -271,7 +275,7 @@ class Subscription:
         self._open_on, self._stream = connection, stream
         try:
             if connection.modern:
-                await _open_modern(connection, stream, self._wanted, self._timeout, self._meta)
+                await _open_modern(connection, stream, self._wanted, self._timeout, self._meta, self._sender)
                 if self._meta is UNSET:
                     _compare(self._wanted, stream.accepted)
             else:
@@ -319,14 +323,24 @@ def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None
 
 
 async def _open_modern(
-    connection: ClientConnection, stream: _ChangeStream, wanted: t.SubscriptionFilter, timeout: float | None, meta: Any
+    connection: ClientConnection,
+    stream: _ChangeStream,
+    wanted: t.SubscriptionFilter,
+    timeout: float | None,
+    meta: Any,
+    sender: Sender | None,
 ) -> None:
     # SUB-1: the id of the request names the stream.
     identifier = connection.session.peer.next_id()
     params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=connection.meta if meta is UNSET else meta)
     connection.streams[identifier] = stream
+    senders = connection.link.senders
+    if senders is not None and sender is not None:
+        senders[identifier] = sender
     stream.task = asyncio.ensure_future(connection.open_stream(params, identifier))
     stream.task.add_done_callback(stream.finished)
+    if senders is not None:
+        stream.task.add_done_callback(lambda ended: senders.pop(identifier, None))
     try:
         async with asyncio.timeout(timeout):
             await stream.opened.wait()

@@ -30,6 +30,7 @@ from toolwire.protocol.lifecycle.negotiation import Agreement
 from toolwire.protocol.methods import Method, is_unknown_method
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.shaping import shape
+from toolwire.wire.channel import Sender
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Caller
@@ -98,6 +99,16 @@ class RelayedCall:
         self.task = task
         self._outlet = outlet
         self._caller = caller
+        self._sender: Sender | None = None
+
+    def send_as(self, sender: Sender | None) -> None:
+        """Name the client of the request, for a server of this process."""
+        self._sender = sender
+
+    @property
+    def sender(self) -> Sender | None:
+        """The client of the request, for a server of this process; None for the gateway itself."""
+        return self._sender
 
     @property
     def caller(self) -> Caller:
@@ -163,6 +174,7 @@ class RelayConnection(ClientConnection):
         self.described: dict[bytes, Raw] = {}
         """`_meta` of requests to a modern server, by `_meta` of the client's requests. Users of it keep it short."""
         self._unused: asyncio.Event | None = None
+        self.senders: dict[RequestId, Sender] | None = self.link.senders
 
     def next_id(self) -> RequestId:
         """Return the id of the next request. It is also its progress token."""
@@ -182,6 +194,8 @@ class RelayConnection(ClientConnection):
         Cancelling the task that waits here cancels the request at the server, in the way of its revision.
         """
         self.calls[identifier] = call
+        if self.senders is not None and (sender := call.sender) is not None:
+            self.senders[identifier] = sender
         if not self._is_used:
             self._is_used = True
             self._used.set()
@@ -201,6 +215,8 @@ class RelayConnection(ClientConnection):
 
     def _end(self, identifier: RequestId, call: RelayedCall) -> None:
         del self.calls[identifier]
+        if self.senders is not None:
+            self.senders.pop(identifier, None)
         call.is_over = True
         if call.questions is not None:
             for question in call.questions:

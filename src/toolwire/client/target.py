@@ -15,7 +15,7 @@ from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
 from toolwire.protocol.peer import Peer
-from toolwire.wire.channel import Channel
+from toolwire.wire.channel import Channel, Sender
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap, TappedChannel
 
@@ -34,6 +34,8 @@ class Link:
 
     duplex = True
     carries_headers = False
+    senders: dict[RequestId, Sender] | None = None
+    """The clients of requests that are sent for others, for a server of this process; None for any other server."""
     # The id of the question for the revision that got no answer in time.
     _probe: RequestId = 0
     _late: asyncio.Task[Any] | None = None

@@ -30,7 +30,7 @@ from toolwire.client.python_file import python_command
 from toolwire.client.target import Link, Target, fingerprint
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.redaction import repr_without
-from toolwire.wire.channel import Channel, memory_pair
+from toolwire.wire.channel import Channel, RelayedChannel, memory_pair, relayed_pair
 from toolwire.wire.session import ClientHandler, Session
 
 if TYPE_CHECKING:
@@ -83,22 +83,28 @@ class _MemoryLink(Link):
 
 
 class ServerTarget(Target):
+    is_relayed: bool = False
+    """Whether requests are sent for other clients. The server judges each of them as one of its client."""
+
     def __init__(self, server: InProcessServer) -> None:
-        self._server = server
+        self.server: InProcessServer = server
         self.label: str = f"the server {getattr(server, 'name', '')!r}"
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        loop = getattr(self._server, "loop", None)
+        loop = getattr(self.server, "loop", None)
         return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
     async def open(self) -> Link:
-        ours, theirs = memory_pair()
-        return _MemoryLink(ours, self.label, asyncio.get_running_loop().create_task(self._serve(theirs)))
+        ours, theirs = relayed_pair() if self.is_relayed else memory_pair()
+        link = _MemoryLink(ours, self.label, asyncio.get_running_loop().create_task(self._serve(theirs)))
+        if isinstance(theirs, RelayedChannel):
+            link.senders = theirs.senders
+        return link
 
     async def _serve(self, channel: Channel) -> None:
         try:
-            await self._server.serve(channel)
+            await self.server.serve(channel)
         finally:
             await channel.close()
 

@@ -157,6 +157,8 @@ class _MemberConnections(BackConnections):
 class _Back(RemoteServer):
     """One of the servers of a client."""
 
+    has_many_callers = False
+
     def __init__(
         self,
         name: str,

@@ -92,6 +92,7 @@ from toolwire.server.call import Call
 from toolwire.server.hops import Hop
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
+from toolwire.wire.channel import Sender
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.session import Session
 from toolwire.wire.shares import is_distinct
@@ -195,6 +196,8 @@ class Relay:
         """Is told on which connection a request failed. It returns whether the next one goes to another address."""
         self.is_repeatable: Callable[[Any], bool] = lambda tool: False
         """Says whether a tool claims that a second call does no harm."""
+        self.find_sender: Callable[[Call], Sender | None] = lambda call: None
+        """Returns the client of a call, for a server of this process."""
         self._suspect = suspect
         self._next_doubt = 0.0
         self._doubting: asyncio.Future[None] | None = None
@@ -252,6 +255,7 @@ class Relay:
         if (
             connection is None
             or connection.ended
+            or connection.senders is not None
             or request.revision != MODERN
             or call.asking is not None
             or call.outer is not None
@@ -538,6 +542,8 @@ class Relay:
                 outlet=call.outlet,
                 caller=call.request.caller,
             )
+        if connection.senders is not None:
+            relayed.send_as(self.find_sender(call))
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = with_public_addresses(relayed.on_request, self._uris)
         meta = meta_for(call, connection, sent, token, self.withheld)
@@ -584,7 +590,7 @@ class Relay:
         sent = sent_with(call, call.method)
         meta = meta_for(call, connection, sent, None, self.withheld)
         filters = t.decode(t.SubscriptionFilter, _encode(wanted))
-        return Subscription(connector, filters, LISTEN_SECONDS, heals=False, meta=meta)
+        return Subscription(connector, filters, LISTEN_SECONDS, heals=False, meta=meta, sender=self.find_sender(call))
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""

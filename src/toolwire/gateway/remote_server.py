@@ -22,7 +22,7 @@ from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
 from toolwire.client.relay import RelayConnection
 from toolwire.client.target import VERDICT_SECONDS, Target
-from toolwire.client.targets import TargetOptions, resolve
+from toolwire.client.targets import ServerTarget, TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
@@ -40,6 +40,7 @@ from toolwire.gateway.remote_components import (
 from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
 from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
 from toolwire.gateway.remote_tasks import RemoteTasks
+from toolwire.gateway.upstream_access import UpstreamAccess
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import UI_EXTENSION
@@ -47,6 +48,7 @@ from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import (
     InvalidResponse,
+    NotSupported,
     ProtocolError,
     ServerError,
     Timeout,
@@ -59,6 +61,7 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase, checked_policy
 from toolwire.server.hops import BackFigures
+from toolwire.server.offer import is_marked_restricted
 from toolwire.server.ping import answer_ping, refuse_ping
 from toolwire.server.server import Server
 from toolwire.util.backoff import Backoff
@@ -95,6 +98,11 @@ FIRST_LISTEN_SECONDS: Final = 0.5
 BEGIN_SECONDS: Final = 60.0
 #: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
 USED_SECONDS: Final = 0.1
+_RESTRICTED: Final = (
+    "it has scopes=, visible_to= or restrict(), and cannot tell the callers of this gateway apart, because the gateway "
+    "is its only caller. Start it with toolwire run FILE --as SUBJECT (and --scope), or give it local_principal=, so "
+    "that its restrictions hold for that caller; or serve it over HTTP with auth="
+)
 State: TypeAlias = Literal["connecting", "ready", "away"]
 
 
@@ -108,6 +116,8 @@ class RemoteServer(Server):
     """
 
     meet: Callable[[Call], Awaitable[None] | None] | None = None
+    has_many_callers: bool = True
+    """Whether requests come from several callers, which a server that is a command cannot tell apart."""
 
     def __init__(
         self,
@@ -136,6 +146,10 @@ class RemoteServer(Server):
         self.back_connections: BackConnections = connections or BackConnections(
             target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision, bounds=bounds
         )
+        self._access = _access_of(target, self.catalog)
+        self.catalog.upstream_access = self._access
+        self._stop_following: Callable[[], None] | None = None
+        """Ends the watch over the restrictions of an upstream in this process."""
         self._addresses = Addresses(self)
         self.relay: Relay = _relay(
             credentials,
@@ -146,6 +160,8 @@ class RemoteServer(Server):
             uris=self._addresses.names,
         )
         self._protection = protection or Protection()
+        if self._access is not None:
+            self.relay.find_sender = self._access.find_sender
         self.guard: BackGuard = BackGuard(
             name, self._protection, self.relay.sending, self._send_by, self._breaker_moved
         )
@@ -259,6 +275,8 @@ class RemoteServer(Server):
         for catalog in self.catalog.hosts():
             catalog.listeners.append(self._host_changed)
             self._listened.append(catalog)
+        if self._access is not None:
+            self._stop_following = self._access.follow()
         self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
         self.signs.plan()
         self._returning = self.back_connections.returning()
@@ -269,6 +287,9 @@ class RemoteServer(Server):
         if self._users:
             return
         self._leave_hosts()
+        if self._stop_following is not None:
+            self._stop_following()
+            self._stop_following = None
         await self.signs.stop()
         if self._returning is not None:
             await self._returning.stop()
@@ -394,6 +415,8 @@ class RemoteServer(Server):
         The lists are read when the subscription is open, so that no change in between is missed. They are read before,
         too, if the server does not take a subscription at first.
         """
+        if self.has_many_callers and self._access is None and is_marked_restricted(connection.agreement.capabilities):
+            raise NotSupported(_RESTRICTED)
         hearing: asyncio.Task[None] | None = None
         subscription: Subscription | None = None
         heard: t.SubscriptionFilter | None = None
@@ -722,6 +745,8 @@ class RemoteServer(Server):
                 label = getattr(definition, "name", "")
                 log.warning("%s: %r is left out: %s", self.name, label[:200], error)
                 continue
+            if self._access is not None:
+                component.tags = self._access.tags(component)
             known = before.get(component.key)
             if known is not None and self._is_same(known, component):
                 component = known
@@ -732,7 +757,7 @@ class RemoteServer(Server):
         """Return whether two components are listed the same way. Addresses may stand in their definitions."""
         # The same tool may run as a task now, because the server was replaced by one that has tasks.
         tasks = (getattr(known, "task", None), getattr(made, "task", None))
-        if tasks[0] != tasks[1] or t.encode(known.remote) != t.encode(made.remote):
+        if tasks[0] != tasks[1] or known.tags != made.tags or t.encode(known.remote) != t.encode(made.remote):
             return False
         return self._made_for == self.uris.generation or t.encode(known.wire(MODERN)) == t.encode(made.wire(MODERN))
 
@@ -972,6 +997,14 @@ def _relay(credentials: CallerPlaces | None, *args: Any, **options: Any) -> Rela
     from toolwire.gateway.account_relay import AccountRelay
 
     return AccountRelay(*args, **options, credentials=credentials)
+
+
+def _access_of(target: Target, catalog: Catalog) -> UpstreamAccess | None:
+    """Return the restrictions of a server of this process, which learns the client of each request from now on."""
+    if not isinstance(target, ServerTarget) or not isinstance(target.server, Server):
+        return None
+    target.is_relayed = True
+    return UpstreamAccess(target.server, catalog)
 
 
 def _release(waiting: asyncio.Future[None]) -> None:

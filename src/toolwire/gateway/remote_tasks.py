@@ -583,7 +583,10 @@ class RemoteTasks:
     async def _states(self, call: Call, task: str) -> AsyncGenerator[t.TaskFields, None]:
         """Yield the state of a task of a modern server now, and whenever the server tells of it."""
         wanted = t.SubscriptionFilter(task_ids=[task])
-        async with Subscription(await self._relay.connector(call), wanted, LISTEN_SECONDS) as subscription:
+        connector = await self._relay.connector(call)
+        async with Subscription(
+            connector, wanted, LISTEN_SECONDS, sender=self._relay.find_sender(call)
+        ) as subscription:
             # The task may have changed before the server began to tell of it.
             yield await self._detailed(call, RemoteTask(task))
             async for change in subscription:
@@ -608,7 +611,9 @@ class RemoteTasks:
         names = {task.id: name for name, task in tasks.items()}
         wanted = t.SubscriptionFilter(task_ids=list(names))
         connector = await self._relay.connector(call)
-        async with Subscription(connector, wanted, LISTEN_SECONDS) as subscription:
+        async with Subscription(
+            connector, wanted, LISTEN_SECONDS, sender=self._relay.find_sender(call)
+        ) as subscription:
             accepted = subscription.accepted
             known_ids = [] if accepted is None or accepted.task_ids is UNSET else accepted.task_ids
             async with _running([self._hear(call, connector, subscription, names, tell)]):

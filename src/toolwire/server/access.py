@@ -112,6 +112,13 @@ class Access:
         for kind in ("tools", "resources", "prompts"):
             self._catalog.changed(kind)
 
+    @property
+    def restricts(self) -> bool:
+        """Return whether some caller may not see or use a component."""
+        if self._stale:
+            self._survey()
+        return self.active
+
     def _changed(self, family: str) -> None:
         # The next request surveys the catalogue. So a thousand tools that are added one by one are surveyed once.
         self._stale = True
@@ -181,6 +188,12 @@ class Access:
         while each is not None:
             ask(each.visible_to, each.scopes)
             each = each.original
+        upstream = found.owner.catalog.upstream_access
+        further: Demand | None = None if upstream is None else upstream.demand(component)
+        if further is not None:
+            audiences += (AudienceOnWay(each.audience, (*implied, *each.implied)) for each in further.audiences)
+            readers += (AudienceOnWay(each.audience, (*implied, *each.implied)) for each in further.readers)
+            scopes += ((needed, (*implied, *own)) for needed, own in further.scopes)
         return Demand(frozenset(audiences), tuple(scopes), frozenset(readers))
 
     def scopes(self, found: Found[Any]) -> frozenset[str]:
@@ -210,11 +223,13 @@ class Access:
             return "usable"
         implied = self._implied(way)
         for each in judgement.audiences:
-            if _held(principal, implied[: each.depth]).isdisjoint(each.scopes):
+            if held_scopes(principal, implied[: each.depth]).isdisjoint(each.scopes):
                 return "hidden"
         if not self._picks(principal, judgement.picked):
             return "hidden"
-        has_scopes = all(_held(principal, implied[: each.depth]).issuperset(each.scopes) for each in judgement.scopes)
+        has_scopes = all(
+            held_scopes(principal, implied[: each.depth]).issuperset(each.scopes) for each in judgement.scopes
+        )
         return "usable" if has_scopes else "refused"
 
     def _picks(self, principal: Principal | None, picked: Sequence[Identity]) -> bool:
@@ -235,6 +250,9 @@ class Access:
     def _implied(self, way: Way) -> Implied:
         """Return the functions that add implied scopes on a way, from the outside in."""
         ways: list[Any] = [self, *(mount.catalog.owner.kernel.access for mount in way)]
+        upstream = way[-1].catalog.upstream_access if way else None
+        if upstream is not None:
+            ways.append(upstream.access)
         return tuple(each.effective for each in ways if each.implies)
 
     # --- what a caller gets ---
@@ -251,7 +269,9 @@ class Access:
         """Return the view of a principal; None stands for a caller that is not authenticated."""
         if self._stale:
             self._survey()
-        admitted = (each for each in self._audiences if each.audience.admits(principal, _held(principal, each.implied)))
+        admitted = (
+            each for each in self._audiences if each.audience.admits(principal, held_scopes(principal, each.implied))
+        )
         return View(self, frozenset(admitted))
 
     def admit(self, request: Incoming, outlet: Outlet) -> None:
@@ -324,7 +344,7 @@ class Access:
 
     def permits(self, principal: Principal | None, found: Found[Any]) -> bool:
         """Return whether a principal that sees a component has the scopes to use it."""
-        return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
+        return all(needed <= held_scopes(principal, implied) for needed, implied in self.demand(found).scopes)
 
     def of_tool(self, principal: Principal | None, is_local: bool, name: str) -> Permission:
         """Return the permission of a caller for a tool. The tool may have been removed meanwhile."""
@@ -399,7 +419,7 @@ def _identity(found: Found[Any]) -> Identity:
     return Identity(found.component.kind, found.component.key, way)
 
 
-def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:
+def held_scopes(principal: Principal | None, implied: Implied) -> frozenset[str]:
     """Return the scopes of a caller as a server on the way counts them."""
     # A framework that authenticates in front of us may pass a principal of its own type.
     held = frozenset(getattr(principal, "scopes", None) or ())

@@ -171,6 +171,16 @@ class OwnerKernel(Protocol):
     def compose(self) -> None: ...
 
 
+class UpstreamRestrictions(Protocol):
+    """The restrictions of an upstream in this process (see `gateway.upstream_access`)."""
+
+    @property
+    def access(self) -> Restrictions: ...
+
+    def demand(self, component: Component) -> Any:
+        """Return the `access.Demand` of the upstream for a component; None for one that it does not have."""
+
+
 class Owner(OwnServer, Protocol):
     """The server that a catalogue belongs to, as far as the servers that mount it need it."""
 
@@ -352,6 +362,8 @@ class Catalog:
         """The callers who see the components; None for everybody."""
         self.find_unlisted: Callable[[str, str], Found[Any] | None] | None = None
         """Finds a tool or a prompt that is in no list, by its kind and its public name."""
+        self.upstream_access: UpstreamRestrictions | None = None
+        """The restrictions of an upstream that is a server of this process; None for any other server."""
         self.own_tasks: bool = False
         """Whether the program of the server makes tasks by itself (`Server(tasks=True)`)."""
         self.guarded: bool = False

@@ -37,7 +37,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.list_pages import Pages
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
-from toolwire.server.offer import ServerOffer
+from toolwire.server.offer import ServerOffer, mark_restricted
 from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub, LegacyClient, listen
 
@@ -322,10 +322,12 @@ class Methods:
     # --- lists ---
 
     async def _discover(self, call: Call) -> Any:
+        capabilities = self._parts.offer.capabilities(MODERN)
+        is_marked = call.principal is None and call.outlet.is_local and self._access.restricts
         return self._cached(
             t.DiscoverResult(
                 supported_versions=list(SUPPORTED),
-                capabilities=self._parts.offer.capabilities(MODERN),
+                capabilities=mark_restricted(capabilities) if is_marked else capabilities,
                 instructions=self._parts.offer.instructions,
             )
         )

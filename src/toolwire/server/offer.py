@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
@@ -14,6 +14,9 @@ from toolwire.protocol.revisions import supports
 from toolwire.protocol.shaping import shape
 from toolwire.server.catalog import Catalog
 from toolwire.server.lowlevel import LowLevel
+
+#: The experimental capability of a server that restricts components, but nothing for its local client.
+RESTRICTED_KEY: Final = "io.toolwire/restricted"
 
 
 class ServerOffer:
@@ -173,6 +176,20 @@ class ReducedOffer:
 
     def repeat(self, text: str) -> str:
         return self._offer.repeat(text)
+
+
+def mark_restricted(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Say that the server restricts components, to a local client that is restricted in nothing.
+
+    A gateway that starts the server as a command stands for many callers, and has to know that.
+    """
+    return merge_capabilities(capabilities, {"experimental": {RESTRICTED_KEY: {}}})
+
+
+def is_marked_restricted(capabilities: Mapping[str, Any]) -> bool:
+    """Return whether a server says that it restricts components, but nothing for this client."""
+    experimental = capabilities.get("experimental")
+    return isinstance(experimental, Mapping) and RESTRICTED_KEY in experimental
 
 
 def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:

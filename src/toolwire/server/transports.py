@@ -22,6 +22,7 @@ from toolwire.server.catalog import Catalog
 from toolwire.server.http_endpoint import Endpoint, ServedKernel
 from toolwire.server.lifespan import Held
 from toolwire.server.limits import LIMITS_AT_USE, Limits
+from toolwire.server.offer import mark_restricted
 from toolwire.stores import Stores
 from toolwire.util.text_lists import text_list
 from toolwire.wire.bus_link import BusLink
@@ -112,9 +113,9 @@ class Serving:
         caller: Caller = None,
         handler: Handler | None = None,
     ) -> Session:
-        peer = Peer(
-            ServerLifecycle(self.kernel.offer, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch
-        )
+        declare = self._mark_restricted if principal is None and channel.is_local else None
+        lifecycle = ServerLifecycle(self.kernel.offer, revisions, declare)
+        peer = Peer(lifecycle, max_depth=self.limits.depth, max_batch=self.limits.batch)
         session = Session(
             channel,
             peer,
@@ -126,6 +127,9 @@ class Serving:
         )
         self.kernel.opened(session)
         return session
+
+    def _mark_restricted(self, capabilities: dict[str, Any]) -> dict[str, Any]:
+        return mark_restricted(capabilities) if self.kernel.access.restricts else capabilities
 
     def http_app(
         self,

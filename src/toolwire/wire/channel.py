@@ -10,18 +10,30 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.jsonrpc import RequestId
 from toolwire.util.out_queue import OutBound
+from toolwire.wire.shares import Caller
 
 Feed: TypeAlias = Callable[[bytes], None]
 Ended: TypeAlias = Callable[[BaseException | None], None]
+M = TypeVar("M", bound="MemoryChannel")
+N = TypeVar("N", bound="MemoryChannel")
 
 UNREAD_CONGESTED = 256
 UNREAD_MESSAGES = 10_000
 UNREAD_BYTES = 64 * 1024 * 1024
+
+
+class Sender(NamedTuple):
+    """The client of a request that another server of this process sends on."""
+
+    principal: Any
+    caller: Caller
+    is_local: bool
 
 
 class Channel(ABC):
@@ -115,6 +127,11 @@ class Channel(ABC):
     def is_local(self) -> bool:
         """Return whether the other side is on this machine by the nature of the transport, and so needs no token."""
         return True
+
+    @property
+    def senders(self) -> Mapping[RequestId, Sender] | None:
+        """Return the senders of the requests in flight, where this process sends them for others; otherwise None."""
+        return None
 
     def negotiated(self, revision: str) -> None:
         """Take note of the revision of the protocol that was agreed."""
@@ -312,8 +329,28 @@ class MemoryChannel(Channel):
         unread.wake()
 
 
+class RelayedChannel(MemoryChannel):
+    """The serving side of a pair whose other side sends requests for clients of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._senders: dict[RequestId, Sender] = {}
+
+    @property
+    def senders(self) -> dict[RequestId, Sender]:
+        return self._senders
+
+
 def memory_pair() -> tuple[MemoryChannel, MemoryChannel]:
     """Make two channels that are connected to each other."""
-    left, right = MemoryChannel(), MemoryChannel()
+    return _connect(MemoryChannel(), MemoryChannel())
+
+
+def relayed_pair() -> tuple[MemoryChannel, RelayedChannel]:
+    """Make two channels that are connected to each other: one to send requests of others, and one to serve them."""
+    return _connect(MemoryChannel(), RelayedChannel())
+
+
+def _connect(left: M, right: N) -> tuple[M, N]:
     left._peer, right._peer = right, left
     return left, right

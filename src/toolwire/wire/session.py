@@ -34,7 +34,7 @@ from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
-from toolwire.wire.channel import Channel, Feed
+from toolwire.wire.channel import Channel, Feed, Sender
 from toolwire.wire.deadlines import Deadlines
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller
@@ -140,6 +140,14 @@ class ConnectionOutlet(Struct, eq=False):
         return answer
 
 
+class RelayedOutlet(ConnectionOutlet):
+    """The `Outlet` of a request that another server of this process sends on for a client over HTTP."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+
 class Pending(Struct, eq=False):
     """A request of ours that waits for its answer, and its time (`deadlines.Timed`)."""
 
@@ -202,6 +210,7 @@ class Session:
         self._has_routes = type(channel).route is not Channel.route
         self.paced: bool = type(channel).taken is not Channel.taken
         self._tells_principals = type(channel).principal is not Channel.principal
+        self._senders = channel.senders
         self._start_task = task_starter(self.loop)
         self._routes: dict[RequestId, Feed] = {}
         # At the end, because messages that have arrived already are delivered at once.
@@ -294,6 +303,8 @@ class Session:
             request.principal = sender
         else:
             request.principal = self.principal
+        if self._senders is not None:
+            self._name_sender(request, self._senders.get(request.id))
         if self.caller is not None:
             request.caller = self.caller
         if self._has_routes:
@@ -310,6 +321,18 @@ class Session:
             # Reading cannot pause while we wait for answers, so the request is refused.
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "Too many requests; try again")))
 
+    def _name_sender(self, request: Incoming, sender: Sender | None) -> None:
+        """Let a request of another server's client count for that client."""
+        if sender is None:
+            return
+        if sender.principal is not None or not sender.is_local:
+            request.principal = sender.principal
+        request.caller = sender.caller
+
+    def _choose_outlet(self, identifier: RequestId) -> type[ConnectionOutlet]:
+        sender = None if self._senders is None else self._senders.get(identifier)
+        return ConnectionOutlet if sender is None or sender.is_local else RelayedOutlet
+
     def _hold_back(self) -> None:
         """Pause reading until there is room, unless we wait for an answer, which could then never arrive."""
         if self._room is None and not self.peer.outgoing:
@@ -323,7 +346,8 @@ class Session:
             self.channel.resume()
 
     def _start(self, request: Incoming) -> None:
-        outlet = self.serving[request.id] = ConnectionOutlet(self, request.revision)
+        make_outlet = ConnectionOutlet if self._senders is None else self._choose_outlet(request.id)
+        outlet = self.serving[request.id] = make_outlet(self, request.revision)
         outlet.task = self._start_task(self._serve(request, outlet), name=request.method)
 
     async def _serve(self, request: Incoming, outlet: ConnectionOutlet) -> None:

@@ -6,7 +6,7 @@ that carries its version in `_meta` makes a modern one (2026-07-28 basic/version
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -45,8 +45,15 @@ Era: TypeAlias = Literal["open", "legacy", "modern"]
 class ServerLifecycle:
     """The server's end of the handshake, and of its absence."""
 
-    def __init__(self, offer: Offer, revisions: Sequence[str] = SUPPORTED) -> None:
+    def __init__(
+        self,
+        offer: Offer,
+        revisions: Sequence[str] = SUPPORTED,
+        declare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """`declare` returns the capabilities that the answer to `initialize` names, if they are others."""
         self.offer = offer
+        self._declare = declare
         self.revisions = revisions
         self.era: Era = "open"
         self.revision: str | None = None
@@ -253,7 +260,7 @@ class ServerLifecycle:
         self.promised = promised = self.offer.capabilities(revision)
         result = t.InitializeResult(
             protocol_version=revision,
-            capabilities=promised,
+            capabilities=promised if self._declare is None else self._declare(promised),
             server_info=self.offer.implementation,
             instructions=self.offer.instructions,
         )
