@@ -51,6 +51,37 @@ async def test_two_servers_with_the_same_tools_stay_apart() -> None:
         assert await client.call_tool("two_run", returns=str) == "second"
 
 
+@cases("first", ["x", "x_admin"])
+@cases("revision", ["2025-11-25", MODERN])
+async def test_tool_name_belongs_to_the_server_with_the_longest_prefix(revision: str, first: str) -> None:
+    backs = {"x": one("taken over", "admin_delete", "admin_other"), "x_admin": one("own", "delete")}
+    gateway = Gateway("front")
+    for name in sorted(backs, key=lambda each: each != first):
+        gateway.add(name, backs[name])
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        assert await client.call_tool("x_admin_delete", returns=str) == "own"
+        assert await client.call_tool("x_admin_other", returns=str) == "taken over"
+        assert gateway.backs["x"].hidden == ("x_admin_delete",)
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_names_of_a_server_that_was_never_reached_are_withheld_from_others(
+    revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = Away(one("own", "delete"))
+    gateway = Gateway("front").add("x", one("taken over", "admin_delete", "look"))
+    gateway.add("x_admin", target, list_timeout=0.1)
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        assert [each.name for each in await client.list_tools()] == ["x_look"]
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("x_admin_delete")
+        await until(lambda: "two servers have 'x_admin_delete', or may have it" in caplog.text)
+        assert gateway.backs["x"].hidden == ("x_admin_delete",)
+        target.is_there = True
+        await until(lambda: gateway.backs["x_admin"].state == "ready")
+        assert await client.call_tool("x_admin_delete", returns=str) == "own"
+
+
 @pytest.mark.covers("GW-4.1", "GW-4.3")
 async def test_names_are_looked_up_and_never_taken_apart(caplog: pytest.LogCaptureFixture) -> None:
     gateway = Gateway("front")

@@ -580,7 +580,7 @@ class Gateway(Server):
         return tuple(each.back.name for each in self._leaving)
 
     def _hidden(self) -> dict[str, tuple[str, ...]]:
-        """Return, for each server, the public names that lead to another server."""
+        """Return, for each server, the public names that lead to another server, or may do so soon."""
         found: dict[str, list[str]] = {name: [] for name in (*self._backs, *self._apis)}
         for name in found:
             mount = self._mount(name)
@@ -589,7 +589,7 @@ class Gateway(Server):
                 found[name].extend(
                     public
                     for public, _ in mount.merged(kind, None, ())
-                    if (listed := shown.get(public)) is not None and mount not in listed.way
+                    if (listed := shown.get(public)) is None or mount not in listed.way
                 )
         return {name: tuple(names) for name, names in found.items()}
 
@@ -605,7 +605,11 @@ class Gateway(Server):
         self._looks = False
         hidden = frozenset(each for names in self._hidden().values() for each in names)
         for each in sorted(hidden - self._told):
-            log.warning("two servers have %r: the one that was added first is used; give one another prefix", each)
+            log.warning(
+                "two servers have %r, or may have it: the one with the longest prefix is used, else the one that was "
+                "added first; give one another prefix",
+                each,
+            )
         self._told = hidden
         self._warn_of_withheld()
         blocks: list[str] = []

@@ -328,6 +328,8 @@ class Catalog:
         self.completions: dict[tuple[str, str, str], Completion] = {}
         self.extensions: dict[str, Extension] = {}
         self.mounts: list[Mount] = []
+        self._by_prefix: list[Mount] = []
+        """The mounts in the order in which a tool or a prompt is looked for: the longest prefix first."""
         self._hosts: list[Catalog] = []
         self._family: list[Catalog] | None = None
         self._local: list[Catalog] | None = None
@@ -426,6 +428,7 @@ class Catalog:
             if uri.startswith(VIEW_SCHEME) and mount.resource(uri, None, ()) is not None:
                 self.check_view(uri, digest)
         self.mounts.append(mount)
+        self._order_by_prefix()
         catalog._hosts.append(self)
         self.guarded = self.guarded or catalog.guarded or mount.is_guarded
         self._mounts_changed(catalog)
@@ -448,6 +451,7 @@ class Catalog:
             if mount.catalog is catalog:
                 mount.end()
         self.mounts = [mount for mount in self.mounts if mount.catalog is not catalog]
+        self._order_by_prefix()
         catalog._hosts = [host for host in catalog._hosts if host is not self]
         self._mounts_changed(catalog)
 
@@ -457,10 +461,24 @@ class Catalog:
         arranged = sorted(self.mounts, key=lambda mount: places.get(mount.catalog, len(places)))
         if arranged != self.mounts:
             self.mounts = arranged
+            self._order_by_prefix()
             for host in (self, *self.hosts()):
                 host._family = host._local = host._followers = host._awaited = None
             for kind in ("tools", "resources", "prompts", _EXTENSIONS):
                 self.changed(kind, for_sure=False)
+
+    def _order_by_prefix(self) -> None:
+        self._by_prefix = sorted(self.mounts, key=lambda mount: -len(mount.prefix))
+
+    def _is_withheld(self, name: str, mount: Mount) -> bool:
+        """Return whether a name of a mount may be that of another one, whose lists are not known yet.
+
+        It begins with the longer prefix of the other one.
+        """
+        return any(
+            not each.catalog.is_read and len(each.prefix) > len(mount.prefix) and name.startswith(each.prefix)
+            for each in self._by_prefix
+        )
 
     def _mounts_changed(self, catalog: Catalog) -> None:
         """Take note that a catalogue was mounted or removed here."""
@@ -746,7 +764,10 @@ class Catalog:
                 return found
         if sees is None and not way:
             return self._mounted("tools", name)
-        return next((held for mount in self.mounts if (held := mount.tool(name, sees, way)) is not None), None)
+        for mount in self._by_prefix:
+            if (held := mount.tool(name, sees, way)) is not None and not self._is_withheld(name, mount):
+                return held
+        return None
 
     @property
     def repeats_arguments(self) -> bool:
@@ -766,7 +787,10 @@ class Catalog:
                 return found
         if sees is None and not way:
             return self._mounted("prompts", name)
-        return next((held for mount in self.mounts if (held := mount.prompt(name, sees, way)) is not None), None)
+        for mount in self._by_prefix:
+            if (held := mount.prompt(name, sees, way)) is not None and not self._is_withheld(name, mount):
+                return held
+        return None
 
     def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them. The file of a skill comes before a resource
@@ -943,8 +967,11 @@ class Catalog:
     def merged(self, kind: str, view: SeesComponents | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:
         """Yield the components of a kind by their public names. The last one of a name wins."""
         # Mounted catalogues cache nothing here, because the way to them decides what a caller sees.
-        for mount in reversed(self.mounts):
-            yield from mount.merged(kind, view, way)
+        is_named = kind in ("tools", "prompts")
+        for mount in reversed(self._by_prefix if is_named else self.mounts):
+            for name, found in mount.merged(kind, view, way):
+                if not (is_named and self._is_withheld(name, mount)):
+                    yield name, found
         own = tuple(self._kind(kind).items())
         if kind == "resources" and self.skill_set.listed:
             own = (*own, *self.skill_set.listed.items())
