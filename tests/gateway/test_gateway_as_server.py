@@ -57,6 +57,28 @@ async def test_policies_judge_and_mask(front: str, back: str) -> None:
         assert "sk-live" not in str(wire.received)
 
 
+@cases("front", [MODERN, "2025-11-25"])
+async def test_log_level_reaches_a_server_that_does_not_declare_logging(front: str) -> None:
+    """Servers on python mcp 2.x send log messages and declare nothing."""
+    tools = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
+
+    async def run(request: Any, outlet: Any) -> Any:
+        if request.log_level == "debug":
+            outlet.notify("notifications/message", t.LoggingMessageNotificationParams(level="info", data="running"))
+        return text("ran")
+
+    server = FakeServer(
+        {"tools/list": lambda request, outlet: Raw(msgspec.json.encode(tools)), "tools/call": run},
+        capabilities={"tools": {}},
+    )
+    gateway = Gateway("front").add("b", server)
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    async with testing.connect(gateway, revision=front, on_log=heard.put_nowait) as (client, _):
+        await client.set_level("debug")
+        assert (await client.call_tool("b_run")).text == "ran"
+        assert (await heard.get()).data == "running"
+
+
 async def test_policies_mask_what_comes_between_two_calls() -> None:
     tools = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
     server = FakeServer(

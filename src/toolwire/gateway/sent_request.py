@@ -211,7 +211,8 @@ def _describe(
     if client is not UNSET:
         meta[t.CLIENT_INFO_KEY] = client
     level = request.log_level if request.modern else level_of(call)
-    if level is not UNSET and t.has_capability(connection.agreement.capabilities, "logging"):
+    if level is not UNSET:
+        # Also to a server that does not declare `logging`: many send log messages all the same.
         meta[t.LOG_LEVEL_KEY] = level
 
 
