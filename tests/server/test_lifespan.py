@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -226,7 +226,59 @@ def test_a_lifespan_that_cannot_be_one_is_refused_by_the_server() -> None:
     def not_async(server: Server) -> Iterator[None]:
         yield
 
-    given: list[Any] = [no_yield, not_async, "pool"]
-    for each in given:
-        with pytest.raises(ServerError, match="lifespan= is an async function that yields once"):
-            Server("s", lifespan=each)
+    async def without_an_argument() -> AsyncIterator[None]:
+        yield
+
+    async def called(server: Server) -> AsyncIterator[None]:
+        yield
+
+    class Pool:
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *error: object) -> None: ...
+
+    given: dict[Any, str] = {
+        no_yield: "write `async def`, and `yield` in it",
+        not_async: "write `async def`, and `yield` in it",
+        "pool": "not str",
+        without_an_argument: "without_an_argument has to take one argument, the server",
+        Pool: "Pool has to take one argument, the server",
+        Pool(): "give the function itself, and do not call it",
+        asynccontextmanager(called)(Server("x")): "give the function itself, and do not call it",
+    }
+    for lifespan, text in given.items():
+        with pytest.raises(ServerError, match="lifespan= is an async function that yields once") as caught:
+            Server("s", lifespan=lifespan)
+        assert text in str(caught.value)
+
+
+async def test_start_names_a_lifespan_of_another_kind() -> None:
+    @contextmanager
+    def not_async(server: Server) -> Iterator[None]:
+        yield
+
+    async def never_yields(server: Server) -> AsyncIterator[None]:
+        if server is None:
+            yield
+
+    given: dict[Any, str] = {
+        not_async: "that of 's' returned _GeneratorContextManager; write `async def`",
+        never_yields: "that of 's' ended without a `yield`",
+        asynccontextmanager(never_yields): "that of 's' ended without a `yield`",
+        lambda server: None: "that of 's' returned NoneType",
+    }
+    for lifespan, text in given.items():
+        with pytest.raises(ServerError, match="lifespan= is an async function that yields once") as caught:
+            await Server("s", lifespan=lifespan, tools=ping_tool).call_tool("ping_tool")
+        assert text in str(caught.value)
+
+
+async def test_a_lifespan_that_yields_twice_is_named_at_the_end() -> None:
+    async def twice(server: Server) -> AsyncIterator[None]:
+        yield
+        yield
+
+    life = Life(Server("s", lifespan=twice))
+    await life.enter()
+    with pytest.raises(ServerError, match=r"lifespan= .* that of 's' yields twice"):
+        await life.exit()

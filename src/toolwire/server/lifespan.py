@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 from toolwire.protocol.errors import ServerError
@@ -179,19 +179,51 @@ class Life(Held):
         return [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
 
 
+def _another_kind(what: str) -> ServerError:
+    return ServerError(f"lifespan= is an async function that yields once: {what}")
+
+
 def checked_lifespan(lifespan: Any) -> Any:
     """Return a function that makes the context manager of a lifespan; refuse anything else."""
     if lifespan is None:
         return None
     import inspect  # Here, because most servers have no lifespan.
 
+    if hasattr(lifespan, "__aenter__") and not inspect.isclass(lifespan):
+        raise _another_kind("give the function itself, and do not call it")
+    if inspect.isclass(lifespan) or inspect.isfunction(lifespan):
+        try:
+            inspect.signature(lifespan).bind(None)
+        except TypeError:
+            raise _another_kind(f"{lifespan.__name__} has to take one argument, the server") from None
+        except ValueError:
+            pass  # A class without a signature that Python knows.
     if inspect.isasyncgenfunction(lifespan):
         return asynccontextmanager(lifespan)  # The decorator is easily left out.
     if not callable(lifespan):
         raise ServerError(f"lifespan= is an async function that yields once, not {type(lifespan).__name__}")
     if inspect.iscoroutinefunction(lifespan) or inspect.isgeneratorfunction(lifespan):
-        raise ServerError("lifespan= is an async function that yields once: write `async def`, and `yield` in it")
+        raise _another_kind("write `async def`, and `yield` in it")
     return lifespan
+
+
+@asynccontextmanager
+async def _managed_lifespan(server: Owner, lifespan: Callable[[Any], Any]) -> AsyncIterator[Any]:
+    """Enter and leave the lifespan of a server. A function of another kind is named in a `ServerError`."""
+    manager = lifespan(server)
+    if not isinstance(manager, AbstractAsyncContextManager):
+        what = f"that of {server.name!r} returned {type(manager).__name__}"
+        raise _another_kind(f"{what}; write `async def`, `yield` in it, and @asynccontextmanager or nothing above it")
+    try:
+        async with manager as value:
+            yield value
+    except RuntimeError as error:
+        # Both texts are those of `contextlib`.
+        if str(error) == "generator didn't yield":
+            raise _another_kind(f"that of {server.name!r} ended without a `yield`") from error
+        if str(error) == "generator didn't stop":
+            raise _another_kind(f"that of {server.name!r} yields twice") from error
+        raise
 
 
 class _Lifespans:
@@ -207,7 +239,7 @@ class _Lifespans:
     async def enter(self, server: Owner) -> None:
         stack = AsyncExitStack()
         if server.lifespan is not None:
-            server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
+            server.lifespan_value = await stack.enter_async_context(_managed_lifespan(server, server.lifespan))
         self._stacks[server] = stack
 
     async def follow(self, servers: list[Owner]) -> None:
