@@ -317,12 +317,25 @@ def test_ctrl_enter_runs_wherever_the_focus_is(friendly: Callable[..., Any]) -> 
     tab.page.locator("#search").focus()
     tab.page.keyboard.press("Control+Enter")
     tab.page.locator("#drawer-calls .count", has_text="2").wait_for()
+    # In the list of tools, which takes a plain Enter.
+    for count, keys in enumerate(("Control+Enter", "Meta+Enter"), start=3):
+        tab.page.locator("#browse").get_by_role("listbox").focus()
+        tab.page.keyboard.press(keys)
+        tab.page.locator("#drawer-calls .count", has_text=str(count)).wait_for()
     # One press is one call, also in a field of the form.
     tab.choose("twice")
     tab.page.get_by_label("value").fill("3")
     tab.page.keyboard.press("Control+Enter")
     tab.page.locator(".result", has_text="total: 6").first.wait_for()
-    expect(tab.page.locator("#drawer-calls .count")).to_have_text("3", use_inner_text=True)
+    expect(tab.page.locator("#drawer-calls .count")).to_have_text("5", use_inner_text=True)
+    # In a list of suggestions, which takes a plain Enter.
+    tab.choose("brief", "Prompts")
+    city = tab.page.get_by_label("city")
+    city.fill("O")
+    tab.page.get_by_role("option", name="Odense").wait_for()
+    city.press("ArrowDown")
+    city.press("Control+Enter")
+    tab.page.locator(".message.user", has_text="Write about O in").wait_for()
 
 
 def test_json_is_the_way_out_of_a_form(friendly: Callable[..., Any]) -> None:

@@ -294,7 +294,7 @@ export function suggestingField(suggest, { id, required, describedBy }) {
   input.addEventListener("focus", refresh);
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
-    if (list.hidden) {
+    if (list.hidden || (event.key === "Enter" && (event.ctrlKey || event.metaKey))) {
       if (event.key === "ArrowDown") refresh();
       return;
     }

@@ -121,6 +121,8 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
   }
 
   function onkeydown(event) {
+    // Ctrl or Command with Enter runs the call.
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return;
     const page = Math.max(1, Math.floor(element.clientHeight / rowHeight) - 1);
     const target = {
       ArrowDown: active + 1,
