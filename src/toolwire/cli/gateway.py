@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolwire import logs
 from toolwire.cli import options, run
 from toolwire.cli.errors import UsageError
+from toolwire.cli.parsing import file_beside_words
 from toolwire.cli.running import end_children_first
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ServerError
@@ -38,7 +39,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     words = "".join(f"  toolwire gateway {word:12} {purpose}\n" for word, (_, purpose) in WORDS.items())
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = f"other uses:\n{words}"
-    parser.add_argument("file", metavar="FILE", help="a JSON or TOML file with mcpServers")
+    parser.add_argument(
+        "file", type=file_beside_words(WORDS), metavar="FILE", help="a JSON or TOML file with mcpServers"
+    )
     options.add_transport(parser, "http")
     parser.add_argument(
         "--stores",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import Action, ArgumentError, ArgumentParser
-from collections.abc import Iterable, Sequence
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from toolwire.cli.errors import UsageError
@@ -33,6 +34,20 @@ class CommandParser(ArgumentParser):
             known = [str(choice) for choice in action.choices]
             text = f"{value!r} is not one of {', '.join(known)}{suggest(str(value), known)}"
             raise ArgumentError(action if action.option_strings else None, text)
+
+
+def file_beside_words(words: Iterable[str]) -> Callable[[str], str]:
+    """Make the type of an argument that is a file where these words may stand, too."""
+
+    def check(name: str) -> str:
+        # A text with a dot or a slash is meant as a file, which the command looks for itself.
+        if "." not in name and Path(name).name == name and not Path(name).exists():
+            known = list(words)
+            if meant := suggest(name, known):
+                raise ArgumentTypeError(f"{name!r} is neither a file nor one of {', '.join(known)}{meant}")
+        return name
+
+    return check
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
