@@ -9,21 +9,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from toolwire.cli.lint_rules import LintFinding
+from toolwire.cli.lint_source import Function, contexts_of, dotted_name, modules
 from toolwire.cli.server_source import ServerSource
 from toolwire.openapi.definition.annotations import CHANGING_VERBS
-from toolwire.wire.regular_files import read_regular
 
 RULE: Final = "replayed-call"
-#: How many files of a server are read, and how many bytes of each.
-MAX_FILES: Final = 100
-MAX_BYTES: Final = 1024 * 1024
 #: Methods of the context that may end the handler, which then runs again from the top.
 ASKS: Final = frozenset({"elicit", "elicit_url", "sample", "list_roots", "credential"})
-_CONTEXTS: Final = frozenset({"Context", "SyncContext"})
 # Calls of these names change nothing that a second run could see, or are meant to be repeated.
 _PURE: Final = re.compile(
     r"abs|all|any|bool|bytes|callable|chr|dict|dir|divmod|enumerate|filter|float|format|frozenset|"
@@ -55,8 +50,6 @@ _CHANGING: Final = re.compile(
     r"append|book|charge|commit|deploy|insert|mail|notify|order|post|put|save|store|upload|write"
 )
 
-_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 class _Made(NamedTuple):
     """A call that may have run, in the words of the source."""
@@ -71,16 +64,16 @@ _Ran: TypeAlias = frozenset[_Made] | None
 
 def check(source: ServerSource) -> Iterator[LintFinding]:
     """Check the file of a server, and the modules beside it that it imports."""
-    for path, tree in _modules(source):
+    for path, tree in modules(source):
         yield from check_module(tree, path.name)
 
 
 def check_module(tree: ast.Module, file: str) -> Iterator[LintFinding]:
     """Check all functions of a module that take the context."""
-    functions = [each for each in ast.walk(tree) if isinstance(each, _Function)]
+    functions = [each for each in ast.walk(tree) if isinstance(each, Function)]
     asking = _asking_functions(functions)
     for function in functions:
-        contexts = _contexts(function)
+        contexts = contexts_of(function)
         if contexts and not _is_never_replayed(function):
             walk = _Walk(contexts, asking, frozenset(_own_containers(function)))
             walk.statements(function.body, frozenset())
@@ -109,83 +102,21 @@ def _first_word(name: str) -> str:
 # --- the source -------------------------------------------------------------------------------------------------------
 
 
-def _modules(source: ServerSource) -> Iterator[tuple[Path, ast.Module]]:
-    waiting, seen = [source.path], {source.path}
-    while waiting and len(seen) <= MAX_FILES:
-        path = waiting.pop()
-        tree = _parsed(path)
-        if tree is None:
-            continue
-        yield path, tree
-        for imported in _imported(tree, path, source.root):
-            if imported not in seen:
-                seen.add(imported)
-                waiting.append(imported)
-
-
-def _parsed(path: Path) -> ast.Module | None:
-    try:
-        return ast.parse(read_regular(path, MAX_BYTES))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _imported(tree: ast.Module, path: Path, root: Path) -> Iterator[Path]:
-    """Yield the files below the folder of the server that a module imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _files(root, alias.name.split("."))
-        elif isinstance(node, ast.ImportFrom):
-            folder = path.parents[node.level - 1] if 0 < node.level <= len(path.parents) else root
-            words = node.module.split(".") if node.module else []
-            yield from _files(folder, words)
-            for alias in node.names:
-                yield from _files(folder, [*words, alias.name])
-
-
-def _files(folder: Path, words: Sequence[str]) -> Iterator[Path]:
-    if words:
-        path = folder.joinpath(*words)
-        yield from (each for each in (path.with_name(f"{path.name}.py"), path / "__init__.py") if each.is_file())
-
-
-def _contexts(function: _Function) -> frozenset[str]:
-    """Return the names of the parameters that are the context."""
-    taken = function.args
-    return frozenset(
-        each.arg
-        for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)
-        if each.annotation is not None and _is_context(each.annotation)
-    )
-
-
-def _is_context(annotation: ast.expr) -> bool:
-    match annotation:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name in _CONTEXTS
-        case ast.Constant(value=str(text)):
-            return text.rpartition(".")[2] in _CONTEXTS
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _is_context(left) or _is_context(right)
-    return False
-
-
-def _own_containers(function: _Function) -> Iterator[str]:
+def _own_containers(function: Function) -> Iterator[str]:
     """Yield the variables of a function that get a new list, dict or set."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
         made = node.value
         is_new = isinstance(made, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp) or (
-            isinstance(made, ast.Call) and _name(made.func).rpartition(".")[2] in _CONTAINERS
+            isinstance(made, ast.Call) and dotted_name(made.func).rpartition(".")[2] in _CONTAINERS
         )
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if is_new and isinstance(target, ast.Name):
                 yield target.id
 
 
-def _is_never_replayed(function: _Function) -> bool:
+def _is_never_replayed(function: Function) -> bool:
     """Return whether a decorator says that the handler never runs twice for a request."""
     options = {
         keyword.arg: keyword.value.value
@@ -197,16 +128,16 @@ def _is_never_replayed(function: _Function) -> bool:
     return options.get("replay") is False or (options.get("task") == "required" and not options.get("detaches"))
 
 
-def _asking_functions(functions: Iterable[_Function]) -> frozenset[str]:
+def _asking_functions(functions: Iterable[Function]) -> frozenset[str]:
     """Return the names of functions that ask, directly or through another function."""
-    by_name = {each.name: each for each in functions if _contexts(each)}
+    by_name = {each.name: each for each in functions if contexts_of(each)}
     asking: set[str] = set()
     size = -1
     while size != len(asking):
         size = len(asking)
         for name, function in by_name.items():
             calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-            if any(_is_ask(call, _contexts(function), asking) for call in calls):
+            if any(_is_ask(call, contexts_of(function), asking) for call in calls):
                 asking.add(name)
     return frozenset(asking)
 
@@ -217,17 +148,7 @@ def _is_ask(call: ast.Call, contexts: Iterable[str], asking: Iterable[str]) -> b
             return method in ASKS
     passed = [*call.args, *(keyword.value for keyword in call.keywords)]
     has_context = any(isinstance(each, ast.Name) and each.id in contexts for each in passed)
-    return has_context and _name(call.func).rpartition(".")[2] in asking
-
-
-def _name(function: ast.expr) -> str:
-    """Return the dotted name of what is called; empty for anything else."""
-    match function:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=value, attr=attribute):
-            return f"{_name(value) or '…'}.{attribute}"
-    return ""
+    return has_context and dotted_name(call.func).rpartition(".")[2] in asking
 
 
 # --- the order of evaluation ------------------------------------------------------------------------------------------
@@ -318,12 +239,12 @@ class _Walk:
         if isinstance(node, ast.Call) and self._is_started(node):
             # The work is named by the first argument: `asyncio.to_thread(send, mail)`.
             ran = self._children(node, ran)
-            first = _name(node.args[0])
+            first = dotted_name(node.args[0])
             return ran if self._is_harmless(first) else ran | {_Made(first, node.lineno)}
         ran = self._children(node, ran)
         if not isinstance(node, ast.Call):
             return ran
-        name = _name(node.func)
+        name = dotted_name(node.func)
         if _is_ask(node, self._contexts, self._asking):
             for made in ran:
                 self.found.setdefault(made, _Made(name, node.lineno))
@@ -339,7 +260,11 @@ class _Walk:
 
     @staticmethod
     def _is_started(call: ast.Call) -> bool:
-        return bool(call.args) and _name(call.func).rpartition(".")[2] in _RUNNERS and bool(_name(call.args[0]))
+        return (
+            bool(call.args)
+            and dotted_name(call.func).rpartition(".")[2] in _RUNNERS
+            and bool(dotted_name(call.args[0]))
+        )
 
     def _is_harmless(self, name: str) -> bool:
         """Return whether a call may run twice without harm, judging by its name."""
