@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -518,6 +519,16 @@ def test_warning_about_a_missing_await_names_the_method_that_was_called(options:
         # Python writes: coroutine 'Client.call_tool' was never awaited.
         assert call.__qualname__ in ("Client.call_tool", "Client.list_tools")
         call.close()
+
+
+def test_errors_of_a_missing_await_are_explained_in_the_guide() -> None:
+    call = Client(Server("s")).call_tool("x")
+    with pytest.raises(AttributeError) as caught:
+        _ = call.structured  # type: ignore[attr-defined]
+    call.close()
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "errors.md").read_text(encoding="utf-8")
+    assert f"`{caught.value}`" in guide
+    assert f"`coroutine '{call.__qualname__}' was never awaited`" in guide
 
 
 # --- escape hatches ---

@@ -72,7 +72,7 @@ async def _lint(arguments: Namespace) -> int:
     sizes = {tool.name: tool_tokens(tool) for tool in tools if "model" in audiences(tool.meta)}
     is_python = _is_python(arguments)
     found = [*findings(tools, is_python=is_python), *texts, *of_views]
-    found += _replayed(arguments) if is_python else ()
+    found += _source_findings(arguments) if is_python else ()
     return _report(arguments, _sorted(found), sizes, "tool")
 
 
@@ -84,12 +84,13 @@ def _is_python(arguments: Namespace) -> bool:
     return isinstance(target, str) and target.endswith(".py")
 
 
-def _replayed(arguments: Namespace) -> Iterable[LintFinding]:
-    """Check the source of a Python server for calls that a question repeats."""
+def _source_findings(arguments: Namespace) -> list[LintFinding]:
+    """Check the source of a Python server for missing awaits, and for calls that a question repeats."""
     # Imported here because only Python servers need it.
-    from toolwire.cli import lint_replay, server_source
+    from toolwire.cli import lint_awaits, lint_replay, server_source
 
-    return lint_replay.check(server_source.parse(arguments.target))
+    source = server_source.parse(arguments.target)
+    return [*lint_awaits.check(source), *lint_replay.check(source)]
 
 
 def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int], noun: str) -> int:

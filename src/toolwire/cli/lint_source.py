@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -13,7 +13,8 @@ from toolwire.wire.regular_files import read_regular
 #: How many files of a server are read, and how many bytes of each.
 MAX_FILES: Final = 100
 MAX_BYTES: Final = 1024 * 1024
-_CONTEXTS: Final = frozenset({"Context", "SyncContext"})
+#: The classes of the context.
+CONTEXTS: Final = frozenset({"Context", "SyncContext"})
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -60,24 +61,24 @@ def _files(folder: Path, words: Sequence[str]) -> Iterator[Path]:
         yield from (each for each in (path.with_name(f"{path.name}.py"), path / "__init__.py") if each.is_file())
 
 
-def contexts_of(function: Function) -> frozenset[str]:
+def contexts_of(function: Function, classes: Collection[str] = CONTEXTS) -> frozenset[str]:
     """Return the names of the parameters that are the context."""
     taken = function.args
     return frozenset(
         each.arg
         for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)
-        if each.annotation is not None and _is_context(each.annotation)
+        if each.annotation is not None and _is_context(each.annotation, classes)
     )
 
 
-def _is_context(annotation: ast.expr) -> bool:
+def _is_context(annotation: ast.expr, classes: Collection[str]) -> bool:
     match annotation:
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name in _CONTEXTS
+            return name in classes
         case ast.Constant(value=str(text)):
-            return text.rpartition(".")[2] in _CONTEXTS
+            return text.rpartition(".")[2] in classes
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _is_context(left) or _is_context(right)
+            return _is_context(left, classes) or _is_context(right, classes)
     return False
 
 
