@@ -241,6 +241,53 @@ async def test_skills_come_through_several_gateways(front: str) -> None:
             assert (await skill.read("references/FORMS.md")).data == pdf(label)["references/FORMS.md"]
 
 
+@pytest.mark.covers("SKL-H4")
+@cases("over", OVER)
+@cases("back", CARRYING)
+@cases("front", CARRYING)
+async def test_a_skill_that_changed_without_notice_is_loaded_with_its_new_entry(
+    front: str, back: str, over: str
+) -> None:
+    other, served = ServedSkills({"pdf": pdf("other")}), ServedSkills({"pdf": pdf("old")}, ttl=300_000)
+    gateway = Gateway("front")
+    async with behind(served.server, over) as target:
+        gateway.add("other", other.server).add("b", target, revision=back)
+        async with Client(gateway, revision=front) as client:
+            listed = {each.uri: each for each in await client.skills.list()}
+            uri = "skill://b/pdf/SKILL.md"
+            served.skills["pdf"] = pdf("new") | {"references/NEW.md": b"new here"}
+            skill = await client.skills.load(listed[uri])
+            assert skill.entry.resources != listed[uri].entry.resources
+            # Also a file that the gateway did not know.
+            assert (await skill.read("references/NEW.md")).data == b"new here"
+            assert (await client.skills.get(uri)).entry == skill.entry
+            assert {each.uri: each for each in await client.skills.list()}[uri].entry == skill.entry
+            served.skills["pdf"]["SKILL.md"] = skill_md("pdf", body="Changed again\n")
+            assert (await client.skills.load(uri)).body == "Changed again\n"
+    assert other.count("skills/get") == 0
+
+
+@cases("front", CARRYING)
+async def test_a_skill_that_is_gone_is_unknown_and_one_of_a_server_that_fails_is_as_listed(front: str) -> None:
+    served = ServedSkills({"pdf": pdf("one"), "zip": {"SKILL.md": skill_md("zip")}}, ttl=300_000)
+    fails = False
+
+    @served.server.use
+    async def fail(ctx: Any, call_next: Any) -> Any:
+        if fails and ctx.method == "skills/get":
+            raise ProtocolError(-32603, "no disk")
+        return await call_next(ctx)
+
+    async with gateway_before(served.server, "memory", None) as gateway, Client(gateway, revision=front) as client:
+        listed = {each.uri: each for each in await client.skills.list()}
+        del served.skills["zip"]
+        with pytest.raises(ProtocolError, match="No skill is served at this URI"):
+            await client.skills.get("skill://zip/SKILL.md")
+        assert [each.uri for each in await client.skills.list()] == [PDF]
+        fails = True
+        assert (await client.skills.get(PDF)).entry == listed[PDF].entry
+
+
 async def test_files_of_a_skill_are_told_of_when_they_change(folder: Path) -> None:
     server = Server("s")
     served = server.skills(folder)

@@ -756,6 +756,12 @@ class Relay:
             self._next_doubt = now + DOUBT_SECONDS
             self._doubting = asyncio.ensure_future(self._reread())
 
+    async def reread_lists(self) -> None:
+        """Wait until the lists were read again, at most once in `DOUBT_SECONDS`."""
+        self.doubt()
+        if self._doubting is not None:
+            await asyncio.wait({self._doubting})
+
     async def _reread(self) -> None:
         try:
             await self._suspect()

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.gateway.remote_components import Home, handed_on, handler_seconds, read_elsewhere
-from toolwire.gateway.sent_request import sent_with
+from toolwire.gateway.sent_request import Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolwireError
 from toolwire.protocol.open_codec import replace_members
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, SkillSet
@@ -30,13 +30,19 @@ from toolwire.skills.component import (
     directories_between,
     is_child,
 )
-from toolwire.skills.extension import SkillsExtension
+from toolwire.skills.extension import NO_SKILL, SkillsExtension
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 # A server may call something public that it shows to nobody but the holder of its credential.
 _CACHE: Final = Cache(ttl_ms=0, scope="private")
 
+
+class _SkillAnswer(msgspec.Struct):
+    skill: Raw
+
+
+_skill_answer = msgspec.json.Decoder(_SkillAnswer).decode
 _entry_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -89,6 +95,7 @@ class RemoteSkill(SkillComponent):
 
     def __init__(self, home: Home, entry: t.Skill) -> None:
         self._home = home
+        self._digest: str | None = rules.fingerprint(entry)
         name, description = (msgspec.json.decode(entry.frontmatter[key]) for key in ("name", "description"))
         shown = _public(home.uris, entry)
         super().__init__(shown, name, description, cache=_CACHE, timeout=handler_seconds(home.relay))
@@ -100,6 +107,27 @@ class RemoteSkill(SkillComponent):
         """The sizes of the files, by their URIs."""
         between = (each for uri in self.sizes for each in directories_between(self.root, uri))
         self.directories: dict[str, None] = dict.fromkeys((self.root, *between))
+
+    async def fetch_entry(self, call: Call) -> Any | None:
+        """Ask the server for the entry, because a server that announces nothing may have changed the skill."""
+        try:
+            answer = await self._home.relay.send(call, "skills/get", _sent_for(self._home, call, self.uri))
+        except ToolwireError as error:
+            if not isinstance(error, ProtocolError) or error.code != INVALID_PARAMS:
+                return None  # The listed entry is the best that there is.
+            await self._home.relay.reread_lists()
+            raise ProtocolError(INVALID_PARAMS, NO_SKILL, {"uri": self.uri[:200]}) from None
+        if answer.questions is None and self._is_changed(answer.raw):
+            # Files that the entry names for the first time can be read after that.
+            await self._home.relay.reread_lists()
+        return handed_on(call, answer, t.GetSkillResult, self._home)
+
+    def _is_changed(self, answer: Raw) -> bool:
+        try:
+            entry = rules.read_entry(_skill_answer(answer).skill)
+        except (msgspec.MsgspecError, rules.SkillRejected):
+            return False  # A question of the server, or an entry that the client refuses.
+        return rules.fingerprint(entry) != self._digest
 
     def owns_state(self, call: Call) -> bool:
         return self._home.relay.owns_state(call)
@@ -134,15 +162,20 @@ class Source:
         self._home = home
 
     async def get_skill(self, call: Call, uri: str) -> Any | None:
-        sent = sent_with(call, "skills/get")
-        sent.members["uri"] = self._home.uris.inner(uri)
         try:
-            answer = await self._home.relay.send(call, "skills/get", sent)
+            answer = await self._home.relay.send(call, "skills/get", _sent_for(self._home, call, uri))
         except ProtocolError as error:
             if error.code == INVALID_PARAMS:
                 return None
             raise
         return handed_on(call, answer, t.GetSkillResult, self._home)
+
+
+def _sent_for(home: Home, call: Call, uri: str) -> Sent:
+    """Return the request for the entry of a skill."""
+    sent = sent_with(call, "skills/get")
+    sent.members["uri"] = home.uris.inner(uri)
+    return sent
 
 
 def _public(uris: UriNames, entry: t.Skill) -> t.Skill:

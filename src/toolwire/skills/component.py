@@ -46,6 +46,10 @@ class SkillComponent(Resource):
     def definition(self, revision: str) -> Any:
         return self.entry
 
+    async def fetch_entry(self, call: Call) -> Any | None:
+        """Return the answer of the upstream server to `skills/get`; None where `entry` is the answer."""
+        return None
+
     async def read_directory(self, call: Call, uri: str) -> Any | None:
         """Return the answer of the server elsewhere that has the skill; None where `children` has it."""
         return None

@@ -32,6 +32,8 @@ MAX_PAGE_BYTES: Final = 256 * 1024
 #: Orders of skills that are kept: one for each permission set, and the previous ones for clients between two pages.
 MAX_ORDERS: Final = 64
 
+NO_SKILL: Final = "No skill is served at this URI"
+
 
 class SkillsExtension(Extension):
     """The extension of one server. It answers for all skills of the server that gets the request, mounted ones too."""
@@ -103,7 +105,10 @@ class SkillsExtension(Extension):
             if elsewhere is not None:
                 return elsewhere
             # The same for a skill that the caller does not see.
-            raise ProtocolError(INVALID_PARAMS, "No skill is served at this URI", {"uri": params.uri[:200]})
+            raise ProtocolError(INVALID_PARAMS, NO_SKILL, {"uri": params.uri[:200]})
+        fetched = await cast("SkillComponent", found.component).fetch_entry(call)
+        if fetched is not None:
+            return fetched
         result = t.GetSkillResult(skill=found.component.entry)
         _hint(result, [found.component.cache], is_private=kernel.methods.depends_on_caller(found))
         return result
