@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import StubApi, json_reply, stub_api
 
@@ -273,3 +274,15 @@ async def test_every_operation_can_be_kept(stub: StubApi) -> None:
     gateway = Gateway("front").add("pets", openapi(petstore(), keep=ALL, drop="headPet", base_url=stub.url))
     async with Client(gateway) as client:
         assert len(await names(client)) == 5
+
+
+@cases(("cache", "ttl"), [({}, 0), ({"cache": {"ttl_ms": 60_000}}, 60_000)])
+async def test_lists_of_a_gateway_are_fresh_unless_its_file_lets_clients_keep_them(
+    cache: dict[str, Any], ttl: int, tmp_path: Path
+) -> None:
+    """All its tools are those of an API, and its file may change at any time."""
+    entry = {"openapi": str(write(tmp_path)), "api": {"keep": ["showPet"]}}
+    gateway = gateway_of({"mcpServers": {"pets": entry}, "gateway": cache})
+    async with Client(gateway) as client:
+        page = await client.list_tools_page()
+        assert ([tool.name for tool in page.tools], page.ttl_ms) == (["pets_showPet"], ttl)

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
@@ -18,6 +19,7 @@ from toolwire.audit import AuditLog
 from toolwire.auth import Principal
 from toolwire.errors import ServerError
 from toolwire.openapi import ALL, Api, DescriptionError, Operation, OperationFailed, openapi
+from toolwire.server.components import Cache
 from toolwire.server.metrics import Metrics
 from toolwire.shape import Shape
 from toolwire.types import REVISIONS
@@ -513,3 +515,17 @@ def test_settings_that_name_nothing_of_the_operation_are_refused(settings: dict[
     described = _with_body("application/json", stub)
     with pytest.raises(DescriptionError, match=r"addUser.*(fixed|ask|arguments) has"):
         openapi(described, keep=ALL, operations={"addUser": settings})
+
+
+@cases(("options", "ttl"), [({}, 0), ({"cache": Cache(ttl_ms=60_000)}, 60_000)])
+async def test_lists_with_an_api_are_fresh_unless_the_server_lets_clients_keep_them(
+    options: dict[str, Any], ttl: int
+) -> None:
+    """Tools may come and go while a server runs, and not every client listens to announcements."""
+    api = openapi(petstore(), keep=["showPet"])
+    server = Server("s", **options).include(api)
+    async with Client(server, cache=False) as client:
+        page = await client.list_tools_page()
+        assert ([tool.name for tool in page.tools], page.ttl_ms) == (["showPet"], ttl)
+        server.exclude(api)
+        assert await client.list_tools() == []
