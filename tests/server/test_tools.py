@@ -675,6 +675,16 @@ async def test_parameters_may_be_mappings_and_may_name_a_header() -> None:
         Tool(lambda x: x, name="t", parameters=[{"nme": "x"}])
 
 
+@cases("parameters", [["x"], "x", [("x", "string")], [None], 5, {"x": "string"}])
+def test_parameters_of_another_kind_are_refused_with_what_is_taken(parameters: Any) -> None:
+    with pytest.raises(ServerError) as caught:
+        Tool(lambda x: x, name="t", parameters=parameters)
+    wrong = parameters[0] if isinstance(parameters, list) else parameters
+    assert str(caught.value) == (
+        f'parameters= is a list of Argument(name="city") or of mappings such as {{"name": "city"}}, not {wrong!r}'
+    )
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 async def test_log_names_a_missing_await(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")

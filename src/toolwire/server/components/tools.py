@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
@@ -303,6 +303,8 @@ def _moved(node: Any) -> Any:
 
 
 def _schema_of(described: Sequence[Argument | Mapping[str, Any]]) -> dict[str, Any]:
+    if isinstance(described, str | Mapping) or not isinstance(described, Iterable):
+        raise ServerError(_not_parameters(described))
     parameters = [each if isinstance(each, Argument) else _argument(each) for each in described]
     properties: dict[str, Any] = {}
     for each in parameters:
@@ -323,10 +325,17 @@ def _schema_of(described: Sequence[Argument | Mapping[str, Any]]) -> dict[str, A
 
 def _argument(described: Mapping[str, Any]) -> Argument:
     """Make an `Argument` of a mapping with its fields."""
+    if not isinstance(described, Mapping):
+        raise ServerError(_not_parameters(described))
     try:
         return Argument(**described)
     except TypeError as error:
         raise ServerError(f"parameters=[{dict(described)!r}] is not an Argument: {error}") from None
+
+
+def _not_parameters(value: Any) -> str:
+    shown = repr(value)[:100]
+    return f'parameters= is a list of Argument(name="city") or of mappings such as {{"name": "city"}}, not {shown}'
 
 
 # 2025-11-25 server/tools, tool names: a guidance, so other names are served and not refused.
