@@ -115,6 +115,27 @@ async def test_handler_sees_everything_that_the_token_says_about_its_caller(revi
 
 
 @pytest.mark.covers("E43")
+@cases("revision", ["2026-07-28", "2025-11-25", "2025-03-26"])
+async def test_handler_sees_everything_that_was_written_down_for_a_key(revision: str) -> None:
+    seen: list[Principal | None] = []
+    owner = Principal("bob", provider="own", username="Bob", scopes=frozenset({"read"}), claims={"department": "7"})
+    server = Server("notes", auth=ApiKeys({ALICE: "alice", BOB: owner}))
+
+    @server.tool
+    def whoami(ctx: Context) -> str:
+        seen.append(ctx.principal)
+        return "seen"
+
+    async with testing.connect(server, revision=revision, over="http", auth=BOB) as (client, _):
+        await client.call_tool("whoami")
+    (principal,) = seen
+    assert principal is not None
+    assert (principal.subject, principal.provider, principal.username) == ("bob", "own", "Bob")
+    assert principal.scopes == {"read"}
+    assert principal.claims == {"department": "7"}
+
+
+@pytest.mark.covers("E43")
 async def test_without_auth_nobody_is_anybody() -> None:
     async with application(None) as app:
         assert text_of((await call(app)).json()) == "nobody"

@@ -526,7 +526,7 @@ async def test_a_cancelled_async_handler_stops_and_is_not_answered(revision: str
         assert kept[0].cancelled is True
 
 
-@pytest.mark.covers("E12")
+@pytest.mark.covers("E12", "J79")
 async def test_a_def_handler_sees_that_it_was_cancelled() -> None:
     server = Server("s")
     started, finished = asyncio.Event(), asyncio.Event()
