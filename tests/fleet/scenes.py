@@ -87,6 +87,26 @@ async def outage(
     await fleet.load(8)
 
 
+async def questions(fleet: Fleet) -> None:
+    """Ask users while Redis goes away five times, for four seconds each."""
+    await fleet.traffic.start_questions()
+    await fleet.load(3)
+    for take_away in (cut_off, paused, cut_off, paused, cut_off):
+        bring_back = await take_away(fleet)
+        await fleet.load(4)
+        await bring_back()
+        await fleet.load(3)
+    await fleet.recovered()
+    await fleet.load(5)
+    for revision in (LEGACY, MODERN):
+        calls = [call for call in fleet.ledger.calls if call.revision.startswith(revision)]
+        answered = sum(call.outcome == "result" for call in calls)
+        failed = sum(call.outcome == "error" for call in calls)
+        fleet.ledger.remarks.append(f"{revision}: {answered} calls with questions answered, {failed} failed")
+        if not answered:
+            fleet.ledger.wedged.append(f"no question of a call on {revision} was answered")
+
+
 # --- replicas are gone, or seem to be ---
 
 
@@ -305,6 +325,7 @@ SCENES: dict[str, Scene | GatewayScene] = {
     "outage-5": Scene("Redis frozen for 5 s", partial(outage, seconds=5, take_away=paused), 40),
     "outage-40": Scene("Redis restarted after 40 s", partial(outage, seconds=40, take_away=restarted), 80),
     "outage-120": Scene("Redis cut off for 120 s", partial(outage, seconds=120, take_away=cut_off), 170),
+    "questions": Scene("calls that ask, while Redis is away for 4 s five times", questions, 55),
     "kills": Scene(
         "a replica killed every ten seconds, no two on one machine",
         killed,

@@ -331,6 +331,32 @@ class Traffic:
         await question.wait_until_asked()
         return question
 
+    async def start_questions(self) -> None:
+        """Begin calls that ask their user, some a second in each era."""
+        for revision in (LEGACY, MODERN):
+            client = Client(
+                self._url, revision=revision, auth=KEY, timeout=PATIENCE, cache=False, elicit=self._answer_question
+            )
+            await self._stack.enter_async_context(client)
+            self._makers.append(asyncio.create_task(self._repeat(0.3, partial(self._call_with_question, client))))
+
+    async def _call_with_question(self, client: Client) -> None:
+        call = Call(next(self._numbers), f"{client.revision} with a question", 0)
+        self._ledger.calls.append(call)
+        try:
+            result = await client.call_tool("ask", {"question": str(call.number)})
+        except Timeout as error:
+            call.text = str(error)
+        except ToolwireError as error:
+            call.outcome, call.text = "error", f"{type(error).__name__}: {error}"
+        else:
+            call.outcome, call.text = "error" if result.is_error else "result", result.text
+
+    async def _answer_question(self, message: str, form: object) -> dict[str, str]:
+        """Answer with the question itself, some time later."""
+        await asyncio.sleep(self._chance.uniform(0.0, 2.0))
+        return {"value": message}
+
     def _heard(self, direction: str, message: bytes) -> None:
         """Count each report as it comes over the wire, before the client does anything with it."""
         if direction == "←" and (found := _REPORT.search(message)) and (step := _PROGRESS.search(message)):
