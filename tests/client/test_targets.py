@@ -512,3 +512,72 @@ def test_remote_client_has_the_options_of_a_client(make: Any) -> None:
         make("https://example.com/mcp", env={})
     with pytest.raises(TypeError, match="begins"):
         make("https://example.com/mcp", begins=1)
+
+
+# --- the traceback behind an error id ---
+
+FAILING = """
+import sys
+from toolwire import Server
+
+server = Server("failing")
+
+@server.tool
+def fail() -> str:
+    sys.stderr.write("chatter\\n" * 1000)
+    raise ValueError("the \\x1b[2Jcause")
+
+server.run()
+"""
+# A program without any setting of its log, as most are.
+PROGRAM = """
+import asyncio, sys
+from toolwire import Client
+from toolwire.client import sync
+
+async def main():
+    async with Client(sys.argv[1]) as client:
+        print((await client.call_tool("fail")).text)
+
+if sys.argv[2] == "async":
+    asyncio.run(main())
+else:
+    with sync.Client(sys.argv[1]) as client:
+        print(client.call_tool("fail").text)
+"""
+
+
+@pytest.mark.parametrize("kind", ["async", "blocking"])
+async def test_program_finds_the_traceback_behind_an_error_id_on_its_standard_error(tmp_path: Path, kind: str) -> None:
+    file, program = write(tmp_path, FAILING), write(tmp_path, PROGRAM, "program.py")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, program, file, kind, stdout=pipe, stderr=pipe)
+    out, err = (each.decode() for each in await process.communicate())
+    identifier = out.partition("error id ")[2].strip().rstrip(")")
+    assert len(identifier) == 12, (out, err)
+    lines = err.splitlines()
+    assert lines[0].startswith("server.py: ")
+    assert lines[0].endswith(f"error {identifier} in the tool fail")
+    assert lines[1] == "    Traceback (most recent call last):"
+    assert lines[-1].startswith("    ValueError: the \\x1b[2Jcause")
+    assert "chatter" not in err
+
+
+async def test_traceback_of_each_server_of_a_configuration_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = {"command": sys.executable, "args": [write(tmp_path, FAILING)]}
+    async with Client({"mcpServers": {"one": entry, "two": entry}}) as client:
+        for name in ("one", "two"):
+            assert (await client.call_tool(f"{name}_fail")).is_error
+    records = [each for each in caplog.records if "Traceback (most recent call last)" in each.getMessage()]
+    assert [each.getMessage()[:5] for each in records] == ["one: ", "two: "]
+    assert {(each.name, each.levelname) for each in records} == {("toolwire.client", "WARNING")}
+
+
+async def test_on_stderr_takes_the_place_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines: list[str] = []
+    async with Client(write(tmp_path, FAILING), on_stderr=lines.append) as client:
+        assert (await client.call_tool("fail")).is_error
+    assert "    Traceback (most recent call last):" in lines
+    assert caplog.records == []

@@ -178,3 +178,17 @@ def test_a_replacement_that_concerns_nobody_is_a_mistake() -> None:
     server = keeper()
     with pytest.raises(LookupError, match="depends on"), testing.replaced(server, {keeper: connect}):
         pass
+
+
+async def test_traceback_of_a_server_file_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(
+        "from toolwire import Server\nserver = Server('s')\n"
+        "@server.tool\ndef fail() -> str:\n    raise ValueError('the cause')\nserver.run()\n",
+        encoding="utf-8",
+    )
+    async with testing.connect(script, over="stdio") as (client, _):
+        result = await client.call_tool("fail")
+    identifier = result.text.partition("error id ")[2].rstrip(")")
+    assert f"error {identifier} in the tool fail" in caplog.text
+    assert "ValueError: the cause" in caplog.text

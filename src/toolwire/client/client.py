@@ -112,7 +112,8 @@ class Client(Extending):
       Progress is only asked for where there is a callback.
     * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
     * `on_stderr`: called with each line that a server that the client started writes to standard error; of several
-      servers, the line comes after the server's name. By default the last lines are kept for error messages alone.
+      servers, the line comes after the server's name. By default the logger `toolwire.client` gets the tracebacks, as
+      warnings, and the last lines are kept for error messages.
     * `timeout`: seconds that each call may take, with all requests that it needs, and with the task that it becomes;
       progress restarts the clock up to ten minutes. The time that a person takes does not count. None for no limit.
       By default 60, and ten minutes for a call that becomes a task.

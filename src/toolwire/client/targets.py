@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import ssl
@@ -35,6 +36,8 @@ from toolwire.wire.session import ClientHandler, Session
 
 if TYPE_CHECKING:
     from toolwire.wire.subprocess import ProcessChannel
+
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 ClientT = TypeVar("ClientT")
 Options = ParamSpec("Options")
@@ -174,7 +177,7 @@ class CommandTarget(Target):
         self.command: list[str] = list(command)
         self.label = label
         self.on_stderr: Callable[[str], None] | None = None
-        """Gets each line that the server writes to its standard error."""
+        """Gets each line that the server writes to its standard error. By default, tracebacks are logged."""
         self.on_start: Callable[[ProcessChannel], None] | None = None
         """Gets the channel to each process that is started, before the first message."""
         self._env = env
@@ -206,12 +209,15 @@ class CommandTarget(Target):
     async def open(self) -> Link:
         # Imported here because a client of a server in this process starts no other process.
         from toolwire.wire.subprocess import ProcessChannel
+        from toolwire.wire.tracebacks import TracebackLog
 
         env = self._env
         if self._secrets is not None:
             env = {**(env or {}), **await self._secrets()}
+        # An error id leads nowhere unless the program can see what the server has logged.
+        on_stderr = TracebackLog(log, self.label).add if self.on_stderr is None else self.on_stderr
         channel = await ProcessChannel.spawn(
-            self.command, env=env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=self.on_stderr
+            self.command, env=env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=on_stderr
         )
         if self.on_start is not None:
             self.on_start(channel)

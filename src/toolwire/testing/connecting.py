@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
@@ -25,6 +27,7 @@ from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
 from toolwire.wire.tapped_channel import Direction, TappedChannel
+from toolwire.wire.tracebacks import TracebackLog
 
 Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
 
@@ -133,7 +136,8 @@ async def _target(
     if isinstance(server, str | os.PathLike):
         if over != "stdio" or principal is not None:
             raise ValueError('a server file runs as a process of its own: use over="stdio", without principal=')
-        process = await ProcessChannel.spawn([sys.executable, os.fspath(server)])
+        tracebacks = TracebackLog(logging.getLogger("toolwire.client"), Path(server).name)
+        process = await ProcessChannel.spawn([sys.executable, os.fspath(server)], on_stderr=tracebacks.add)
         try:
             yield TappedChannel(process, wire.record)
         finally:

@@ -31,7 +31,7 @@ LAST_WORDS_SECONDS: Final = 1.0
 STDERR_LINE: Final = 8 * 1024
 STDERR_LINES: Final = 50
 
-StderrLine: TypeAlias = Callable[[str], None]
+StderrLine: TypeAlias = Callable[[str], object]
 
 
 class ProcessChannel(ByteChannel):
