@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from tests.gateway.backs import Away, Recorded, everything, gateway_before, one,
 from tests.gateway.faulty_backs import faulty
 from tests.http.httpclient import HttpClient
 
-from toolwire import Gateway, Server, testing
+import toolwire
+from toolwire import Client, Gateway, Server, testing
 from toolwire.audit import AuditLog
 from toolwire.auth import Principal, StaticSecret
 from toolwire.client.http_target import HttpTarget
@@ -228,3 +231,73 @@ async def test_the_page_on_metrics_names_those_of_servers_behind_a_gateway() -> 
             if line.startswith(f"{name}{{"):
                 shown = re.findall(r'(\w+)="', line.removeprefix(name))
                 assert sorted(shown) == sorted([*labels.split(","), "process"])
+
+
+# --- the traceback behind an error id ---
+
+FAILING = """
+import sys
+from toolwire import Server
+
+server = Server("failing")
+
+@server.tool
+def fail() -> str:
+    sys.stderr.write("chatter\\n")
+    raise ValueError("the cause")
+
+server.run()
+"""
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> str:
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING, encoding="utf-8")
+    return str(file)
+
+
+async def test_traceback_of_an_upstream_is_a_warning_and_its_other_lines_are_not(
+    failing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "toolwire.gateway")
+    gateway, lines = Gateway("front"), list[str]()
+    gateway.add("back", failing)
+    gateway.on_stderr = lines.append
+    async with testing.connect(gateway) as (client, _):
+        result = await client.call_tool("back_fail")
+        identifier = result.text.partition("error id ")[2].rstrip(")")
+    [warning] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    written = warning.getMessage().split("\n")
+    assert written[0].startswith("back: ")
+    assert written[0].endswith(f"error {identifier} in the tool fail")
+    assert written[1] == "    Traceback (most recent call last):"
+    assert written[-1] == "    ValueError: the cause"
+    assert any(each.levelno == logging.DEBUG and each.getMessage() == "back: chatter" for each in caplog.records)
+    assert {"back: chatter", "back:     ValueError: the cause"} <= set(lines)
+
+
+async def test_traceback_of_a_mounted_server_file_is_a_warning(failing: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("front")
+    server.mount(failing, prefix="back")
+    async with testing.connect(server) as (client, _):
+        result = await client.call_tool("back_fail")
+    identifier = result.text.partition("error id ")[2].rstrip(")")
+    assert f"error {identifier} in the tool fail\n    Traceback (most recent call last):" in caplog.text
+
+
+async def test_traceback_of_an_upstream_reaches_the_client_that_started_the_gateway(
+    failing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = {"command": sys.executable, "args": ["-m", "toolwire", "run", failing]}
+    file = tmp_path / "gateway.json"
+    file.write_bytes(msgspec.json.encode({"mcpServers": {"back": entry}}))
+    command = [sys.executable, "-m", "toolwire", "gateway", str(file), "--transport", "stdio"]
+    # The gateway runs the code that is under test, wherever the tests are started.
+    async with Client(command, env={"PYTHONPATH": str(Path(toolwire.__file__).parents[1])}) as client:
+        result = await client.call_tool("back_fail")
+    identifier = result.text.partition("error id ")[2].rstrip(")")
+    [record] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "toolwire.gateway: back: " in record.getMessage()
+    assert f"error {identifier} in the tool fail\n        Traceback (most recent call last):" in record.getMessage()
+    assert record.getMessage().endswith("ValueError: the cause")

@@ -35,6 +35,7 @@ from toolwire.server.server import Server
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
 from toolwire.util.numbers import COUNT, TIMEOUT, check_number
 from toolwire.wire.threads import call_on
+from toolwire.wire.tracebacks import TracebackLog
 
 if TYPE_CHECKING:
     from toolwire.auth.vault.kinds import Kind
@@ -261,7 +262,7 @@ class Gateway(Server):
         except (TypeError, ValueError) as error:
             raise ServerError(f"The server {name!r} cannot be added: {error}") from None
         if isinstance(place, CommandTarget):
-            place.on_stderr = partial(self._pass_stderr, name)
+            place.on_stderr = partial(self._pass_stderr, name, TracebackLog(log, name))
         shown = f"{name}_" if prefix is None else prefix
         if len(shown) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
@@ -625,8 +626,10 @@ class Gateway(Server):
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.tell_watchers()
 
-    def _pass_stderr(self, name: str, line: str) -> None:
-        log.debug("%s: %s", name, line)
+    def _pass_stderr(self, name: str, tracebacks: TracebackLog, line: str) -> None:
+        """Log a line of an upstream: a traceback as a warning, any other line for debugging."""
+        if not tracebacks.add(line):
+            log.debug("%s: %s", name, line)
         if self.on_stderr is not None:
             self.on_stderr(f"{name}: {line}")
 
