@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from toolwire.client.targets import ServerTarget
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.http1.pool import Pool
 from toolwire.http1.response import HttpResponse
-from toolwire.protocol.errors import Timeout
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, Timeout
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
 from toolwire.testing import elapse
@@ -69,6 +69,20 @@ async def test_any_other_error_to_the_probe_is_a_legacy_server(code: int) -> Non
         assert client.revision == "2025-06-18"
         assert await far.next() == {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await client.close()
+
+
+@pytest.mark.parametrize("over", ["memory", "stdio"])
+async def test_internal_error_of_a_modern_server_is_what_the_client_reports(over: Literal["memory", "stdio"]) -> None:
+    server = Server("broken")
+
+    @server.use
+    async def check(ctx: Any, call_next: Any) -> Any:
+        raise ValueError("the cause")
+
+    with pytest.raises(ProtocolError, match=r"^Internal error in the request \(error id [0-9a-f]{12}\)") as caught:
+        async with testing.connect(server, over=over):
+            pass
+    assert caught.value.code == INTERNAL_ERROR
 
 
 @pytest.mark.covers("J9")

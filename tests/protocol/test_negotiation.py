@@ -249,6 +249,25 @@ def test_other_modern_errors_are_reported_and_never_answered_by_a_handshake(code
     assert fail(refusal) is refusal
 
 
+@pytest.mark.parametrize("code", [-32603, -32601, 7])
+def test_error_of_a_modern_server_is_not_hidden_by_the_handshake(code: int) -> None:
+    failure = ProtocolError(code, "Internal error in the request")
+    assert fail(failure, unsupported(MODERN)) is failure
+    # Neither of these says that the server speaks the modern revision.
+    for refusal in (unsupported("2024-01-01"), unsupported(), ProtocolError(-32602, "no", {"supported": [MODERN]})):
+        assert fail(failure, refusal) is refusal
+    refusal = unsupported(MODERN)
+    assert fail(None, refusal) is refusal
+
+
+def test_internal_error_is_shown_to_a_client_that_insists_on_the_modern_revision() -> None:
+    error = fail(ProtocolError(-32603, "Internal error in the request"), revision=MODERN)
+    assert isinstance(error, NoCommonRevision)
+    assert error.message == (
+        "The server does not speak 2026-07-28, or failed to answer server/discover: Internal error in the request"
+    )
+
+
 # --- against a real server's lifecycle ---
 
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     MISSING_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -67,6 +68,7 @@ def negotiate(
         return (yield from _handshake(client, capabilities, revision))
     pinned = revision is not None
     retried = False
+    first: ProtocolError | None = None
     while True:
         meta = t.RequestMeta(protocol_version=MODERN, client_capabilities=capabilities(MODERN), client_info=client)
         outcome = yield Ask("server/discover", t.RequestParams(meta=meta), MODERN)
@@ -78,6 +80,7 @@ def negotiate(
                 raise NoCommonRevision(_no_common(agreement.supported), agreement.supported)
             break  # It lists legacy revisions only, or answered what no modern server would.
         if not isinstance(outcome, ProtocolError) or outcome.code not in _MODERN_ERRORS:
+            first = outcome if isinstance(outcome, ProtocolError) else None
             break  # ERA-7: silence or any other error, whatever its code, is a legacy server.
         if outcome.code != UNSUPPORTED_PROTOCOL_VERSION:
             raise outcome
@@ -90,8 +93,17 @@ def negotiate(
             return (yield from _handshake(client, capabilities, newest))
         raise NoCommonRevision(_no_common(supported), supported)
     if pinned:
-        raise NoCommonRevision("The server does not speak 2026-07-28", ())
-    return (yield from _handshake(client, capabilities, LATEST_LEGACY))
+        text = "The server does not speak 2026-07-28"
+        if first is not None and first.code == INTERNAL_ERROR:
+            text += f", or failed to answer server/discover: {first.message}"
+        raise NoCommonRevision(text, ())
+    try:
+        return (yield from _handshake(client, capabilities, LATEST_LEGACY))
+    except ProtocolError as error:
+        if first is None or error.code != UNSUPPORTED_PROTOCOL_VERSION or MODERN not in _supported_by(error):
+            raise
+    # The server speaks 2026-07-28, so its error to server/discover says what is wrong with it.
+    raise first
 
 
 def _handshake(client: t.Implementation, capabilities: Callable[[str], dict[str, Any]], revision: str) -> Negotiation:
