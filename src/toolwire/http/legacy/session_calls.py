@@ -29,6 +29,8 @@ from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
 from toolwire.wire.session import Handler, Pending
 
+_STOPPED: Final = "The server stopped before it answered; the request may have run"
+
 
 class Remember(Protocol):
     """A function that stores what a call changed of its session."""
@@ -281,7 +283,7 @@ class SessionCalls:
         """Cancel the running calls, because the process ends, and answer each with an error: its client waits."""
         for calls in tuple(self._running.values()):
             for identifier, call in tuple(calls.items()):
-                self._cancel(call, encode_error(identifier, INTERNAL_ERROR, "The server stopped before it answered"))
+                self._cancel(call, encode_error(identifier, INTERNAL_ERROR, _STOPPED))
 
     # --- asking ---
 
