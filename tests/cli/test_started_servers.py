@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -368,3 +369,129 @@ def test_main_is_for_one_python_file(toolwire: Command, noisy: Path) -> None:
     for words in ((f"{noisy}:server",), (str(noisy), "--reload")):
         done = toolwire("run", "--main", *words)
         assert (done.status, done.err.startswith("toolwire: --main ")) == (2, True)
+
+
+# --- the traceback behind an error id ---------------------------------------------------------------------------------
+
+FAILING = """
+import sys
+from toolwire import Server
+
+server = Server("failing")
+sys.stderr.write("chatter\\n  indented chatter\\n")
+
+@server.tool(annotations={"readOnlyHint": True})
+def fail() -> int:
+    raise ValueError("the cause")
+
+@server.resource("text://one")
+def one() -> str:
+    raise ValueError("the cause")
+
+@server.prompt
+def ask() -> str:
+    raise ValueError("the cause")
+"""
+# Every request fails, also the first one.
+BROKEN = (
+    FAILING
+    + """
+@server.use
+async def check(ctx, call_next):
+    raise ValueError("the cause")
+"""
+)
+FAILS: dict[str, tuple[str, ...]] = {
+    "read": ("read", "failing.py", "text://one"),
+    "prompt": ("prompt", "failing.py", "ask"),
+    "request": ("request", "failing.py", "resources/read", "uri=text://one"),
+    "request of a tool": ("request", "failing.py", "tools/call", "name=fail"),
+    "call": ("call", "failing.py", "fail"),
+    "doctor": ("doctor", "failing.py", "--call", "fail"),
+    "doctor of a broken server": ("doctor", "broken.py"),
+    "list": ("list", "broken.py"),
+    "lint": ("lint", "broken.py"),
+    "skills": ("skills", "list", "broken.py"),
+    "install": ("install", "broken.py", "--client", "cursor", "--yes"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def traceback_in(err: str, prefix: str = "server| ") -> list[str]:
+    """Return the lines from that of an error id to that of the cause."""
+    lines = [line.removeprefix(prefix) for line in err.splitlines() if line.startswith(prefix)]
+    starts = [number for number, line in enumerate(lines) if ": error " in line and " in the " in line]
+    ends = [number for number, line in enumerate(lines) if line == "    ValueError: the cause"]
+    return lines[starts[0] : ends[0] + 1] if starts and ends else []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("words", FAILS.values(), ids=FAILS)
+def test_command_shows_the_traceback_behind_an_error_id(toolwire: Command, words: tuple[str, ...]) -> None:
+    done = toolwire(*words)
+    assert "    Traceback (most recent call last):" in traceback_in(done.err), done
+    named = re.findall(r"error id ([0-9a-f]{12})", done.out + done.err)
+    assert all(f"error {each} in" in done.err for each in named), done
+
+
+@pytest.mark.usefixtures("folder")
+def test_command_shows_no_other_output_of_a_server_without_an_error(toolwire: Command) -> None:
+    done = toolwire("list", "failing.py")
+    assert (done.status, done.err) == (0, "")
+    # What a program wrote before it failed may be the reason, but only a failed call shows it.
+    assert "chatter" not in toolwire("doctor", "failing.py", "--call", "fail").err
+
+
+def test_command_shows_tracebacks_of_each_server_of_a_configuration(toolwire: Command, folder: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-m", "toolwire", "run", str(folder / "failing.py")]}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"one": entry, "two": entry}}), encoding="utf-8")
+    done = toolwire("request", "mcp.json", "tools/call", "name=two_fail")
+    assert "    Traceback (most recent call last):" in traceback_in(done.err, "server| two: "), done
+
+
+def test_check_of_a_gateway_shows_why_a_server_failed(toolwire: Command, folder: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-m", "toolwire", "run", str(folder / "broken.py")]}
+    (folder / "gateway.json").write_text(json.dumps({"mcpServers": {"one": entry}}), encoding="utf-8")
+    done = toolwire("gateway", "check", "gateway.json")
+    assert done.status == 1
+    assert "    Traceback (most recent call last):" in traceback_in(done.err, "server| one: "), done
+
+
+INTERNAL = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    sys.stderr.write("no such table\\n")
+    sys.stderr.flush()
+    error = {"code": int(sys.argv[1]), "message": "failed"}
+    print(json.dumps({"jsonrpc": "2.0", "id": request.get("id"), "error": error}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("code", "is_shown"), [(-32603, True), (-32602, False)])
+def test_internal_error_without_an_id_shows_the_last_lines(
+    toolwire: Command, tmp_path: Path, code: int, is_shown: bool
+) -> None:
+    script = tmp_path / "internal"
+    script.write_text(INTERNAL, encoding="utf-8")
+    done = toolwire("list", f"{sys.executable} {script} {code}")
+    assert done.status == 1
+    assert ("server| no such table" in done.err) is is_shown
+
+
+async def test_inspect_shows_the_traceback_behind_an_error_id(folder: Path) -> None:
+    command = [sys.executable, "-m", "toolwire", "inspect", str(folder / "broken.py"), "--no-open"]
+    async with started(command) as served:
+        while not any("ValueError: the cause" in line for line in served.said):
+            assert await served.line(), "".join(served.said)
+        assert traceback_in("".join(served.said))
+        assert "chatter" not in "".join(served.said)
+        served.signal(signal.SIGTERM)
+        assert (await served.end())[0] == 0

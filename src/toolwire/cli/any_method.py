@@ -9,6 +9,7 @@ import msgspec
 
 from toolwire.cli import key_values, request, screen, targets
 from toolwire.cli.errors import DONE, UsageError
+from toolwire.cli.server_errors import errors_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -53,6 +54,8 @@ async def _send(arguments: Namespace) -> int:
         except ValueError as error:  # A name that cannot be sent, or that has a function of its own.
             raise UsageError(str(error)) from None
     out.json(result)
+    if isinstance(result, dict) and result.get("isError") is True:
+        errors_of(arguments).note_failure()
     return DONE
 
 

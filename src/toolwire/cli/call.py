@@ -9,6 +9,7 @@ from msgspec import UNSET
 from toolwire import schemas
 from toolwire.cli import catalogue, key_values, request, screen, show_content, targets
 from toolwire.cli.errors import DONE, FAILED
+from toolwire.cli.server_errors import errors_of
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InvalidResponse
@@ -59,8 +60,7 @@ async def _call(arguments: Namespace) -> int:
     _check(tool, result)
     if not result.is_error:
         return DONE
-    for line in asked.stderr:  # The author of the server wants to know what the caller is not told.
-        screen.server_note(line)
+    errors_of(arguments).note_failure()
     return FAILED
 
 

@@ -14,6 +14,7 @@ from toolwire.cli import catalogue, key_values, lint, lint_views, screen, target
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_rules import LintFinding
+from toolwire.cli.server_errors import errors_of
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import RENDERS_APPS, view_address
 from toolwire.protocol.errors import ToolwireError, Unauthorized, counted
@@ -92,7 +93,7 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         env = {**(place.env or {}), **targets.pairs(arguments.env)}
         further: dict[str, Any] = {
             "inherit_env": arguments.inherit_env,
-            "on_stderr": screen.server_note if arguments.verbose else None,
+            "on_stderr": targets.stderr_lines(arguments, place),
         }
         checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, **further)
         leave = partial(doctor_stdio.leave, command, env, place.cwd, arguments.timeout, **further)
@@ -124,6 +125,7 @@ async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagno
         yield skipped("revisions", error.message)
         return
     except ToolwireError as error:
+        errors_of(arguments).note_failure(error)
         yield bad("revisions", str(error), "Compare with `toolwire list --verbose`.")
         return
     yield _revisions(revision, revision == MODERN and await _speaks_legacy(arguments))

@@ -10,6 +10,7 @@ from toolwire import logs
 from toolwire.cli import options, screen
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.running import run_command
+from toolwire.cli.server_errors import ServerErrors
 from toolwire.gateway.config.checking import SECONDS, Checked, check_file
 from toolwire.gateway.config.reading import Problem
 from toolwire.protocol.errors import counted
@@ -35,7 +36,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     logs.install(arguments.log_level or "critical")
-    checked = run_command(lambda: check_file(arguments.file, offline=arguments.offline, seconds=arguments.timeout))
+    server_errors = ServerErrors()
+    checked = run_command(
+        lambda: check_file(
+            arguments.file, offline=arguments.offline, seconds=arguments.timeout, on_stderr=server_errors.add_named
+        )
+    )
     is_good = checked.is_good and not (arguments.strict and checked.problems)
     out = screen.results("never")
     if arguments.json:
@@ -49,6 +55,7 @@ def main(arguments: Namespace) -> int:
         errors = sum(each.level == "error" for each in checked.problems)
         warnings = len(checked.problems) - errors
         screen.note(f"toolwire: {arguments.file}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    server_errors.show()
     return DONE if is_good else FAILED
 
 

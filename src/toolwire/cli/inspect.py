@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from toolwire.cli import client_files, options, targets
 from toolwire.cli.errors import FAILED, UsageError
 from toolwire.cli.running import end_children_first
 from toolwire.cli.screen import note, server_note
+from toolwire.cli.server_errors import show_tracebacks
 from toolwire.cli.tasks import is_missing_file, open_store
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
@@ -109,11 +111,19 @@ def _inspector(
             revision=arguments.revision,
             saved=saved,
             stores=None if stores is None else lambda: stores,
-            on_stderr=server_note if arguments.verbose else None,
+            on_stderr=_stderr_lines(arguments, gateway),
             **about,
         )
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
+
+
+def _stderr_lines(arguments: Namespace, gateway: Gateway | None) -> Callable[[str], None] | None:
+    """Return the function that shows in the terminal what started servers write to standard error."""
+    if arguments.verbose:
+        return server_note
+    # A gateway logs the tracebacks of its servers by itself.
+    return show_tracebacks() if gateway is None else None
 
 
 def _at_url(arguments: Namespace, place: targets.Place, callback: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from toolwire.cli import client_files, keyboard, options, screen, server_source,
 from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
 from toolwire.cli.running import run_command
 from toolwire.cli.screen import Screen, note
+from toolwire.cli.server_errors import ServerErrors
 from toolwire.protocol.errors import Timeout, ToolwireError
 
 if TYPE_CHECKING:
@@ -82,27 +83,30 @@ def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) ->
 
     Each command runs in an empty folder, because a client starts it in a folder of its own.
     """
-    label, problems = Path(target).name, []
+    label, problems, errors = Path(target).name, [], ServerErrors()
     with TemporaryDirectory() as elsewhere:
         for command in commands:
-            problem = _problem(command, label, env, elsewhere)
+            problem = _problem(command, label, env, elsewhere, errors)
             if problem is None:
                 return command
             problems.append(problem)
     note(f"toolwire: {problems[0]}; nothing was written")
-    if not isinstance(problems[0], Timeout) and _problem(commands[0], label, env, None) is None:
+    if not isinstance(problems[0], Timeout) and _problem(commands[0], label, env, None, errors) is None:
         note("  It starts in this folder, but clients start it in another one: find files by way of __file__.")
+    errors.show()
     return None
 
 
-def _problem(command: list[str], label: str, env: dict[str, str], cwd: str | None) -> ToolwireError | None:
+def _problem(
+    command: list[str], label: str, env: dict[str, str], cwd: str | None, errors: ServerErrors
+) -> ToolwireError | None:
     """Start a server; return the error if it does not answer."""
     # Imported here because servers at a URL are not started.
     from toolwire.client import Client
     from toolwire.client.targets import CommandTarget
 
     async def answers() -> None:
-        async with Client(CommandTarget(command, label, env, cwd), timeout=_START_SECONDS):
+        async with Client(CommandTarget(command, label, env, cwd), timeout=_START_SECONDS, on_stderr=errors.add):
             pass  # It answers, and that is enough.
 
     try:

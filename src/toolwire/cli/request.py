@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LINES_OF_A_FAILURE: Final = 50
 _NAMES: Final = 20
 
 
@@ -45,14 +43,12 @@ class OpenRequest:
             keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
         )
         self.scripted: answers.ScriptedAnswers = answers.ScriptedAnswers(arguments)
-        #: The last lines that a server started for this request wrote to its standard error, if they were not shown.
-        self.stderr: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
         elicit = self.scripted.elicitation
         if elicit is None and self.person is not None:
             elicit = questions.elicitation(self.person, self.progress.clear)
         self.client: Client = targets.client(
             arguments,
-            self._show_output if sys.stderr.isatty() else self.stderr.append,
+            self._show_output if sys.stderr.isatty() and not arguments.verbose else None,
             elicit=elicit,
             sample=self.scripted.sampling,
             extensions=getattr(arguments, "extensions", None),

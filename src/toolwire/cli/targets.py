@@ -19,6 +19,7 @@ from toolwire.cli import api_file, client_files, keyboard, options, server_sourc
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.running import run_command
 from toolwire.cli.screen import note, server_note
+from toolwire.cli.server_errors import errors_of
 from toolwire.cli.start_watch import StartWatch
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
 from toolwire.redaction import repr_without
@@ -111,7 +112,8 @@ def add_caller(parser: ArgumentParser) -> None:
 def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None, **settings: Any) -> Client:
     """Return a client of the target that the user named. It is not connected yet.
 
-    `on_stderr` gets each line that a server started for the client writes to its standard error.
+    `on_stderr` gets each line that a server started for the client writes to its standard error. By default, `run`
+    shows the lines that explain an internal error of the server.
     """
     # Imported here because a command that only serves does not need the client.
     from toolwire.client import Client
@@ -124,7 +126,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
         "revision": arguments.revision,
         # The default of the client, where it is that one: then a task may take longer.
         "timeout": UNSET if arguments.timeout == DEFAULT_SECONDS else arguments.timeout,
-        "on_stderr": server_note if arguments.verbose else on_stderr,
+        "on_stderr": on_stderr or stderr_lines(arguments, place),
         **settings,
     }
     try:
@@ -145,6 +147,14 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
         return made
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
+
+
+def stderr_lines(arguments: Namespace, place: Place) -> Callable[[str], None]:
+    """Return the function for the lines that a started server writes to its standard error."""
+    if arguments.verbose:
+        return server_note
+    errors = errors_of(arguments)
+    return errors.add_named if isinstance(place.target, dict) else errors.add
 
 
 def chosen(arguments: Namespace) -> Place:
@@ -382,8 +392,18 @@ def install_logs(arguments: Namespace, default: str = "critical") -> None:
 
 
 def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run the work of a command that connects to a server. A failure becomes one line and an exit status."""
+    """Run the work of a command that connects to a server. A failure becomes one line and an exit status.
+
+    What a started server wrote about its internal errors comes last.
+    """
     install_logs(arguments)
+    try:
+        return _run(arguments, work)
+    finally:
+        errors_of(arguments).show()
+
+
+def _run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
         return run_command(work)
     except Unauthorized as error:
@@ -402,6 +422,7 @@ def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> i
         return UNREACHED
     except ProtocolError as error:
         note(f"toolwire: the server answered with an error: {error}")
+        errors_of(arguments).note_failure(error)
         return FAILED
     except (ToolwireError, msgspec.MsgspecError) as error:
         note(f"toolwire: {error}")

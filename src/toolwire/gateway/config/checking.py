@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -52,8 +52,17 @@ class Checked(Struct, frozen=True):
         return all(each.level != "error" for each in self.problems)
 
 
-async def check_file(source: Source, *, offline: bool = False, seconds: float = SECONDS) -> Checked:
-    """Check a file. With `offline`, no server is reached."""
+async def check_file(
+    source: Source,
+    *,
+    offline: bool = False,
+    seconds: float = SECONDS,
+    on_stderr: Callable[[str], None] | None = None,
+) -> Checked:
+    """Check a file. With `offline`, no server is reached.
+
+    `on_stderr` gets each line of a started server's standard error, after the name of the server.
+    """
     try:
         file, problems = examine(read_content(source))
     except ServerError as error:
@@ -68,6 +77,7 @@ async def check_file(source: Source, *, offline: bool = False, seconds: float = 
     if offline or gateway is None:
         problems += _same_prefixes(file)
     else:
+        gateway.on_stderr = on_stderr
         backs, found = await _reached(file, gateway, seconds)
         problems += [*found, *await _stores(file, seconds)]
     return Checked(sorted(problems, key=lambda each: each.line or 0), backs)
