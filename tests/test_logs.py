@@ -179,6 +179,21 @@ def test_a_long_message_is_cut() -> None:
     assert stream.getvalue().endswith(": xxxxxxxxxx… [15 more characters]\n")
 
 
+@pytest.mark.parametrize("json", [False, True])
+def test_long_traceback_keeps_its_beginning_and_the_error_at_its_end(json: bool) -> None:
+    stream = io.StringIO()
+    logs.install(stream=stream, json=json, max_length=1000)
+    try:
+        raise ExceptionGroup("many", [ValueError(f"number {number}") for number in range(15)])
+    except ExceptionGroup as error:
+        LOGGER.error("error %s in the tool", "0123456789ab", exc_info=error)
+    text = stream.getvalue()
+    assert "Exception Group Traceback (most recent call last):" in text
+    assert "ValueError: number 14" in text
+    assert "more characters]" in text
+    assert len(text) < 1500
+
+
 def test_logged_text_cannot_forge_an_entry_or_steer_a_terminal() -> None:
     stream = io.StringIO()
     logs.install(stream=stream)

@@ -168,7 +168,7 @@ class _Handler(logging.Handler):
         if left_out:
             text += f" [{left_out} more like this were left out]"
         if record.exc_info:
-            text += "\n" + self._cut(self._formatter.formatException(record.exc_info))
+            text += "\n" + self._cut_traceback(record.exc_info)
         return _on_one_entry(text)
 
     def _as_json(self, record: logging.LogRecord, left_out: int) -> str:
@@ -181,13 +181,22 @@ class _Handler(logging.Handler):
         if left_out:
             entry["leftOut"] = left_out
         if record.exc_info:
-            entry["exception"] = _encodable(self._cut(self._formatter.formatException(record.exc_info)))
+            entry["exception"] = _encodable(self._cut_traceback(record.exc_info))
         return msgspec.json.encode(entry).decode()
 
     def _cut(self, text: str) -> str:
         if len(text) <= self._max_length:
             return text
         return f"{text[: self._max_length]}… [{len(text) - self._max_length} more characters]"
+
+    def _cut_traceback(self, raised: Any) -> str:
+        """Format a traceback. A long one keeps its end, where the error is, and its beginning."""
+        text = self._formatter.formatException(raised)
+        if len(text) <= self._max_length:
+            return text
+        end = self._max_length * 3 // 4
+        begin = self._max_length - end
+        return f"{text[:begin]}… [{len(text) - self._max_length} more characters]\n{text[len(text) - end :]}"
 
 
 def _time(record: logging.LogRecord) -> str:
