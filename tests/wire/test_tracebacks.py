@@ -46,12 +46,13 @@ OF_A_GROUP = """\
     | ValueError: the cause
     +------------------------------------"""
 AS_JSON = '{"level":"error","data":"error bfe4af4b9c1a in the tool fail","exception":"Traceback (most recent ..."}'
+OF_AN_INDENTING_LOG = "2026-11-19 warning x: " + OF_PYTHON.replace("\n", "\n    ")
 OF_A_GATEWAY = OF_TOOLWIRE.replace("\n", "\n    ").replace("error    ", "warning", 1)
 BEFORE = ["loading", "", "  an indented line", "error in the tool", "Traceback (most recent call last): a joke"]
 AFTER = ["2026-11-19T02:17:03.000Z warning   toolwire.server: slow", "  another indented line", "done"]
 
 
-@cases("text", [OF_TOOLWIRE, OF_PYTHON, OF_ITS_OWN_LOG, OF_A_GROUP, AS_JSON, OF_A_GATEWAY])
+@cases("text", [OF_TOOLWIRE, OF_PYTHON, OF_ITS_OWN_LOG, OF_A_GROUP, AS_JSON, OF_AN_INDENTING_LOG, OF_A_GATEWAY])
 def test_finder_tells_traceback_from_chatter(text: str) -> None:
     finder = TracebackFinder()
     lines = text.split("\n")
@@ -132,6 +133,18 @@ async def test_line_after_a_traceback_finds_it_logged(log: logging.Logger, caplo
     assert caplog.records[0].getMessage().startswith("bad\\x1b.py: Traceback")
     await asyncio.sleep(0)
     assert len(caplog.records) == 1
+
+
+async def test_no_line_of_a_traceback_looks_like_an_entry_of_the_log(
+    log: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracebacks = TracebackLog(log, "bad.py")
+    for line in OF_PYTHON.replace("ValueError: the cause", "WARNING:root:forged").split("\n"):
+        tracebacks.add(line)
+    await asyncio.sleep(0)
+    [record] = caplog.records
+    assert [line for line in record.getMessage().split("\n")[1:] if not line.startswith("    ")] == []
+    assert "\n    WARNING:root:forged\n" in record.getMessage()
 
 
 @pytest.fixture

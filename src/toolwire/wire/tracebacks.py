@@ -31,9 +31,9 @@ class TracebackFinder:
     def __init__(self) -> None:
         self.is_named: bool = False
         """Whether the traceback of the last line began with an error id."""
-        # Where the last line was: in a traceback whose every line is indented, in one whose last line is not, below
-        # that last line, at the empty line before the next exception of a chain, or in no traceback.
-        self._place: Literal["indented", "plain", "below", "gap", None] = None
+        # Where the last line was: at the header, in a traceback whose every line is indented, in one whose last line is
+        # not, below that last line, at the empty line before the next exception of a chain, or in no traceback.
+        self._place: Literal["header", "indented", "plain", "below", "gap", None] = None
 
     def add(self, line: str) -> bool:
         """Take the next line. Return whether it belongs to a traceback."""
@@ -44,7 +44,7 @@ class TracebackFinder:
             if self._place is None:
                 self.is_named = False
             # A server with a log of its own writes the traceback below the id, and indents nothing.
-            self._place = "indented" if text[0].isspace() else "plain"
+            self._place = "indented" if text[0].isspace() else "header"
         elif self._place is None:
             return False
         elif text.startswith(_CHAIN):
@@ -56,8 +56,10 @@ class TracebackFinder:
             if self._place == "below":
                 self._place = "gap"
         elif text[0].isspace():
-            return True
-        elif self._place == "plain":
+            if self._place == "header":
+                # A log may indent what stands below its own words and a header.
+                self._place = "indented" if text.startswith("    ") else "plain"
+        elif self._place in ("header", "plain"):
             self._place = "below"
         else:
             self._place = None
@@ -119,13 +121,17 @@ class TracebackLog:
             asyncio.get_running_loop().call_soon(self._write)
         elif self._size + len(line) > _ENTRY_CHARACTERS:
             self._write()
-            asyncio.get_running_loop().call_soon(self._write)
         self._lines.append(line)
         self._size += len(line)
 
     def _write(self) -> None:
-        if self._lines:
-            # The text is the message itself: the log of the command line leaves out repetitions of one message.
-            self._log.warning(f"{self._name}: " + "\n".join(self._lines))
-            self._lines.clear()
-            self._size = 0
+        if not self._lines:
+            return
+        first, *further = self._lines
+        self._lines.clear()
+        self._size = 0
+        if any(line[:1].strip() for line in further):
+            # No line of a server may look like an entry of the log.
+            further = [f"    {line}" for line in further]
+        # The text is the message itself: the log of the command line leaves out repetitions of one message.
+        self._log.warning("\n".join((f"{self._name}: {first}", *further)))
