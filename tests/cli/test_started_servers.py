@@ -18,7 +18,7 @@ from tests.cli.command import Command
 from tests.http_process import started
 
 from toolwire import Client, Server
-from toolwire.cli import screen, server_file, start_watch
+from toolwire.cli import client_files, screen, server_file, start_watch
 from toolwire.cli.start_watch import StartWatch
 from toolwire.protocol.errors import Timeout
 from toolwire.wire.server_files import CLIENT_VARIABLE, is_started_by_client
@@ -421,6 +421,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client_files, "_home", lambda: tmp_path)  # `install` must not reach the user's own files.
     return tmp_path
 
 
