@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.relay import RelayConnection
 from toolwire.gateway.back_messages import PlainCall
+from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, names_uris, origin_of
 from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
 from toolwire.gateway.sent_request import PLAIN_MEMBERS, Sent, sent_with
 from toolwire.gateway.uris import UriNames
@@ -81,8 +82,10 @@ class Home(Protocol):
     relay: Relay
     trusts: bool
     """Whether what the other server calls public is public."""
-    schemes: frozenset[str]
-    """The schemes of the addresses that the other server lists."""
+    origins: frozenset[str]
+    """The origins of the addresses that the other server lists."""
+    links: LinkedUris
+    """The addresses that results of the other server name."""
     reads_directories: bool
     """Whether the other server declares that it reads directories of skills."""
     answers_pings: bool
@@ -200,6 +203,8 @@ class RemoteTool(ToolBase):
                     or call.host.results_are_read
                 ):
                     # Both sides are modern, and nobody here reads it: see `handed_on`.
+                    if names_uris(first):
+                        self._home.links.remember(call, first)
                     return _signed(call, members)
             except ToolwireError as error:
                 first = error
@@ -373,11 +378,7 @@ class UnlistedResources(ResourceTemplate):
         return sent
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
-        """Read an address at the first server that has it.
-
-        A view belongs to the server whose tool names it. Of other addresses nothing says which server has them, and
-        reading does no harm.
-        """
+        """Read an address at the server that named it, else at the first server that may have it."""
         kernel = cast("Kernel", call.host)
         usable = kernel.methods.usable(call)
         ways = [
@@ -385,14 +386,8 @@ class UnlistedResources(ResourceTemplate):
             for each in kernel.catalog.unlisted_ways(uri)
             if isinstance(each.component, UnlistedResources) and (usable is None or usable(each))
         ]
-        scheme = uri.partition(":")[0]
-        is_kept = scheme.lower() == KEPT_SCHEME
-        holder = kernel.catalog.addresses.get(("resources", uri))
-
-        def likely_first(way: Found[Any]) -> tuple[bool, bool]:
-            return way.component.home is not holder, scheme not in way.component.home.schemes
-
-        ways.sort(key=likely_first)
+        is_kept = origin_of(uri) == KEPT_SCHEME
+        ways = _ways_to_owner(call, ways, uri)
         failure: ToolwireError = ResourceNotFound()
         for way in ways[:MAX_ASKED]:
             try:
@@ -405,6 +400,28 @@ class UnlistedResources(ResourceTemplate):
                 if not isinstance(error, ProtocolError) or error.code != 0:
                     failure = error
         raise failure
+
+
+def _ways_to_owner(call: Call, ways: list[Found[Any]], uri: str) -> list[Found[Any]]:
+    """Return the ways to the servers that may own an address, most likely first.
+
+    A view belongs to the server whose tool names it, a link to the server whose result named it to the caller. Another
+    replica does not know that: there, servers with addresses of the same origin are asked, and all servers where none
+    has such addresses, unless the address may be a secret of one of them.
+    """
+    kernel = cast("Kernel", call.host)
+    holder = kernel.catalog.addresses.get(("resources", uri))
+    origin = origin_of(uri)
+    for owns in (
+        lambda home: home is holder,
+        lambda home: home.links.has(call, uri),
+        lambda home: origin in home.origins,
+    ):
+        owners = [each for each in ways if owns(each.component.home)]
+        if owners:
+            return owners
+    is_only = len(kernel.catalog.unlisted_ways(uri)) == 1
+    return ways if is_only or not may_be_secret(uri) else []
 
 
 def _mask_kept(kernel: Kernel, call: Call, way: Found[Any], result: Any) -> Any:
@@ -481,6 +498,8 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     if answer.questions is not None:
         return answer.questions
     connection, raw, members, uris = answer.connection, answer.raw, answer.members, home.uris
+    if names_uris(raw):
+        home.links.remember(call, raw)
     if members is not None and "cacheScope" in members and not _is_shared(home, call):
         members["cacheScope"] = _PRIVATE
     if uris.active:

@@ -27,6 +27,7 @@ from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
 from toolwire.gateway.back_urls import Returning
+from toolwire.gateway.linked_uris import LinkedUris, origin_of
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -182,7 +183,8 @@ class RemoteServer(Server):
         self._lists_read = 0
         self.reads_directories: bool = False
         self.answers_pings: bool = True
-        self.schemes: frozenset[str] = frozenset()
+        self.origins: frozenset[str] = frozenset()
+        self.links: LinkedUris = LinkedUris(self.uris)
         self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
         self.catalog.foreign_tasks = self.tool_tasks
         self.state: State = "connecting"
@@ -716,7 +718,7 @@ class RemoteServer(Server):
         templates = self._made(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates)
         self._made_for = self.uris.generation
         listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
-        self.schemes = frozenset(uri.partition(":")[0] for uri in listed)
+        self.origins = frozenset(map(origin_of, listed))
         skill_set = self._extend(catalog, lists.skills)
         changed = [
             family

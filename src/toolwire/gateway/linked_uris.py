@@ -1,0 +1,108 @@
+"""URIs that results of an upstream name, and that no list has: links, embedded resources, views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol.rounds import digest
+from toolwire.server.call import Call
+from toolwire.server.replay_state import limit_key
+from toolwire.util.expiring import Expiring
+
+#: How many callers of one upstream have linked URIs, and how many each of them has.
+MAX_CALLERS: Final = 200
+MAX_URIS: Final = 100
+_WEB: Final = frozenset(("http", "https"))
+
+
+class _Ui(msgspec.Struct):
+    resource_uri: str = msgspec.field(default="", name="resourceUri")
+
+
+class _Meta(msgspec.Struct):
+    ui: _Ui | None = None
+
+
+class _Block(msgspec.Struct):
+    uri: str = ""
+    resource: _Block | None = None
+
+
+class _Message(msgspec.Struct):
+    content: _Block | None = None
+
+
+class _Result(msgspec.Struct):
+    """The members of results in which the protocol has URIs."""
+
+    content: list[_Block] = []
+    contents: list[_Block] = []
+    resources: list[_Block] = []
+    messages: list[_Message] = []
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+_decode = msgspec.json.Decoder(_Result).decode
+
+
+def names_uris(raw: Any) -> bool:
+    """Return whether a result, or its content, may name URIs."""
+    text = bytes(raw)
+    return b'"uri"' in text or b'"resourceUri"' in text
+
+
+class LinkedUris:
+    """The URIs that an upstream named to each caller. It alone is asked for them."""
+
+    def __init__(self, names: UriNames) -> None:
+        self._names = names
+        self._callers: Expiring[str, Expiring[str, None]] = Expiring(MAX_CALLERS)
+
+    def remember(self, call: Call, raw: Raw) -> None:
+        """Remember the URIs that a result names to its caller."""
+        try:
+            found = [uri for uri in _uris(_decode(raw)) if uri][-MAX_URIS:]
+        except (msgspec.DecodeError, RecursionError):
+            return
+        if not found:
+            return
+        caller = limit_key(call)
+        uris = self._callers.use(caller)
+        if uris is None:
+            uris = Expiring(MAX_URIS)
+            self._callers.put(caller, uris)
+        for uri in found:
+            uris.put(digest(self._names.public(uri)), None)
+
+    def has(self, call: Call, uri: str) -> bool:
+        """Return whether the upstream named a URI to the caller."""
+        uris = self._callers.get(limit_key(call))
+        return uris is not None and digest(uri) in uris
+
+
+def _uris(result: _Result) -> Iterator[str]:
+    blocks = [*result.content, *result.contents, *result.resources]
+    blocks += [each.content for each in result.messages if each.content is not None]
+    for block in blocks:
+        yield block.uri
+        if block.resource is not None:
+            yield block.resource.uri
+    if result.meta is not None and result.meta.ui is not None:
+        yield result.meta.ui.resource_uri
+
+
+def origin_of(uri: str) -> str:
+    """Return what URIs of one upstream have in common: the scheme, and on the web the host."""
+    scheme, _, rest = uri.partition(":")
+    scheme = scheme.lower()
+    return f"{scheme}://{rest.lstrip('/').partition('/')[0].lower()}" if scheme in _WEB else scheme
+
+
+def may_be_secret(uri: str) -> bool:
+    """Return whether a URI is one of the web, or may hold a signature or a password."""
+    return "?" in uri or "@" in uri or uri.partition(":")[0].lower() in _WEB

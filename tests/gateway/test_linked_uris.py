@@ -1,0 +1,165 @@
+"""Addresses that no list has go to the server that named them, and to no other."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from tests.gateway.backs import Recorded, behind
+from tests.gateway.test_ways_around import BACKS, FRONTS, GUEST, STAFF, notes
+
+from toolwire import Client, testing
+from toolwire.auth import Principal
+from toolwire.gateway import Gateway
+from toolwire.gateway.linked_uris import MAX_CALLERS, MAX_URIS, LinkedUris
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol.errors import ProtocolError
+
+SIGNED = "https://files.example/report?signature=secret"
+
+
+def naming(uri: str, way: str) -> Any:
+    """Make a server that reads every address, and names one of them in a result."""
+    server = notes()
+    block = {
+        "link": {"type": "resource_link", "uri": uri, "name": "report"},
+        "embedded": {"type": "resource", "resource": {"uri": uri, "text": "in it"}},
+    }.get(way, {"type": "text", "text": "see the address"})
+    meta = {"_meta": {"ui": {"resourceUri": uri}}} if way == "view" else {}
+
+    @server.use
+    async def name_it(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "tools/call":
+            return {"content": [block], "structuredContent": {"a": 1}, **meta}
+        if ctx.method == "prompts/get":
+            return {"messages": [{"role": "user", "content": block}]}
+        return await call_next(ctx)
+
+    return server
+
+
+def a_call(subject: str) -> Any:
+    return SimpleNamespace(principal=Principal(subject), request=SimpleNamespace(caller=None))
+
+
+async def tell(client: Client, method: str) -> None:
+    if method == "prompts/get":
+        await client.get_prompt("b_brief")
+    else:
+        await client.call_tool("b_plain")
+
+
+@BACKS
+@FRONTS
+@pytest.mark.parametrize("uri", [SIGNED, "files://report?signature=secret", "files://report", "box://of-b/1/2"])
+@pytest.mark.parametrize(
+    ("method", "way"),
+    [
+        ("tools/call", "link"),
+        ("tools/call", "embedded"),
+        ("tools/call", "view"),
+        ("prompts/get", "link"),
+        ("prompts/get", "embedded"),
+    ],
+)
+async def test_an_address_is_read_at_the_server_whose_result_named_it(
+    front: str, back: str, uri: str, method: str, way: str
+) -> None:
+    first, owner = Recorded(), Recorded()
+    async with behind(notes(), "memory", first) as one, behind(naming(uri, way), "memory", owner) as two:
+        gateway = Gateway("front").add("a", one, revision=back)
+        gateway.add("b", two, revision=back)
+        async with Client(gateway, revision=front) as client:
+            await tell(client, method)
+            assert (await client.read_resource(uri))[0].text == "read"
+    assert not first.sent("resources/read")
+    assert [each["params"]["uri"] for each in owner.sent("resources/read")] == [uri]
+
+
+@BACKS
+@FRONTS
+async def test_a_secret_address_that_was_named_to_another_caller_is_sent_to_nobody(front: str, back: str) -> None:
+    first, owner = Recorded(), Recorded()
+    async with behind(notes(), "memory", first) as one, behind(naming(SIGNED, "link"), "memory", owner) as two:
+        gateway = Gateway("front").add("a", one, revision=back)
+        gateway.add("b", two, revision=back)
+        async with (
+            testing.connect(gateway, revision=front, principal=STAFF) as (staff, _),
+            testing.connect(gateway, revision=front, principal=GUEST) as (guest, _),
+        ):
+            await tell(staff, "tools/call")
+            with pytest.raises(ProtocolError, match="not found"):
+                await guest.read_resource(SIGNED)
+            assert not first.sent("resources/read") and not owner.sent("resources/read")
+            assert (await staff.read_resource(SIGNED))[0].text == "read"
+
+
+@BACKS
+async def test_without_a_result_an_address_goes_to_servers_with_addresses_of_its_origin(back: str) -> None:
+    first, other = Recorded(), Recorded()
+    website = notes()
+
+    @website.resource("https://docs.example/start", name="start")
+    def start() -> str:
+        return "start"
+
+    async with behind(notes(), "memory", first) as one, behind(website, "memory", other) as two:
+        gateway = Gateway("front").add("a", one, revision=back)
+        gateway.add("b", two, revision=back)
+        async with Client(gateway) as client:
+            assert (await client.read_resource("https://docs.example/next?page=2"))[0].text == "read"
+            with pytest.raises(ProtocolError, match="not found"):
+                await client.read_resource(SIGNED)
+            assert not first.sent("resources/read")
+            # Nothing in it is secret, and another replica may have handed on its name.
+            assert (await client.read_resource("other://one"))[0].text == "read"
+
+
+async def test_an_only_server_is_asked_for_every_address() -> None:
+    gateway = Gateway("front").add("a", notes())
+    async with Client(gateway) as client:
+        assert (await client.read_resource(SIGNED))[0].text == "read"
+
+
+async def test_a_client_of_several_servers_asks_the_one_that_named_an_address() -> None:
+    first = Recorded()
+    async with (
+        behind(notes(), "memory", first) as one,
+        behind(naming(SIGNED, "link"), "memory") as two,
+        Client({"a": one, "b": two}) as client,
+    ):
+        await tell(client, "tools/call")
+        assert (await client.read_resource(SIGNED))[0].text == "read"
+    assert not first.sent("resources/read")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"content": "no list"}',
+        b'{"content": [{"uri": 1}]}',
+        b'{"content": [{"uri": null}]}',
+        b'{"_meta": {"ui": "none"}, "uri": 1}',
+        b'[{"uri": "a://b"}]',
+        b'{"content": [' + b'{"resource": ' * 5000 + b"{}" + b"}" * 5000 + b"]}",
+    ],
+)
+def test_a_result_that_is_broken_names_nothing(raw: bytes) -> None:
+    links = LinkedUris(UriNames())
+    links.remember(a_call("ann"), Raw(raw))
+    assert not links.has(a_call("ann"), "a://b")
+
+
+def test_one_caller_cannot_make_an_upstream_forget_those_of_another() -> None:
+    links = LinkedUris(UriNames())
+    links.remember(a_call("ann"), Raw(b'{"content": [{"uri": "a://kept"}]}'))
+    for number in range(MAX_URIS + 1):
+        links.remember(a_call("bob"), Raw(b'{"content": [{"uri": "a://%d"}]}' % number))
+    assert links.has(a_call("ann"), "a://kept")
+    assert not links.has(a_call("bob"), "a://0")
+    assert links.has(a_call("bob"), f"a://{MAX_URIS}")
+    for number in range(MAX_CALLERS):
+        links.remember(a_call(f"caller {number}"), Raw(b'{"content": [{"uri": "a://b"}]}'))
+    assert not links.has(a_call("ann"), "a://kept")
