@@ -556,6 +556,36 @@ async def test_conversations_and_changes_of_a_legacy_server(library: str, front:
             assert (await two.call_tool("sprout")).text == "sprouted"
 
 
+# These libraries answer both eras, and ask only in a session of the older one.
+BOTH = (
+    ("mcp-2.3.0", ("ask", "opinion", "folders")),
+    ("fastmcp-4.1.2", ("ask", "opinion", "folders")),
+)
+
+
+@pytest.mark.parametrize(("library", "asks"), BOTH)
+@pytest.mark.parametrize("over", ["stdio", "http"])
+@pytest.mark.parametrize("front", ["2025-06-18", LEGACY])
+async def test_a_server_of_both_eras_asks_a_legacy_client(
+    library: str, asks: tuple[str, ...], over: str, front: str
+) -> None:
+    command = [str(peers.needed(library).python), str(peers.SCRIPTS / "serve_features.py")]
+    async with Behind(library, MODERN).running() as url:
+        gateway = Gateway("front").add("b", command if over == "stdio" else url, prefix="", list_timeout=60)
+        client = client_of(
+            gateway,
+            front,
+            elicit=lambda message, params: {"ok": True},
+            sample=lambda params: "It is.",
+            roots=["file:///work"],
+        )
+        async with client:
+            assert gateway.backs["b"].revision == MODERN
+            answers = [(await client.call_tool(name)).text for name in asks]
+            assert answers == ["accept True", "It is.", "file:///work"]
+            assert not (await client.call_tool("point", {"x": 3})).is_error
+
+
 @pytest.mark.parametrize("front", [MODERN, LEGACY])
 async def test_the_everything_server_behind(front: str) -> None:
     """It lists a tool only if its client can do what the tool needs, and asks for roots before the first call."""

@@ -13,7 +13,7 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection
 from toolwire.gateway.held_calls import TakeUp
 from toolwire.gateway.relaying import Relay
-from toolwire.gateway.sent_request import AboutTask
+from toolwire.gateway.sent_request import Sent
 from toolwire.protocol.errors import ToolwireError
 from toolwire.server.call import Call
 from toolwire.server.replay_state import principal_key
@@ -70,14 +70,16 @@ class AccountRelay(Relay):
     def plain_connection(self, call: Call) -> RelayConnection | None:
         return None  # Each account has its own.
 
-    async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
+    async def _connection(self, call: Call, sent: Sent) -> RelayConnection:
         owner, target = await self.credentials.place_for(call)
         lists = cast("RelayConnection | None", self.connections.shared.connection)
         if target.transport == "stdio" and lists is not None and not lists.ended and not lists.modern:
             # One more process would only tell again that the server is a legacy one.
-            return await self._conversation(call, about, lists, owner, target)
+            return await self._conversation(call, sent.about_task, lists, owner, target)
         shared = await self.connections.signed(owner, target)
-        return shared if shared.modern else await self._conversation(call, about, shared, owner, target)
+        if shared.modern:
+            return await self._legacy_session(call, sent, shared, owner, target) or shared
+        return await self._conversation(call, sent.about_task, shared, owner, target)
 
     async def connector(self, call: Call) -> Connector:
         owner, target = await self.credentials.place_for(call)

@@ -30,6 +30,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import ToolwireError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.revisions import is_modern
 from toolwire.server.limits import Limits
 from toolwire.wire.shares import Caller, Shares
 
@@ -182,6 +183,7 @@ class BackConnections:
         self._changed = changed
         self._timeout = timeout
         self._revision = revision
+        self._is_modern_only = False
         # Its subscription tells of changes.
         opener = self._opener(EVERYTHING, _ignore)
         opener.make_connection = self._make_shared
@@ -198,6 +200,7 @@ class BackConnections:
         capabilities: Mapping[str, Any],
         changed: Callable[[str | None, str | None], None],
         target: Target | None = None,
+        revision: str | None = None,
     ) -> RelayOpener:
         place = target or self.target
         return relay_opener(
@@ -207,13 +210,14 @@ class BackConnections:
             changed=changed,
             timeout=self._timeout,
             probe_timeout=PROBE_SECONDS,
-            revision=self._revision,
+            revision=revision or self._revision,
             kind=FailoverOpener if isinstance(place, SeveralUrls) else RelayOpener,
         )
 
     def _make_shared(self, *arguments: Any) -> RelayConnection:
         """Make the connection that callers share, with a share of its places for each."""
         connection = RelayConnection(*arguments)
+        self._is_modern_only = False
         session, calls = connection.session, connection.calls
         if isinstance(session, HttpSession) and session.places is not None:
             shares = Shares(session.places, self.caller_share, "calls")
@@ -301,13 +305,15 @@ class BackConnections:
         session: BackSession | None = None,
         target: Target | None = None,
         caller: Hashable = None,
+        revision: str | None = None,
     ) -> RelayConnection:
         """Return the connection of a conversation with a legacy server.
 
         `alone`: the messages of the server have to belong to this call and no other. Where they all come in one stream,
         the call gets a connection for itself, until `free`. `session` is the one that the conversation has at the
         server already, in this process or in another. `target` is the place of the server with the credential of
-        the conversation. `caller` is whom it counts for; None where nobody tells callers apart.
+        the conversation. `caller` is whom it counts for; None where nobody tells callers apart. `revision` is the one
+        to speak, else the newest of the server.
         """
         loop = asyncio.get_running_loop()
         alone = alone and self._has_one_stream()
@@ -320,7 +326,7 @@ class BackConnections:
             if self._make_room(conversation, caller):
                 # Some servers tell of a change only in the conversation that made it.
                 changed = partial(self._changed, conversation.credential)
-                lane = _Lane(self._opener(capabilities, changed, target), loop.time(), caller)
+                lane = _Lane(self._opener(capabilities, changed, target, revision), loop.time(), caller)
                 break
             await self._wait_for_room(conversation, caller)
         # At the end: the first one is the one that was used longest ago.
@@ -343,7 +349,7 @@ class BackConnections:
 
     def _use(self, lane: _Lane, session: BackSession, shared: RelayConnection | None) -> None:
         """Have a lane use a session of the conversation, unless it is the one that it used before."""
-        if lane.session_id == session.id or shared is None or shared.modern:
+        if lane.session_id == session.id or shared is None or (shared.modern and is_modern(session.revision)):
             return
         lane.session_id = session.id
         lane.opener.known = (msgspec.structs.replace(shared.agreement, revision=session.revision), session.id)
@@ -352,6 +358,15 @@ class BackConnections:
         before, lane.connector.connection = lane.connector.connection, None
         if before is not None:
             self._end(before.retire())
+
+    @property
+    def may_speak_legacy(self) -> bool:
+        """Return whether a modern server may answer `initialize`, too, and no revision is pinned."""
+        return self._revision is None and not self._is_modern_only
+
+    def note_modern_only(self) -> None:
+        """Take note that a modern server refused `initialize`."""
+        self._is_modern_only = True
 
     def share(self, conversation: Conversation) -> None:
         """Leave the session of a conversation to other processes when its connection is closed."""

@@ -150,6 +150,7 @@ class _MemberConnections(BackConnections):
         session: BackSession | None = None,
         target: Target | None = None,
         caller: Hashable = None,
+        revision: str | None = None,
     ) -> RelayConnection:
         return await self.shared_connection()
 

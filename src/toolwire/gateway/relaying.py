@@ -84,7 +84,7 @@ from toolwire.protocol.errors import (
     UrlRequired,
 )
 from toolwire.protocol.lifecycle import ServerLifecycle
-from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.protocol.rounds import MAX_ROUNDS, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal
 from toolwire.redaction import repr_without
@@ -307,7 +307,7 @@ class Relay:
         while True:
             try:
                 if connection is None:
-                    connecting = self._connection(call, sent.about_task)
+                    connecting = self._connection(call, sent)
                     connection = await (connecting if clock is None else clock.wait_for(method, connecting))
                 clock = self._clock_for(connection, clock, began)
                 raw: Raw | None = None
@@ -368,11 +368,40 @@ class Relay:
         except ToolwireError as error:
             raise self.failed(error, call) from None
 
-    async def _connection(self, call: Call, about: AboutTask | None) -> RelayConnection:
+    async def _connection(self, call: Call, sent: Sent) -> RelayConnection:
         shared: Any = self.connections.shared.connection
         if shared is None or shared.ended:
             shared = await self.connections.shared_connection()
-        return shared if shared.modern else await self._conversation(call, about, shared)
+        if shared.modern:
+            return await self._legacy_session(call, sent, shared) or shared
+        return await self._conversation(call, sent.about_task, shared)
+
+    async def _legacy_session(
+        self,
+        call: Call,
+        sent: Sent,
+        shared: RelayConnection,
+        owner: str = "",
+        target: Target | None = None,
+    ) -> RelayConnection | None:
+        """Return a session of its own at a modern server, for a legacy client that can be asked; None for any other call.
+
+        Many servers of both eras ask only in a session: their functions that ask have no way to do so on 2026-07-28.
+        """
+        if (
+            call.request.modern
+            or sent.task is not None
+            or sent.about_task is not None
+            or call.request.capabilities.keys().isdisjoint(_ASKED)
+            or not self.connections.may_speak_legacy
+        ):
+            return None
+        try:
+            return await self._conversation(call, None, shared, owner, target, revision=LATEST_LEGACY)
+        except ProtocolError as error:
+            log.debug("%s: it refuses sessions of legacy clients: %s", self.name, error)
+            self.connections.note_modern_only()
+            return None
 
     async def _conversation(
         self,
@@ -381,11 +410,12 @@ class Relay:
         shared: RelayConnection,
         owner: str = "",
         target: Target | None = None,
+        revision: str | None = None,
     ) -> RelayConnection:
         """Return the connection to a legacy server for the conversation of a call.
 
         `owner` is whose account acts at the server, and `target` is the place of the server for it; none of both
-        where all calls act with the credential of the gateway.
+        where all calls act with the credential of the gateway. `revision` is the one to speak with a server of both eras.
         """
         if call.request.modern and about is None and self.owns_state(call):
             return shared  # The call is held, on a connection that it has already.
@@ -406,10 +436,10 @@ class Relay:
         is_told = bool(capabilities) or call.request.log_level is not UNSET
         front = call.outlet.connection
         if not call.request.modern and isinstance(front, SessionConnection):
-            return await self._joined(call, front, conversation, capabilities, target)
+            return await self._joined(call, front, conversation, capabilities, target, revision)
         alone = call.request.modern and is_told and about is None
         return await self.connections.of(
-            conversation, capabilities, alone=alone, target=target, caller=call.request.caller
+            conversation, capabilities, alone=alone, target=target, caller=call.request.caller, revision=revision
         )
 
     async def _joined(
@@ -419,11 +449,19 @@ class Relay:
         conversation: Conversation,
         capabilities: Mapping[str, Any],
         target: Target | None,
+        revision: str | None = None,
     ) -> RelayConnection:
         """Return the connection of a legacy client over HTTP: all processes use one session at the server."""
         known = front.record.backs.get(self.key)
-        caller = call.request.caller
-        connection = await self.connections.of(conversation, capabilities, session=known, target=target, caller=caller)
+        of = partial(
+            self.connections.of,
+            conversation,
+            capabilities,
+            target=target,
+            caller=call.request.caller,
+            revision=revision,
+        )
+        connection = await of(session=known)
         own = connection.session_id
         if own is None:
             return connection
@@ -439,7 +477,7 @@ class Relay:
             return connection
         if holds is opened:
             return connection
-        return await self.connections.of(conversation, capabilities, session=holds, target=target, caller=caller)
+        return await of(session=holds)
 
     # --- one request, with its rounds ---
 
@@ -859,6 +897,8 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
         raise InvalidResponse(f"The questions cannot be read: {error}") from None
 
 
+#: The capabilities of clients that a server can ask.
+_ASKED: Final = frozenset(("elicitation", "sampling", "roots"))
 COMPLETE: Final = Raw(b'"complete"')
 _INPUT_REQUIRED: Final = Raw(b'"input_required"')
 _TASK: Final = Raw(b'"task"')

@@ -76,7 +76,7 @@ class BackEntry(ServerEntry, kw_only=True):
     timeout: float = TIMEOUT_SECONDS
     """How many seconds a call may take, with its rounds and a second attempt."""
     revision: str | None = None
-    """The revision to speak with it, instead of the newest that both know."""
+    """The one revision to speak with it, instead of the newest that both know and, for legacy clients, 2025-11-25."""
     list_timeout: float = LIST_SECONDS
     """How many seconds lists wait for it."""
     trust: bool = False

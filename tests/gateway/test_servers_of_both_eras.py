@@ -1,0 +1,134 @@
+"""A legacy client that can be asked has a session of its own at a server of both eras."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from tests.client.fake import FakeServer, text
+from tests.gateway.backs import Recorded, behind
+
+from toolwire import Client, Context, Server
+from toolwire.gateway import Gateway
+from toolwire.protocol import types as t
+from toolwire.protocol.revisions import LEGACY, MODERN
+
+ASKED: dict[str, dict[str, Any]] = {
+    "elicitation": {"elicit": lambda message, params: {}},
+    "sampling": {"sample": lambda params: "It is."},
+    "roots": {"roots": ["file:///work"]},
+}
+
+
+def of_both_eras() -> Server:
+    server = Server("both")
+
+    @server.tool
+    def era(ctx: Context) -> str:
+        return ctx.revision
+
+    @server.prompt
+    def old(ctx: Context) -> str:
+        return ctx.revision
+
+    @server.resource("era://now")
+    def now(ctx: Context) -> str:
+        return ctx.revision
+
+    return server
+
+
+async def eras(client: Client) -> set[str]:
+    """Return the revisions in which the server is spoken to."""
+    prompt = await client.get_prompt("b_old")
+    read = await client.read_resource("era://now")
+    return {(await client.call_tool("b_era")).text, prompt.messages[0].content.text, str(read[0].text)}
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize(
+    ("front", "asked"),
+    # Before 2025-06-18 there was no elicitation.
+    [(front, asked) for front in LEGACY for asked in ASKED if asked != "elicitation" or front >= "2025-06-18"],
+)
+async def test_a_legacy_client_that_can_be_asked_has_a_legacy_session(
+    over: str, front: str, asked: str
+) -> None:
+    recorded = Recorded()
+    async with behind(of_both_eras(), over, recorded) as target:
+        gateway = Gateway("front").add("b", target)
+        async with Client(gateway, revision=front, **ASKED[asked]) as client, Client(gateway, revision=front) as bare:
+            assert await eras(client) == {"2025-11-25"}
+            assert await eras(bare) == {MODERN}
+            assert len(recorded.sent("initialize")) == 1
+            assert asked in recorded.sent("initialize")[0]["params"]["capabilities"]
+            assert gateway.backs["b"].revision == MODERN
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+async def test_a_modern_client_shares_the_modern_connection(over: str) -> None:
+    recorded = Recorded()
+    async with behind(of_both_eras(), over, recorded) as target:
+        gateway = Gateway("front").add("b", target)
+        async with Client(gateway, revision=MODERN, **ASKED["elicitation"], **ASKED["roots"]) as client:
+            assert await eras(client) == {MODERN}
+    assert not recorded.sent("initialize")
+
+
+@pytest.mark.parametrize("pinned", [MODERN, "2025-11-25", "2025-06-18"])
+@pytest.mark.parametrize("asked", [*ASKED, None])
+async def test_the_operator_can_pin_either_era(pinned: str, asked: str | None) -> None:
+    gateway = Gateway("front").add("b", of_both_eras(), revision=pinned)
+    async with Client(gateway, revision="2025-11-25", **ASKED.get(asked or "", {})) as client:
+        assert await eras(client) == {pinned}
+
+
+async def test_a_server_of_the_new_era_alone_refuses_once_and_is_used() -> None:
+    listed = t.ListToolsResult(tools=[t.Tool("era", {"type": "object"})], ttl_ms=0, cache_scope="private")
+    server = FakeServer(
+        {
+            "tools/list": lambda request, outlet: listed,
+            "tools/call": lambda request, outlet: text(request.revision),
+        },
+        capabilities={"tools": {}},
+        revisions=(MODERN,),
+    )
+    recorded = Recorded()
+    async with behind(cast("Server", server), "memory", recorded) as target:
+        gateway = Gateway("front").add("b", target)
+        async with (
+            Client(gateway, revision="2025-11-25", **ASKED["elicitation"]) as one,
+            Client(gateway, revision="2025-11-25", **ASKED["roots"]) as two,
+        ):
+            for client in (one, two, one):
+                assert (await client.call_tool("b_era")).text == MODERN
+    assert len(recorded.sent("initialize")) == 1
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+async def test_each_legacy_client_has_one_session_for_all_its_calls(over: str) -> None:
+    recorded = Recorded()
+    async with behind(of_both_eras(), over, recorded) as target:
+        gateway = Gateway("front").add("b", target)
+        async with (
+            Client(gateway, revision="2025-11-25", **ASKED["roots"]) as one,
+            Client(gateway, revision="2025-11-25", **ASKED["roots"]) as two,
+        ):
+            for client in (one, two, one, two):
+                assert await eras(client) == {"2025-11-25"}
+    assert len(recorded.sent("initialize")) == 2
+
+
+async def test_a_question_in_a_legacy_session_reaches_its_client_alone() -> None:
+    server = Server("both")
+
+    @server.tool
+    async def name(ctx: Context) -> str:
+        return str((await ctx.elicit("Who?", str)).data)
+
+    gateway = Gateway("front").add("b", server)
+    async with (
+        Client(gateway, revision="2025-11-25", elicit=lambda message, params: {"value": "Ann"}) as ann,
+        Client(gateway, revision="2025-11-25", elicit=lambda message, params: {"value": "Bob"}) as bob,
+    ):
+        assert [(await each.call_tool("b_name")).text for each in (ann, bob, ann)] == ["Ann", "Bob", "Ann"]
