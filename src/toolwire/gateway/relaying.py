@@ -384,7 +384,7 @@ class Relay:
         owner: str = "",
         target: Target | None = None,
     ) -> RelayConnection | None:
-        """Return a session of its own at a modern server, for a legacy client that can be asked; None for any other call.
+        """Return a session at a modern server for a legacy client that can be asked; None for any other call.
 
         Many servers of both eras ask only in a session: their functions that ask have no way to do so on 2026-07-28.
         """
@@ -415,7 +415,7 @@ class Relay:
         """Return the connection to a legacy server for the conversation of a call.
 
         `owner` is whose account acts at the server, and `target` is the place of the server for it; none of both
-        where all calls act with the credential of the gateway. `revision` is the one to speak with a server of both eras.
+        where all calls act with the credential of the gateway. `revision` is the one to speak, else the newest.
         """
         if call.request.modern and about is None and self.owns_state(call):
             return shared  # The call is held, on a connection that it has already.
