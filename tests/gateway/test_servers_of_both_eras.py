@@ -51,9 +51,7 @@ async def eras(client: Client) -> set[str]:
     # Before 2025-06-18 there was no elicitation.
     [(front, asked) for front in LEGACY for asked in ASKED if asked != "elicitation" or front >= "2025-06-18"],
 )
-async def test_a_legacy_client_that_can_be_asked_has_a_legacy_session(
-    over: str, front: str, asked: str
-) -> None:
+async def test_a_legacy_client_that_can_be_asked_has_a_legacy_session(over: str, front: str, asked: str) -> None:
     recorded = Recorded()
     async with behind(of_both_eras(), over, recorded) as target:
         gateway = Gateway("front").add("b", target)
