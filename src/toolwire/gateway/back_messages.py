@@ -87,6 +87,8 @@ def reporting_task(call: Call) -> Callable[[t.ProgressNotificationParams], None]
         is_new = call.last_progress is None or params.progress > call.last_progress
         if notify is None or token is None or call.request.modern or not is_new:
             return  # TSK-17: a modern client reads the status message.
+        if call.may_tell is not None and not call.may_tell():
+            return
         call.last_progress = params.progress  # PRG-1
         told = replace_members(params, progress_token=token, meta=UNSET)
         notify("notifications/progress", shape(told if call.mask is None else call.mask(told), call.revision))

@@ -64,7 +64,7 @@ from toolwire.protocol.tasks import (
 )
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
-from toolwire.server.foreign_tasks import ForeignTask, TaskHost
+from toolwire.server.foreign_tasks import Check, ForeignTask, TaskHost
 from toolwire.server.input_requests import Refused
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.tasks_elsewhere import mark_of, sealed_name
@@ -97,6 +97,8 @@ class RemoteTask(NamedTuple):
     tool: RemoteTool | None = None
     made: str = ""
     """The mark of its making: see `ForeignTask`."""
+    check: Check | None = None
+    """Raises once the caller may not use the task; None where the client knows of no task."""
 
 
 class _Own(NamedTuple):
@@ -217,7 +219,7 @@ class RemoteTasks:
                 # A modern server decides by itself. A 2025-11-25 client gets the task that it asked for.
                 return await host.ended(call, result) if legacy else result
             task = self._made(call, created, answer.connection, tool)
-            name = self._named(call, task)
+            name = self._named(call, task, await host.accept(call))
             await host.keep(call, name)
             if legacy:
                 self._tell_client(call, name, task, answer.connection, sent)
@@ -263,10 +265,10 @@ class RemoteTasks:
             if sent.stop_reports is not None:
                 sent.stop_reports()
 
-    def _named(self, call: Call, task: RemoteTask) -> str:
-        """Return the name by which the client knows a task."""
+    def _named(self, call: Call, task: RemoteTask, judged: str) -> str:
+        """Return the name by which the client knows a task. `judged` is the mark of what was decided."""
         try:
-            return sealed_name(call, ForeignTask(task.id, call.params.name, self.mark, task.made))
+            return sealed_name(call, ForeignTask(task.id, call.params.name, self.mark, task.made, judged))
         except ValueError as error:
             self._in_background(self._cancel_quietly(call, task))
             raise InvalidResponse(str(error)) from None
@@ -293,11 +295,11 @@ class RemoteTasks:
 
     # --- requests about tasks ---
 
-    async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
+    async def answer(self, call: Call, foreign: ForeignTask, tool: Any, check: Check) -> Any:
         """Answer a request about a task, in the dialect of its client."""
         while tool is not None and tool.original is not None:
             tool = tool.original
-        task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None, foreign.made)
+        task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None, foreign.made, check)
         try:
             is_modern = await self._relay.is_modern(call)
             if call.request.modern:
@@ -493,6 +495,8 @@ class RemoteTasks:
 
     async def _ask(self, call: Call, task: RemoteTask, name: str | None, key: str, question: Any) -> None:
         """Ask the client one question of a task by a request, and pass the answer on."""
+        if task.check is not None:
+            task.check()
         try:
             answer = await ask_client(call, question.method, question.params, name)
         except (Refused, NotSupported):
@@ -526,6 +530,8 @@ class RemoteTasks:
             if state.status in TERMINAL:
                 self._stop_telling(own)
             self._told.renew(own)
+            if call.may_tell is not None and not call.may_tell():
+                return True  # It may hear of the task again when its tool is back.
             state.task_id = name
             told = state if call.mask is None else call.mask(state)
             return bool(notify("notifications/tasks/status", shape(told, call.revision)))
@@ -776,6 +782,8 @@ class RemoteTasks:
         name = call.params.task_id if call.method == "tasks/result" else None
 
         async def ask(request: Incoming) -> Raw:
+            if task.check is not None:
+                task.check()
             params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
             try:
                 return await ask_client(call, request.method, params, name)

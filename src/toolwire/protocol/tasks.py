@@ -231,6 +231,8 @@ class Record(Struct, omit_defaults=True):
     """The longest pause between two reports of the worker of a host's task; 0: any."""
     longest: float = 0.0
     """The longest pause between two changes of such a task; 0: the server's limits."""
+    judgement: Raw | UnsetType = UNSET
+    """What was decided when its call was accepted; unset in records of earlier versions."""
     room: str = ""
 
     @property

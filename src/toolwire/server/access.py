@@ -22,7 +22,7 @@ from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
-from toolwire.server.components import Component, ResourceTemplate
+from toolwire.server.components import Component, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
 from toolwire.server.judgements import Asked, Identity, Judgement
 from toolwire.server.replay_state import principal_key
@@ -33,6 +33,7 @@ from toolwire.wire.session import Session
 Permission: TypeAlias = Literal["usable", "refused", "hidden"]
 #: Functions that add implied scopes to the scopes of a caller: `Policy.implies` of each server on the way, in order.
 Implied: TypeAlias = tuple[Effective, ...]
+Tool: TypeAlias = Found[ToolBase] | None
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
 
 
@@ -202,8 +203,8 @@ class Access:
 
     # --- what is kept for a caller ---
 
-    def judgement(self, founds: Iterable[Found[Any]]) -> Judgement:
-        """Return the demands of components, to be stored with their results."""
+    def judgement(self, founds: Iterable[Found[Any]], tool: Found[Any] | None = None) -> Judgement:
+        """Return the demands of components, to be stored with their results. `tool` is the one that was called."""
         scopes: dict[Asked, None] = {}
         audiences: dict[Asked, None] = {}
         picked: dict[Identity, None] = {}
@@ -214,8 +215,9 @@ class Access:
                 if audience.picks is None:
                     audiences[Asked(tuple(sorted(audience.scopes)), len(implied))] = None
                 else:
-                    picked[_identity(found)] = None
-        return Judgement(tuple(scopes), tuple(audiences), tuple(picked))
+                    picked[identity_of(found)] = None
+        called = None if tool is None else identity_of(tool)
+        return Judgement(tuple(scopes), tuple(audiences), tuple(picked), tool=called)
 
     def permission(self, principal: Principal | None, is_local: bool, judgement: Judgement, way: Way) -> Permission:
         """Return what a caller may do now with a result of this judgement. `way` leads to the place of the result."""
@@ -238,7 +240,7 @@ class Access:
             return True
         wanted, known = frozenset(picked), set[Identity]()
         for found in self._catalog.each():
-            identity = _identity(found)
+            identity = identity_of(found)
             if identity not in wanted:
                 continue
             functions = [each for each in self.demand(found).audiences if each.audience.picks is not None]
@@ -346,16 +348,22 @@ class Access:
         """Return whether a principal that sees a component has the scopes to use it."""
         return all(needed <= held_scopes(principal, implied) for needed, implied in self.demand(found).scopes)
 
-    def of_tool(self, principal: Principal | None, is_local: bool, name: str) -> Permission:
-        """Return the permission of a caller for a tool. The tool may have been removed meanwhile."""
+    def find_tool(self, principal: Principal | None, is_local: bool, name: str, judgement: Judgement | None) -> Tool:
+        """Find the tool of a task as its caller sees it now.
+
+        None stands for a tool that was removed, and for another tool that has its name now.
+        """
         if self._stale:
             self._survey()
-        if not self.active or (is_local and principal is None):
-            return "usable"
-        found = self._catalog.tool(name, self.view_of(principal).sees)
-        if found is None:
-            return "hidden"
-        return "usable" if self.permits(principal, found) else "refused"
+        sees = None if not self.active or (is_local and principal is None) else self.view_of(principal).sees
+        found = self._catalog.tool(name, sees)
+        if found is None or judgement is None or judgement.tool is None:
+            return found
+        return found if identity_of(found) == judgement.tool else None
+
+    def may_use(self, principal: Principal | None, is_local: bool, found: Found[Any]) -> bool:
+        """Return whether a caller who sees a component may use it."""
+        return not self.active or (is_local and principal is None) or self.permits(principal, found)
 
     def readable(self, uri: str, view: View | None) -> Found[Any] | None:
         """Return the resource or template behind an address, as far as a caller sees it."""
@@ -414,7 +422,8 @@ class Access:
         return () if found is None else (found,)
 
 
-def _identity(found: Found[Any]) -> Identity:
+def identity_of(found: Found[Any]) -> Identity:
+    """Return the identity of a component on its way."""
     way = tuple((mount.prefix, mount.catalog.owner.name) for mount in found.way)
     return Identity(found.component.kind, found.component.key, way)
 

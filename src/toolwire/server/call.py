@@ -193,6 +193,8 @@ class Call:
     """The `OwnLoopContext` of an `async` handler that runs in a worker thread."""
     outer: Call | None = None
     """The call whose handler uses the component of this one."""
+    may_tell: Callable[[], bool] | None = None
+    """Whether the client may still hear of the task of an upstream that the call became; None for a call."""
     owner: OwnServer | None = None
     """The mounted server whose component runs; None for the server that was called."""
     refusal: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -23,6 +23,12 @@ class ForeignTask(Struct, array_like=True, frozen=True):
     """The mark of the server that has it."""
     made: str = ""
     """The mark of its making. A server that is a process for each conversation may give two tasks the same id."""
+    judged: str = ""
+    """The mark of what was decided when the call was accepted; empty in names of earlier versions."""
+
+
+#: Raises the error for a caller who may not use a task any more.
+Check: TypeAlias = Callable[[], None]
 
 
 class ForeignTasks(Protocol):
@@ -34,8 +40,11 @@ class ForeignTasks(Protocol):
     def knows(self, task: ForeignTask) -> bool:
         """Return whether a task was made by this object, and its result was not got."""
 
-    async def answer(self, call: Call, foreign: ForeignTask, tool: Any) -> Any:
-        """Answer a request about a task of a tool, in the dialect of its client."""
+    async def answer(self, call: Call, foreign: ForeignTask, tool: Any, check: Check) -> Any:
+        """Answer a request about a task of a tool, in the dialect of its client.
+
+        `check` is called before each question; it raises once the caller may not use the task any more.
+        """
 
     async def state(self, call: Call, foreign: ForeignTask, name: str) -> t.Task:
         """Return a task as 2025-11-25 knows it, under the name that the client knows."""
@@ -52,6 +61,9 @@ class TaskHost(Protocol):
     @property
     def window(self) -> float:
         """The seconds that a call may take before its client gets a task instead of the result."""
+
+    async def accept(self, call: Call) -> str:
+        """Keep what was decided about a call that becomes a task; return its mark."""
 
     async def keep(self, call: Call, name: str) -> None:
         """Keep the name of a task for the lists of its owner."""

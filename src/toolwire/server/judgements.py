@@ -1,4 +1,4 @@
-"""The demands that a caller fulfilled, in the form in which they are stored with a result."""
+"""What was decided about a call when it was accepted, in the form in which it is kept with what the call made."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ class Identity(Struct, array_like=True, frozen=True):
     """The prefix and the name of each mounted server on the way."""
 
 
+class MaskPattern(Struct, array_like=True, frozen=True):
+    """A pattern that policies take out of answers."""
+
+    pattern: str
+    flags: int
+
+
 class Judgement(Struct, array_like=True, frozen=True):
-    """The demands that a caller fulfilled, in a form that is stored with what the call made."""
+    """The demands that a caller fulfilled and the policies of a call, in a form that is stored with what it made."""
 
     scopes: tuple[Asked, ...] = ()
     """A caller needs all of each."""
@@ -30,3 +37,9 @@ class Judgement(Struct, array_like=True, frozen=True):
     """A caller needs one of each."""
     picked: tuple[Identity, ...] = ()
     """The components whose functions picked the caller."""
+    masks: tuple[MaskPattern, ...] = ()
+    """The masks of all policies on the way."""
+    result: int | None = None
+    """The bytes that an answer may have."""
+    tool: Identity | None = None
+    """The tool that was called."""

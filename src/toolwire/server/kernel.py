@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -27,14 +27,15 @@ from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
-from toolwire.server.catalog import Catalog, Owner
-from toolwire.server.components import Cache, ResourceTemplate
+from toolwire.server.catalog import Catalog, Found, Owner
+from toolwire.server.components import Cache, ResourceTemplate, ToolBase
 from toolwire.server.context import Progress
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.hops import HopObserver
 from toolwire.server.input_requests import Asking
 from toolwire.server.judgements import Judgement
+from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.lifespan import check_loop
 from toolwire.server.limits import Limits
 from toolwire.server.list_changes import ListChanges
@@ -104,6 +105,7 @@ class Kernel:
         self.lowlevel: LowLevel = LowLevel(server)
         self.offer: ServerOffer = ServerOffer(catalog, self.lowlevel, implementation, instructions, capabilities)
         self.access: Access = Access(catalog, effective, limits.uris)
+        self.judgements: KeptJudgements = KeptJudgements(implementation.name, signer, lambda: self.stores)
         self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
         self.failures: Failures = Failures(self.questions, limits.tool, debug)
         self.runner: HandlerRunner = HandlerRunner(self.questions, self.failures, limits.tool)
@@ -122,6 +124,7 @@ class Kernel:
         self.middleware: list[Middleware] = []
         self.enforcer: Enforcer | None = None
         """The observer that applies policies to calls; None while there is no policy."""
+        self._late_enforcer: Enforcer | None = None
         self._observers: list[Observer] = []
         self.hop_observers: list[HopObserver] = []
         """Called around every request of a call to a server behind this one."""
@@ -404,6 +407,32 @@ class Kernel:
             each = each.outer
         targets = [target_of(each) for each in calls]
         return self.access.judgement(each.found for each in targets if each is not None and each.found is not None)
+
+    def judge(self, call: Call, found: Found[Any]) -> Judgement:
+        """Return what holds for a call of a component now, to be kept with what the call makes."""
+        is_tool = isinstance(found.component, ToolBase)
+        judgement = self.access.judgement([found], found if is_tool else None)
+        if self.enforcer is None:
+            return judgement
+        masks, result = self.enforcer.judge(call.principal, found)
+        return structs.replace(judgement, masks=masks, result=result)
+
+    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]:
+        """Return what applies policies to a call that was accepted before, and the policy that was kept with it."""
+        if judgement is None or (not judgement.masks and judgement.result is None):
+            return self.enforcer, None
+        # Imported here because servers without policies keep none.
+        from toolwire.server.policy.enforcement import Enforcer, kept_policy
+
+        if self._late_enforcer is None:
+            self._late_enforcer = Enforcer(cast("Any", self.server))
+        return self.enforcer or self._late_enforcer, kept_policy(judgement)
+
+    async def find_judgement(self, call: Call, found: Found[Any] | None, mark: str) -> Judgement | None:
+        """Return the judgement with a mark; None for one that is not known. `found` is the component as it is now."""
+        if found is not None and self.judgements.mark_of(now := self.judge(call, found)) == mark:
+            return now
+        return await self.judgements.find(mark)
 
     def check_judgement(self, call: Call, judgement: Judgement) -> None:
         target = target_of(call)

@@ -18,6 +18,8 @@ from tests.wireclient import MODERN
 
 from toolwire import Context, Limits, Server
 from toolwire.auth import Principal
+from toolwire.protocol.tasks import Record
+from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.manager import TaskManager
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, MemoryQueue, StoreFailed, Stores
 
@@ -158,6 +160,13 @@ class Replica:
                 yield join
             finally:
                 self.line.is_cut = False
+
+
+async def find_record(replica: Replica, task: str) -> Record:
+    """Read the record of a task of Ada, also where the replica has no tool of it and so hides it."""
+    record = await replica.tasks.records.find(replica.tasks.records.key(principal_key(ADA), task))
+    assert record is not None
+    return record
 
 
 def shared_stores(clock: Clock, **limits: int) -> Stores:

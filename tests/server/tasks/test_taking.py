@@ -250,9 +250,10 @@ async def test_waiting_task_that_is_cancelled_while_its_process_drains_is_left_a
     clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shared = shared_stores(clock)
-    replica, other = Replica(shared, limits=FULL), Replica(shared, without=("once",))
+    replica, other = Replica(shared, limits=FULL), Replica(shared, limits=FULL)
     async with replica.serving() as join, other.serving() as there, join(principal=ADA) as client:
         await fill(client, replica)
+        other.tasks.slots.take(None, 1)
         task = await begin(client, "once", {"number": 1})
         async with there(principal=ADA) as elsewhere:
 
@@ -264,6 +265,7 @@ async def test_waiting_task_that_is_cancelled_while_its_process_drains_is_left_a
             replica.go.set()
             await reaches(elsewhere, task, "cancelled")
             await settled()
+        assert other.ran == []
         assert replica.ran == [("once", 0, 1)]
         assert (replica.tasks.slots.running, replica.tasks.following.runs()) == (0, [])
     assert [each.message for each in caplog.records if each.name == "toolwire.tasks"] == []

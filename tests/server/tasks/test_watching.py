@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from tests.server.tasks.conftest import Clock
-from tests.server.tasks.replicas import ADA, LEASE, Replica, pass_time, settled, shared_stores
+from tests.server.tasks.replicas import ADA, LEASE, Replica, find_record, pass_time, settled, shared_stores
 from tests.server.tasks.talking import answer, begin, look, outcome, reaches, status_of, text_in
 
 from toolwire import Context
@@ -223,7 +223,7 @@ async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(
         return await change(*given, **named)
 
     monkeypatch.setattr(shared.queue, "change", noted)
-    async with watching.serving() as join, join(principal=ADA) as client:
+    async with watching.serving():
         first = Replica(shared)
         async with first.serving() as there:
             async with there(principal=ADA) as maker:
@@ -232,20 +232,19 @@ async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(
             first.die()
             await pass_time(clock, 50)
         for _ in range(2):
-            assert await status_of(client, task) == "working"
+            assert (await find_record(watching, task)).status == "working"
             replica = Replica(shared)
             async with replica.serving():
                 await pass_time(clock, 6)
                 ran += [attempt for _, _, attempt in replica.ran]
                 replica.die()
                 await pass_time(clock, 50)
-        shown = await look(client, task)
+        shown = await find_record(watching, task)
         assert ran == [2, 3]
         assert delays == [1.0, 2.0]
-        assert shown["status"] == "failed"
-        assert (
-            shown["statusMessage"]
-            == "The server lost contact with 3 processes that ran this task; the task may have run"
+        assert (shown.status, shown.message) == (
+            "failed",
+            "The server lost contact with 3 processes that ran this task; the task may have run",
         )
         (letter,) = await watching.server.tasks.dead_letters()
         assert (letter.id, letter.tool, letter.attempts) == (task, "again", 3)
@@ -254,12 +253,12 @@ async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(
         # Sent again, it is a new task of the same owner.
         new = await watching.server.tasks.send_again(letter)
         assert new is not None
-        assert (new.id != task, await status_of(client, new.id)) == (True, "working")
+        assert (new.id != task, (await find_record(watching, new.id)).status) == (True, "working")
         assert await watching.server.tasks.dead_letters() == []
         assert await watching.server.tasks.send_again(letter) is None, "once"
         able = Replica(shared)
         able.go.set()
-        async with able.serving():
+        async with able.serving() as there, there(principal=ADA) as client:
             assert text_in(await outcome(client, new.id)) == "again 1 by ada"
         assert able.ran == [("again", 1, 1)]
 
@@ -268,7 +267,7 @@ async def test_each_attempt_waits_longer_and_the_last_leaves_a_dead_letter(
 async def test_neither_errors_nor_tasks_that_were_handed_back_count_as_attempts(clock: Clock) -> None:
     shared = shared_stores(clock)
     watching = Replica(shared, without=("again",))
-    async with watching.serving() as join, join(principal=ADA) as client:
+    async with watching.serving():
         task = ""
         for _ in range(5):
             replica = Replica(shared)
@@ -278,7 +277,7 @@ async def test_neither_errors_nor_tasks_that_were_handed_back_count_as_attempts(
                         task = await begin(maker, "again", {"number": 1})
                 await pass_time(clock, 6)
                 assert replica.ran == [("again", 1, 1)]
-            assert await status_of(client, task) == "working"
+            assert (await find_record(watching, task)).status == "working"
 
 
 @pytest.mark.covers("FLT-16")
@@ -445,17 +444,17 @@ async def test_a_task_that_nobody_starts_in_time_fails_and_says_why(clock: Clock
         await settled()
         full.server.remove("again")
         await pass_time(clock, 590, 5)
-        assert [await status_of(client, task) for task in (queued, unknown)] == ["working", "working"]
+        assert [(await find_record(full, task)).status for task in (queued, unknown)] == ["working", "working"]
         await pass_time(clock, 20)
         shown = await look(client, queued)
         assert (shown["status"], shown["statusMessage"]) == (
             "failed",
             "The server had no slot for this task within 600 seconds",
         )
-        assert await status_of(client, unknown) == "working", "perhaps another replica has its tool"
+        assert (await find_record(full, unknown)).status == "working", "perhaps another replica has its tool"
         await pass_time(clock, 60, 5)
-        shown = await look(client, unknown)
-        assert (shown["status"], shown["statusMessage"]) == (
+        record = await find_record(full, unknown)
+        assert (record.status, record.message) == (
             "failed",
             "No server process that has the tool again took this task within 600 seconds",
         )
@@ -478,17 +477,17 @@ async def test_task_waits_by_the_limit_of_the_process_that_accepted_it(clock: Cl
 async def test_task_is_run_again_by_the_limit_of_the_process_that_accepted_it(clock: Clock) -> None:
     shared = shared_stores(clock)
     patient, hasty = Replica(shared), Replica(shared, limits={"task_attempts": 1}, without=("again",))
-    async with hasty.serving() as join, join(principal=ADA) as client:
+    async with hasty.serving():
         async with patient.serving() as there:
             async with there(principal=ADA) as maker:
                 task = await begin(maker, "again", {"number": 1})
             await patient.started.wait()
             patient.die()
             await pass_time(clock, 50)
-        assert await status_of(client, task) == "working"
+        assert (await find_record(hasty, task)).status == "working"
         able = Replica(shared)
         able.go.set()
-        async with able.serving():
+        async with able.serving() as there, there(principal=ADA) as client:
             await pass_time(clock, 6)
             assert text_in(await outcome(client, task)) == "again 1 by ada"
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import UNSET, Raw
 
@@ -23,9 +23,6 @@ from toolwire.server.kernel import Kernel
 from toolwire.server.metrics import Metrics
 from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
-
-if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
 
 _MAX_MERGED: Final = 1024
 _MAX_TEXT: Final = 200
@@ -227,21 +224,11 @@ class _Masks(NamedTuple):
 
 def _masks_of_policies(catalog: Catalog) -> Redaction | None:
     """Return the masks of components and mounted servers; None where they depend on callers."""
-    policies: dict[int, Policy] = {}
-    for each in (catalog, *catalog.family()):
-        given = [mount.policy for mount in tuple(each.mounts)]
-        if each is not catalog:
-            given.append(each.owner.policy)
-        # A shape may hide a component of a mounted server, so each catalogue is asked by itself.
-        for found in (*each.each(), *each.each_elsewhere()):
-            component: Component | None = found.component
-            while component is not None:
-                given.append(component.policy)
-                component = component.original
-        policies.update((id(policy), policy) for policy in given if policy is not None)
-    if any(each.by_principal is not None for each in policies.values()):
-        return None
-    return Redaction(patterns=dict.fromkeys(pattern for each in policies.values() for pattern in each.mask))
+    # Imported here because most calls find their component.
+    from toolwire.server.policy.enforcement import masks_of_all
+
+    patterns = masks_of_all(catalog)
+    return None if patterns is None else Redaction(patterns=patterns)
 
 
 def _shown_unknown(params: Any, target: CallTarget) -> tuple[str, Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from toolwire.auth.principal import Principal
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
-from toolwire.server.catalog import Found
-from toolwire.server.components import Component
+from toolwire.server.catalog import Catalog, Found
+from toolwire.server.components import Component, ToolBase
+from toolwire.server.judgements import Judgement, MaskPattern
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
@@ -81,28 +83,49 @@ class Enforcer:
         plan = self._plan(call.principal, target)
         return await (call_next(call) if plan is None else plan.run(call, target, call_next))
 
-    def hold(self, call: Call) -> None:
-        """Hold the handler of a call that was let in before: nothing is counted, judged or approved once more."""
+    def hold(self, call: Call, kept: Policy | None = None) -> None:
+        """Hold the handler of a call that was let in before: nothing is counted, judged or approved once more.
+
+        `kept` holds beside the policies of now.
+        """
         target = target_of(call)
-        plan = None if target is None else self._plan(call.principal, target)
+        plan = None if target is None else self._late_plan(call.principal, target, kept)
         if target is not None and plan is not None:
             plan.hold(call, target)
 
-    async def about_task(self, call: Call, target: CallTarget, operation: Operation) -> Any:
-        """Answer a request about a task of a server elsewhere. The target is the call that made the task.
+    def judge(self, principal: Principal | None, found: Found[Any]) -> tuple[tuple[MaskPattern, ...], int | None]:
+        """Return the masks and the result limit that hold for a component now."""
+        component = found.component
+        method = "tools/call" if isinstance(component, ToolBase) else ""
+        plan = self._plan(principal, CallTarget(method, component.key, None, found))
+        if plan is None:
+            return (), None
+        patterns = dict.fromkeys(map(pattern_of, plan.redaction.patterns))
+        return tuple(patterns), plan.result_limit
 
-        That call was judged and counted when it was made. Its outcome, its questions and its status leave here.
+    async def about_task(self, call: Call, target: CallTarget, operation: Operation, kept: Policy | None) -> Any:
+        """Answer a request about a task of an upstream. The target is the call that made the task.
+
+        That call was judged and counted when it was made. Its outcome, its questions and its status leave here. `kept`
+        holds beside the policies of now.
         """
-        plan = self._plan(call.principal, target)
+        plan = self._late_plan(call.principal, target, kept)
         return await (operation(call) if plan is None else plan.run_late(call, target, operation))
 
-    def told_of_task(self, call: Call, target: CallTarget, params: Any) -> Any:
+    def mask_task(self, call: Call, target: CallTarget, params: Any, kept: Policy | None) -> Any:
         """Mask the state of an upstream's task for a notification or a list.
 
         Raise `CallRefused` where it is larger than the answer to a request about the task may be.
         """
-        plan = self._plan(call.principal, target)
+        plan = self._late_plan(call.principal, target, kept)
         return params if plan is None else plan.leaving(call, params, target, "notifications/tasks")
+
+    def _late_plan(self, principal: Principal | None, target: CallTarget, kept: Policy | None) -> Plan | None:
+        """Return the plan of policies that hold now and of one that was kept with a call."""
+        plan = self._plan(principal, target)
+        if kept is None or (plan is not None and plan.covers(kept)):
+            return plan
+        return self._plan(principal, target, kept=kept)
 
     def mask_text(self, text: str) -> str:
         """Mask a text that belongs to no component, by the policies of the server."""
@@ -141,9 +164,15 @@ class Enforcer:
         return None if plan is None else plan.redaction
 
     def _plan(
-        self, principal: Principal | None, target: CallTarget, passed: frozenset[str] = frozenset()
+        self,
+        principal: Principal | None,
+        target: CallTarget,
+        passed: frozenset[str] = frozenset(),
+        kept: Policy | None = None,
     ) -> Plan | None:
         placements = self._placements(principal, target, passed)
+        if kept is not None:
+            placements.append(Placement("kept", kept))
         if not placements:
             return None
         key = tuple((each.place, id(each.policy), each.counts, each.asks, each.through) for each in placements)
@@ -204,6 +233,43 @@ class Enforcer:
             key = f"{server.name}/{owner.name}/{component.kind}/{component.key}"
             places.append(_Place(key, component.policy, through))
         return places
+
+
+def pattern_of(mask: re.Pattern[str]) -> MaskPattern:
+    """Return a mask in the form in which it is kept."""
+    return MaskPattern(mask.pattern, mask.flags)
+
+
+def kept_policy(judgement: Judgement) -> Policy | None:
+    """Return the policy that was kept with a call; None where no policy masks or limits its answers."""
+    if not judgement.masks and judgement.result is None:
+        return None
+    return _policy_of(judgement.masks, judgement.result)
+
+
+# A plan belongs to the object of a policy, so that equal judgements have one.
+@lru_cache(maxsize=1024)
+def _policy_of(masks: tuple[MaskPattern, ...], result: int | None) -> Policy:
+    return Policy(mask=[re.compile(each.pattern, each.flags) for each in masks], result=result)
+
+
+def masks_of_all(catalog: Catalog) -> tuple[re.Pattern[str], ...] | None:
+    """Return the masks of all components and mounted servers; None where they depend on callers."""
+    policies: dict[int, Policy] = {}
+    for each in (catalog, *catalog.family()):
+        given = [mount.policy for mount in tuple(each.mounts)]
+        if each is not catalog:
+            given.append(each.owner.policy)
+        # A shape may hide a component of a mounted server, so each catalogue is asked by itself.
+        for found in (*each.each(), *each.each_elsewhere()):
+            component: Component | None = found.component
+            while component is not None:
+                given.append(component.policy)
+                component = component.original
+        policies.update((id(policy), policy) for policy in given if policy is not None)
+    if any(each.by_principal is not None for each in policies.values()):
+        return None
+    return Redaction(patterns=dict.fromkeys(pattern for each in policies.values() for pattern in each.mask)).patterns
 
 
 def _memory_counters() -> Counters:

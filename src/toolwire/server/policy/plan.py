@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
 from toolwire.protocol.jsonrpc import bound_error
-from toolwire.redaction import Redaction
+from toolwire.redaction import Redaction, compile_masks
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
 from toolwire.server.components import Component, ToolBase, failed_result
@@ -107,6 +107,16 @@ class Plan:
         self._holds_while_running = bool(
             self._slots or self._timeout is not None or self._result is not None or self.redaction.patterns
         )
+
+    @property
+    def result_limit(self) -> int | None:
+        """The bytes that an answer may have; None for any number."""
+        return self._result
+
+    def covers(self, policy: Policy) -> bool:
+        """Return whether these policies mask and limit answers as much as another one does."""
+        is_within = policy.result is None or (self._result is not None and self._result <= policy.result)
+        return is_within and set(compile_masks(policy.mask)) <= set(self.redaction.patterns)
 
     async def run(self, call: Call, target: CallTarget, call_next: Operation) -> Any:
         """Run a request within these policies, outside of all middleware."""

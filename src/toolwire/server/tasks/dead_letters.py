@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import BAD_JSON, ToolwireError
@@ -51,6 +51,8 @@ class DeadLetter(Struct, frozen=True):
     call: StoredCall
     longest: float = 0.0
     """How many seconds may pass between two changes of the task, by the limits of its server; 0: not known."""
+    judgement: Raw | UnsetType = UNSET
+    """What was decided when its call was accepted; unset in letters of earlier versions."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -87,6 +89,7 @@ class DeadLetters:
             record.poll_ms,
             record.call,
             longest_pause(self.limits),
+            record.judgement,
         )
         prefix, kv, most = f"{PREFIX}{server_of(key)}:", self._stores.kv, self.limits.tasks_dead
         if most <= 0:
@@ -129,6 +132,7 @@ class DeadLetters:
             tool=letter.tool,
             message=rules.WAITING,
             call=letter.call,
+            judgement=letter.judgement,
         )
         rules.leave_room(record)
         key = records.key(letter.owner, record.id)

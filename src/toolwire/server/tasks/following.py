@@ -22,7 +22,7 @@ from toolwire.protocol.tasks import Record
 from toolwire.server.subscriptions import Hub, Stream
 from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.ends import Ends
-from toolwire.server.tasks.permissions import TaskPermissions
+from toolwire.server.tasks.permissions import TaskPermissions, task_of
 from toolwire.server.tasks.restoring import Restoring
 from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.task_records import Changed, NoRoom, Records, TasksUnreachable, decode_record, id_in
@@ -228,7 +228,7 @@ class Following:
             task = rules.detailed_task(worded, t.TaskNotificationParams, time.time())
             params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
             for stream in listeners:
-                if await self._tasks.permissions.of(stream.call, [record]) == ["usable"]:
+                if await self._tasks.permissions.of(stream.call, [task_of(record)]) == ["usable"]:
                     stream.tell(Change(FILTER, record.id, "notifications/tasks", params))
 
     async def _restored(self, run: Run, record: Record | None) -> Record | None:

@@ -13,6 +13,7 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import ServerError, UnknownTask
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable, is_encodable
+from toolwire.server.call_target import target_of
 from toolwire.server.context import Context, call_of
 from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.dead_letters import DeadLetter
@@ -88,13 +89,16 @@ class HostTasks(OwnTasks):
                 f"make it with Server({name!r}, tasks=True)"
             )
         if ctx is None:
-            owner, tool, followed = principal_key(principal) or "local", "", Followed(None, MODERN)
+            owner, followed = principal_key(principal) or "local", Followed(None, MODERN)
         else:
             call = call_of(ctx)
             outlet = call.outlet
             may_tell = partial(tasks.permissions.may_tell, call.principal, outlet.is_local)
             followed = Followed(outlet.connection, call.revision, may_tell)
-            owner, tool = owner_of(call), called_tool(call)
+            owner, target = owner_of(call), target_of(call)
+            details["tool"] = called_tool(call)
+            if target is not None and target.found is not None:
+                details["judgement"] = tasks.judged(call, target.found)
         ttl_ms = rules.lifetime(
             int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, limits.task_ttl_max
         )
@@ -103,7 +107,6 @@ class HostTasks(OwnTasks):
             ttl_ms,
             followed,
             lasts=True,
-            tool=tool,
             heartbeat=heartbeat or 0.0,
             # A worker does not know the limits of this server.
             longest=tasks.longest,

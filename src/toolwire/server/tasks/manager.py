@@ -14,7 +14,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Raw
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
@@ -29,6 +30,8 @@ from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
+from toolwire.server.judgements import Judgement
+from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.limits import Limits
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.offer import ServerOffer
@@ -58,6 +61,7 @@ from toolwire.wire.thread_workers import ThreadWorkers
 from toolwire.wire.threads import hand_over
 
 if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -77,9 +81,9 @@ class TaskParts(Host, Protocol):
 
     access: Access
     catalog: Catalog
-    enforcer: Enforcer | None
     failures: Failures
     hub: Hub
+    judgements: KeptJudgements
     limits: Limits
     lowlevel: LowLevel
     offer: ServerOffer
@@ -88,6 +92,12 @@ class TaskParts(Host, Protocol):
     stores: Stores
 
     def check_loop(self) -> None: ...
+
+    def judge(self, call: Call, found: Found[Any]) -> Judgement: ...
+
+    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
+
+    async def find_judgement(self, call: Call, found: Found[Any] | None, mark: str) -> Judgement | None: ...
 
 
 class TaskManager:
@@ -192,10 +202,15 @@ class TaskManager:
             # Callers decide how long their arguments and answers are.
             answers = [each.result for each in details.get("answers", {}).values() if each.result is not UNSET]
             run.reserve_bytes(len(call.params) + sum(map(len, answers)))
-        record = await self._create(run.owner, run.ttl_ms, run, most_ready, tool=run.call.params.name, **details)
+        details |= {"tool": run.call.params.name, "judgement": self.judged(run.call, run.found)}
+        record = await self._create(run.owner, run.ttl_ms, run, most_ready, **details)
         run.is_reserved = False
         self.quota.created(run.owner, address_of(run.call), run.ttl_ms / 1000)
         return record
+
+    def judged(self, call: Call, found: Found[Any]) -> Raw:
+        """Return what is decided about a call now, to be kept in the record of its task."""
+        return Raw(msgspec.json.encode(self._kernel.judge(call, found)))
 
     async def create_hosted(
         self, owner: str, ttl_ms: int, followed: Followed, *, lasts: bool = False, **details: Any

@@ -34,6 +34,7 @@ from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import TaskManager
 from toolwire.server.tasks.owners import counted_caller, owner_of
+from toolwire.server.tasks.permissions import task_of
 from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.watching import TaskCounts
 
@@ -131,15 +132,21 @@ class TaskMethods:
         record = await self._tasks.records.find(self._key(call))
         if record is None:
             raise rules.unknown_task()
-        if self._tasks.permissions.restrict:
-            await self._tasks.permissions.check(call, record)
+        await self._tasks.permissions.check(call, task_of(record))
         return record
 
     async def _change(self, call: Call, edit: Callable[[Record], bool]) -> Record:
         """Change a task that the caller may use."""
-        if self._tasks.permissions.restrict:
+        permissions = self._tasks.permissions
+        if permissions.needs_list:
             await self._find(call)
-        record = await self._tasks.change(self._key(call), edit)
+
+        def edit_usable(record: Record) -> bool:
+            if not permissions.needs_list:
+                permissions.check_now(call, task_of(record))
+            return edit(record)
+
+        record = await self._tasks.change(self._key(call), edit_usable)
         if record is None:
             raise rules.unknown_task()
         return record
@@ -149,7 +156,7 @@ class TaskMethods:
         owner = owner_of(call)
         found = await asyncio.gather(*(self._find_readable(owner, each) for each in identifiers))
         records = [record for record in found if record is not None]
-        permissions = await self._tasks.permissions.of(call, records)
+        permissions = await self._tasks.permissions.of(call, [task_of(record) for record in records])
         return [record for record, each in zip(records, permissions, strict=True) if each == "usable"]
 
     async def _find_readable(self, owner: str, identifier: str) -> Record | None:

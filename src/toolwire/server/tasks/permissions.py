@@ -1,29 +1,59 @@
-"""Permissions for tasks: nobody may do more with a task than with the tool behind it."""
+"""Permissions for tasks: no caller may do more with a task than with the tool behind it, then and now.
+
+A task is judged by what its tool demanded when the call was accepted, and by what the tool demands now. A task whose
+tool is not known any more is hidden.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import InsufficientScope
+from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access, Permission
 from toolwire.server.call import Call
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Found, Way
+from toolwire.server.components import ToolBase
 from toolwire.server.failures import Failures
+from toolwire.server.judgements import Identity, Judgement
 from toolwire.server.lowlevel import LowLevel
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
+# No tool has this identity.
+_NO_TOOL: Final = Judgement(tool=Identity("", "", ()))
+_decode = msgspec.json.Decoder(Judgement).decode
 
-class OfTool(Protocol):
+
+class JudgedTask(NamedTuple):
     """A task, as far as permissions need it."""
 
-    @property
-    def tool(self) -> str: ...
+    tool: str
+    """The tool that was called; empty for a task that the host made outside of any call of a tool."""
+    judgement: Judgement | None
+    """What was decided when the call was accepted; None for a task of a version that did not keep it."""
+
+
+def task_of(record: Record) -> JudgedTask:
+    """Return the task of a record, as far as permissions need it."""
+    return JudgedTask(record.tool, None if record.judgement is UNSET else decode_judgement(bytes(record.judgement)))
+
+
+@lru_cache(maxsize=1024)
+def decode_judgement(data: bytes) -> Judgement:
+    """Read the judgement of a record. A damaged one hides the task."""
+    try:
+        return _decode(data)
+    except BAD_JSON:
+        return _NO_TOOL
 
 
 class JudgingParts(Protocol):
@@ -42,27 +72,33 @@ class TaskPermissions:
         self._kernel = kernel
 
     @property
-    def restrict(self) -> bool:
-        """Return whether some callers may have lost the right to a tool."""
-        return bool(self._kernel.access.active or self._kernel.lowlevel.lists)
+    def needs_list(self) -> bool:
+        """Return whether a list handler has to be asked for tools."""
+        return self._kernel.lowlevel.lists
 
-    async def of(self, call: Call, records: Sequence[OfTool]) -> list[Permission]:
-        """Return what a caller may do with each task now: no more than with the tool behind it."""
-        kernel = self._kernel
-        if not self.restrict:
-            return ["usable" for _ in records]
-        catalog = kernel.catalog
-        made_up = [each.tool for each in records if each.tool and catalog.tool(each.tool) is None]
-        listed = await self._listed(call) if made_up and kernel.lowlevel.lists else None
+    async def of(self, call: Call, tasks: Sequence[JudgedTask]) -> list[Permission]:
+        """Return what a caller may do with each task now."""
+        catalog = self._kernel.catalog
+        is_made_up = any(each.tool and catalog.tool(each.tool) is None for each in tasks)
+        listed = await self._listed(call) if is_made_up and self.needs_list else frozenset[str]()
+        return [self.judge(call.principal, call.outlet.is_local, each, listed) for each in tasks]
 
-        def permission(tool: str) -> Permission:
-            if not tool:
-                return "usable"  # The host made the task for its owner, outside of any call.
-            if listed is not None and tool in made_up:
-                return "usable" if tool in listed else "hidden"
-            return kernel.access.of_tool(call.principal, call.outlet.is_local, tool)
-
-        return [permission(each.tool) for each in records]
+    def judge(
+        self, principal: Principal | None, is_local: bool, task: JudgedTask, listed: frozenset[str] = frozenset()
+    ) -> Permission:
+        """Return what a caller may do with a task. `listed` are the tools that the list handler names for it."""
+        way: Way = ()
+        access, is_usable = self._kernel.access, True
+        if task.tool:
+            found = access.find_tool(principal, is_local, task.tool, task.judgement)
+            if found is not None:
+                way, is_usable = found.way, access.may_use(principal, is_local, found)
+            elif task.tool not in listed or self._kernel.catalog.tool(task.tool) is not None:
+                return "hidden"
+        if task.judgement is None:
+            return "usable" if is_usable else "refused"
+        then = access.permission(principal, is_local, task.judgement, way)
+        return then if is_usable or then == "hidden" else "refused"
 
     async def _listed(self, call: Call) -> frozenset[str]:
         """Return the tools that the list handler names for a caller; none when it fails, so that nothing leaks."""
@@ -73,17 +109,39 @@ class TaskPermissions:
             return frozenset()
         return frozenset(each.name for each in tools)
 
-    async def check(self, call: Call, record: OfTool) -> None:
-        """Raise what a caller gets who may not use a task: an unknown task, or the scopes that it needs."""
-        (permission,) = await self.of(call, [record])
+    async def check(self, call: Call, task: JudgedTask) -> None:
+        """Raise what a caller gets who may not use a task."""
+        (permission,) = await self.of(call, [task])
+        self.check_permission(call, task, permission)
+
+    def check_now(self, call: Call, task: JudgedTask) -> None:
+        """Raise what a caller gets who may not use a task of a tool that no list handler makes up."""
+        self.check_permission(call, task, self.judge(call.principal, call.outlet.is_local, task))
+
+    def check_permission(self, call: Call, task: JudgedTask, permission: Permission) -> None:
+        """Raise an unknown task, or the scopes that a task needs; return for a task that is usable."""
         if permission == "refused":
-            access = self._kernel.access
-            found = self._kernel.catalog.tool(record.tool, access.view_of(call.principal).sees)
-            raise InsufficientScope(frozenset() if found is None else access.scopes(found), call.request_id)
+            found = self.find_tool(call, task)
+            needed = frozenset[str]() if found is None else self._kernel.access.scopes(found)
+            if task.judgement is not None:
+                needed = needed.union(*(each.scopes for each in task.judgement.scopes))
+            raise InsufficientScope(needed, call.request_id)
         if permission == "hidden":
+            if self._kernel.catalog.tool(task.tool) is None and (
+                missing := self._kernel.catalog.missing_for(task.tool)
+            ):
+                names = " or ".join(map(repr, missing))
+                text = f"The task cannot be shown now: the list of the server {names} is missing; try again later"
+                raise ProtocolError(INTERNAL_ERROR, text)
             raise rules.unknown_task()
+
+    def find_tool(self, call: Call, task: JudgedTask) -> Found[ToolBase] | None:
+        """Return the tool of a task as its caller sees it now; None for one that is not known any more."""
+        return self._kernel.access.find_tool(call.principal, call.outlet.is_local, task.tool, task.judgement)
 
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool:
         """Return whether the client that made a task may still hear of it."""
-        tool = record.tool
-        return not tool or self._kernel.access.of_tool(principal, is_local, tool) == "usable"
+        task = task_of(record)
+        # What a list handler names is not known here. The call was made under its list.
+        listed = frozenset((task.tool,)) if self.needs_list else frozenset[str]()
+        return self.judge(principal, is_local, task, listed) == "usable"

@@ -17,9 +17,11 @@ from toolwire.server.call import Call, Host
 from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
+from toolwire.server.judgements import Judgement
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.owners import line_of
+from toolwire.server.tasks.permissions import task_of
 from toolwire.server.tasks.running_tasks import Run
 from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import Gone, caller_in, request_of
@@ -28,6 +30,7 @@ from toolwire.stores import LeaseLost, Ready, Stores, Task
 from toolwire.wire.shares import Caller
 
 if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -41,9 +44,10 @@ class TakingParts(Host, Protocol):
 
     access: Access
     catalog: Catalog
-    enforcer: Enforcer | None
     lowlevel: LowLevel
     stores: Stores
+
+    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
 
 
 class Taker(Protocol):
@@ -204,8 +208,9 @@ class Taking:
         found = await self._found(call)
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {call.params.name[:200]}")
-        if self._kernel.enforcer is not None:
-            self._kernel.enforcer.hold(call)
+        enforcer, kept = self._kernel.enforce_late(task_of(record).judgement)
+        if enforcer is not None:
+            enforcer.hold(call, kept)
         run = self._tasks.new_run(call, found, record.ttl_ms, owner_in(key))
         run.origin = record.origin
         return run

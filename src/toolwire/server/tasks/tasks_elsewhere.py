@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
@@ -23,23 +24,26 @@ from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import VERSION, BadSeal
 from toolwire.protocol.tasks import Record
 from toolwire.server.call import Call
-from toolwire.server.call_target import CallTarget
-from toolwire.server.catalog import Catalog
+from toolwire.server.call_target import CallTarget, target_of
+from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
 from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks
+from toolwire.server.judgements import Judgement
+from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.subscriptions import Hub
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.owners import owner_of
-from toolwire.server.tasks.permissions import TaskPermissions
+from toolwire.server.tasks.permissions import JudgedTask, TaskPermissions
 from toolwire.server.tasks.running_tasks import Followed
 from toolwire.server.tasks.task_records import Records, reached
 from toolwire.stores import Stores
 from toolwire.wire.shares import is_distinct
 
 if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
 
 #: How long the name of a task behind this server may be. It grows with each server that a task is behind.
@@ -86,9 +90,15 @@ class ForeignParts(Protocol):
     """The parts of the kernel that tasks of other servers need."""
 
     catalog: Catalog
-    enforcer: Enforcer | None
     hub: Hub
+    judgements: KeptJudgements
     stores: Stores
+
+    def judge(self, call: Call, found: Found[Any]) -> Judgement: ...
+
+    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
+
+    async def find_judgement(self, call: Call, found: Found[Any] | None, mark: str) -> Judgement | None: ...
 
 
 class KeptTasks(Protocol):
@@ -102,6 +112,14 @@ class KeptTasks(Protocol):
     async def create_hosted(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record: ...
 
     async def write_end(self, key: str, ending: Callable[[Record], bool]) -> Record | None: ...
+
+
+class _Late(NamedTuple):
+    """The policies for what leaves of a task, then and now."""
+
+    enforcer: Enforcer
+    target: CallTarget
+    kept: Policy | None
 
 
 class TasksElsewhere:
@@ -134,46 +152,101 @@ class TasksElsewhere:
         # Of a server and the one that it replaces, the second only has the tasks that were made there.
         return next((each for each in owners if each.knows(task)), owners[0])
 
+    # --- what was decided ---
+
+    async def accept(self, call: Call) -> str:
+        """Keep what was decided about a call that becomes a task; return its mark."""
+        target = target_of(call)
+        found = None if target is None else target.found
+        if found is None:
+            return ""  # A tool that is not listed: its task is hidden.
+        judgement = self._kernel.judge(call, found)
+        task = JudgedTask(call.params.name, judgement)
+        principal, is_local = call.principal, call.outlet.is_local
+        call.may_tell = lambda: self._permissions.judge(principal, is_local, task) == "usable"
+        return await self._kernel.judgements.keep(judgement)
+
+    async def _judged(self, call: Call, task: ForeignTask) -> JudgedTask:
+        """Return what was decided about the call of a task. Raise an unknown task where that is not known any more."""
+        if not task.judged:
+            return JudgedTask(task.tool, self._judge_earlier(call, task))
+        now = self._permissions.find_tool(call, JudgedTask(task.tool, None))
+        judgement = await reached(self._kernel.find_judgement(call, now, task.judged))
+        if judgement is None:
+            raise rules.unknown_task()
+        return JudgedTask(task.tool, judgement)
+
+    def _judge_earlier(self, call: Call, task: ForeignTask) -> Judgement:
+        """Judge a task of a version that kept no judgements: its tool is known, and every mask that exists holds."""
+        # Imported here because tasks of earlier versions are soon over.
+        from toolwire.server.policy.enforcement import masks_of_all, pattern_of
+
+        unjudged = JudgedTask(task.tool, None)
+        found, masks = self._permissions.find_tool(call, unjudged), masks_of_all(self._kernel.catalog)
+        if found is None:
+            self._permissions.check_now(call, unjudged)
+            raise rules.unknown_task()
+        owners = (found.owner.catalog, *(mount.catalog for mount in found.way))
+        is_owned = any(each.foreign_tasks is not None and each.foreign_tasks.mark == task.server for each in owners)
+        if masks is None or not is_owned:
+            raise rules.unknown_task()
+        judgement = self._kernel.judge(call, found)
+        return structs.replace(judgement, masks=tuple(dict.fromkeys((*judgement.masks, *map(pattern_of, masks)))))
+
+    def _late(self, call: Call, task: JudgedTask) -> _Late | None:
+        """Return the policies of then and now for a task; None where there are none."""
+        enforcer, kept = self._kernel.enforce_late(task.judgement)
+        if enforcer is None:
+            return None
+        found = self._permissions.find_tool(call, task)
+        target = CallTarget("tools/call", task.tool, t.CallToolRequestParams(name=task.tool), found)
+        return _Late(enforcer, target, kept)
+
+    # --- requests ---
+
     async def answer(self, call: Call, task: ForeignTask) -> Any:
         """Answer a request about a task: no more than what the caller may do with its tool, and within its policies."""
         owner = self._owner(task)
-        if self._permissions.restrict:
-            await self._permissions.check(call, task)
-
-        found = self._kernel.catalog.tool(task.tool)
+        judged = await self._judged(call, task)
+        check = partial(self._permissions.check_now, call, judged)
+        check()
+        found = self._permissions.find_tool(call, judged)
+        tool = None if found is None else found.component
 
         async def asked(call: Call) -> Any:
-            tool = None if found is None else found.component
             try:
-                answer = await owner.answer(call, task, tool)
+                answer = await owner.answer(call, task, tool, check)
+                check()  # The request may have waited for the end of the task.
             except ProtocolError as error:
                 raise error if tool is None else tool.bound_error(call, error) from None
             return answer if tool is None or tool.original is None else await _leaving(call, tool, answer)
 
-        return await self._within_policies(call, task.tool, asked)
-
-    async def _within_policies(self, call: Call, tool: str, operation: Callable[[Call], Awaitable[Any]]) -> Any:
-        enforcer = self._kernel.enforcer
-        if enforcer is None:
-            return await operation(call)
-        return await enforcer.about_task(call, self._target(tool), operation)
-
-    def _target(self, tool: str) -> CallTarget:
-        """Return the call that made a task, as policies see it."""
-        return CallTarget("tools/call", tool, t.CallToolRequestParams(name=tool), self._kernel.catalog.tool(tool))
+        late = self._late(call, judged)
+        return await (asked(call) if late is None else late.enforcer.about_task(call, late.target, asked, late.kept))
 
     async def ended(self, call: Call, result: Any) -> t.CreateTaskResult:
         """Make a task out of a call that has ended, because its 2025-11-25 client asked for one."""
         limits, tasks, tool = self._tasks.limits, self._tasks, call.params.name
+        target = target_of(call)
+        found = None if target is None else target.found
+        details: dict[str, Any] = {"tool": tool}
 
         async def leave(call: Call) -> Any:
-            found = self._kernel.catalog.tool(tool)
             return result if found is None else await found.component.leaving(call, result)
 
-        outcome = await self._within_policies(call, tool, leave)
+        outcome: Any
+        if found is None:
+            outcome = await leave(call)
+        else:
+            judgement = self._kernel.judge(call, found)
+            details["judgement"] = Raw(_encode(judgement))
+            late = self._late(call, JudgedTask(tool, judgement))
+            outcome = await (
+                leave(call) if late is None else late.enforcer.about_task(call, late.target, leave, late.kept)
+            )
         ttl = rules.lifetime(rules.wanted_ttl(call.params.task), limits.task_ttl, limits.task_ttl_max)
         followed = Followed(None, call.revision)
-        record = await tasks.create_hosted(owner_of(call), ttl, followed, tool=tool)
+        record = await tasks.create_hosted(owner_of(call), ttl, followed, **details)
         created = rules.core_task(record, t.Task, record.created)
         await tasks.write_end(followed.key, tasks.ends.ending(call.revision, outcome, call.request.caller))
         # 2025-11-25 tasks, creation: every task begins as working.
@@ -211,18 +284,29 @@ class TasksElsewhere:
         stored = await reached(self._kernel.stores.kv.get(key))
         name = "" if stored is None else stored.decode()
         task = opened_name(call, name)
-        if task is None or (await self._permissions.of(call, [task])) != ["usable"]:
+        judged = None if task is None else await self._usable(call, task)
+        if task is None or judged is None:
             return None
         try:
             state = await self._owner(task).state(call, task, name)
-            enforcer = self._kernel.enforcer
-            return state if enforcer is None else enforcer.told_of_task(call, self._target(task.tool), state)
+            self._permissions.check_now(call, judged)
+            late = self._late(call, judged)
+            return state if late is None else late.enforcer.mask_task(call, late.target, state, late.kept)
         except ProtocolError as error:
             if error.code == INVALID_PARAMS:
                 await reached(self._kernel.stores.kv.delete(key))  # The task has expired.
             return None
         except ToolwireError:
             return None  # Its server is away.
+
+    async def _usable(self, call: Call, task: ForeignTask) -> JudgedTask | None:
+        """Return what was decided about a task; None where the caller may not use it now."""
+        try:
+            judged = await self._judged(call, task)
+            self._permissions.check_now(call, judged)
+        except ToolwireError:
+            return None
+        return judged
 
     def _start(self, call: Call) -> str:
         return f"toolwire:foreign-task:{self._tasks.records.server}:{digest(owner_of(call))}:"
@@ -233,34 +317,39 @@ class TasksElsewhere:
     async def listening(self, call: Call, names: Sequence[str]) -> AsyncIterator[list[str]]:
         """Tell the listen stream of a call of the changes of tasks. Yield the names that it will hear of."""
         wanted: dict[str, dict[str, ForeignTask]] = {}
+        judged: dict[str, JudgedTask] = {}
         for name in dict.fromkeys(names):
             task = self.find(call, name)
-            if task is not None and await self._permissions.of(call, [task]) == ["usable"]:
+            if task is not None and (usable := await self._usable(call, task)) is not None:
                 wanted.setdefault(task.server, {})[name] = task
+                judged[name] = usable
         async with AsyncExitStack() as open_streams:
             heard: list[str] = []
             for tasks in wanted.values():
                 try:
                     owner = self._owner(next(iter(tasks.values())))
-                    tell = self._telling(call, tasks)
+                    tell = self._telling(call, judged)
                     heard += await open_streams.enter_async_context(owner.listening(call, tasks, tell))
                 except ToolwireError:
                     continue  # SUB-3: what cannot be heard of is left out.
             yield heard
 
-    def _telling(self, call: Call, tasks: Mapping[str, ForeignTask]) -> Callable[[str, Mapping[str, Any]], None]:
+    def _telling(self, call: Call, judged: Mapping[str, JudgedTask]) -> Callable[[str, Mapping[str, Any]], None]:
         """Return what tells listen streams of tasks, within the policies of the calls that made the tasks."""
-        enforcer = self._kernel.enforcer
 
         def tell(name: str, params: Mapping[str, Any]) -> None:
-            found = self._kernel.catalog.tool(tasks[name].tool)
+            task = judged[name]
+            if self._permissions.judge(call.principal, call.outlet.is_local, task) != "usable":
+                return
+            found = self._permissions.find_tool(call, task)
             budget = None if found is None else found.component.result_budget
             outcomes = (params[each] for each in ("result", "error") if each in params)
             if budget is not None and any(len(t.encode(each)) > budget for each in outcomes):
                 return  # The client gets the short form when it asks for the task.
-            if enforcer is not None:
+            late = self._late(call, task)
+            if late is not None:
                 try:
-                    params = enforcer.told_of_task(call, self._target(tasks[name].tool), dict(params))
+                    params = late.enforcer.mask_task(call, late.target, dict(params), late.kept)
                 except CallRefused as error:
                     log.debug("a listen stream is not told of a task: %s", error)
                     return  # The client learns the reason when it asks for the task.
