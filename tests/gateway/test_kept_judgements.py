@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.gateway.backs import OVER, behind, until
+from tests.cases import cases
+from tests.gateway.backs import OVER, Away, behind, until
 from tests.server.tasks.handlers import Sign
-from tests.server.tasks.talking import CORE, DIALECTS, accepted, begin, look, outcome, reaches, talk, text_in
+from tests.server.tasks.talking import (
+    CORE,
+    DIALECTS,
+    accepted,
+    begin,
+    look,
+    outcome,
+    reaches,
+    talk,
+    text_in,
+    wait_for_end,
+)
 from tests.wireclient import MODERN, WireClient
 
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.gateway import Gateway
+from toolwire.gateway.config import gateway_of
+from toolwire.protocol.rounds import digest
+from toolwire.server.tasks.tasks_elsewhere import mark_of
 from toolwire.shape import Shape, ToolShape
+from toolwire.stores import Stores
+from toolwire.stores.sqlite import SqliteStores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
 
+PLAIN = str(Path(__file__).parent / "leaking_back.py")
 SECRET = "sk-1234"
 UNKNOWN = "There is no such task, or it has expired"
 MASKS = Policy(mask=[r"sk-[0-9]+"])
@@ -37,6 +58,7 @@ class Leaking:
     def __init__(self, name: str = "back", **options: Any) -> None:
         self.server: Server = Server(name, limits=QUICK)
         self.go, self.started = asyncio.Event(), Sign()
+        self.asks_later = False
         self.server.tool(task="optional", **options)(self.leak)
         self.server.tool(self.other)
 
@@ -46,6 +68,8 @@ class Leaking:
         if asks:
             await ctx.elicit(f"May I use {SECRET}?", str)
         await self.go.wait()
+        if self.asks_later:
+            await ctx.elicit(f"May I use {SECRET}?", str)
         return f"the key is {SECRET}"
 
     async def other(self) -> str:
@@ -228,3 +252,153 @@ async def _answer(client: WireClient, task: str) -> None:
         return
     (key,) = (await look(client, task))["inputRequests"]
     await client.result("tasks/update", {"taskId": task, "inputResponses": {key: accepted("yes")}})
+
+
+# --- restarts, replicas, files ---
+
+KEY = "a secret of all replicas"
+
+
+def _gateway(server: Server, stores: Stores | None = None, **options: Any) -> Gateway:
+    """Make a gateway in front of a server, as one process of a fleet."""
+    given: dict[str, Any] = {} if stores is None else {"stores": stores}
+    return Gateway("front", limits=QUICK, secret=KEY, **given).add("b", server, prefix="", revision=MODERN, **options)
+
+
+@cases("front", DIALECTS)
+@cases("store", ["shared", "sqlite"])
+async def test_scopes_and_masks_of_then_hold_on_another_replica_and_after_a_restart(
+    store: str, front: str, tmp_path: Path
+) -> None:
+    leaking, memory = Leaking(), Stores.memory()
+
+    def stores() -> Stores:
+        return memory if store == "shared" else SqliteStores(tmp_path / f"{front}.db")
+
+    async with talk(_gateway(leaking.server, stores(), shape=_shape()), front, principal=ANN) as client:
+        task = await begin(client, "leak")
+        leaking.go.set()
+        await reaches(client, task, "completed")
+    other = _gateway(leaking.server, stores())
+    async with talk(other, front, principal=ANN) as client, talk(other, front, principal=ANN_WITHOUT) as poorer:
+        assert text_in(await outcome(client, task)) == "the key is [redacted]"
+        await _check_hidden(poorer, task, "This needs the scope read")
+        assert SECRET not in str([*client.received, *poorer.received])
+
+
+@cases("front", DIALECTS)
+@cases("changes", [False, True])
+async def test_process_that_does_not_know_what_was_decided_hides_the_task(changes: bool, front: str) -> None:
+    """Without a shared store, a process knows only what its own policies say."""
+    leaking = Leaking()
+    async with talk(_gateway(leaking.server, shape=_shape()), front, principal=ANN) as client:
+        task = await begin(client, "leak")
+        leaking.go.set()
+        await reaches(client, task, "completed")
+    other = _gateway(leaking.server, shape=Shape(policy=MASKS) if changes else _shape())
+    async with talk(other, front, principal=ANN) as client:
+        if changes:
+            await _check_hidden(client, task, UNKNOWN)
+        else:
+            assert text_in(await outcome(client, task)) == "the key is [redacted]"
+
+
+@cases("front", DIALECTS)
+async def test_deny_in_a_reloaded_file_hides_tasks(front: str) -> None:
+    entry = {"command": sys.executable, "args": [PLAIN], "prefix": "", "policy": {"mask": ["sk-[0-9]+"]}}
+    gateway = gateway_of({"mcpServers": {"b": entry}}, limits=QUICK)
+    async with talk(gateway, front) as client:
+        task = await begin(client, "leak")
+        await gateway.reload({"mcpServers": {"b": {**entry, "deny": ["leak"]}}})
+        await until(lambda: "leak" not in gateway.catalog.listed("tools"))
+        await _check_hidden(client, task, UNKNOWN)
+        assert SECRET not in str(client.received)
+
+
+async def test_task_is_unknown_for_now_while_the_list_of_its_server_is_missing() -> None:
+    leaking = Leaking()
+    async with talk(_gateway(leaking.server), MODERN, principal=ANN) as client:
+        task = await begin(client, "leak")
+    gateway = Gateway("front", limits=QUICK, secret=KEY).add("b", Away(), prefix="", list_timeout=0.01)
+    gateway.tool(leaking.other, task="optional")
+    async with talk(gateway, MODERN, principal=ANN) as client:
+        error = await client.error("tasks/get", {"taskId": task})
+        text = "The task cannot be shown now: the list of the server 'b' is missing; try again later"
+        assert (error["code"], error["message"]) == (-32603, text)
+
+
+# --- names of earlier versions ---
+
+
+def _earlier_name(gateway: Gateway, identifier: str, principal: Principal) -> str:
+    """Return the name of a task as versions made it that kept no judgement."""
+    owner = digest(principal.provider, principal.subject)
+    payload = msgspec.json.encode([identifier, "leak", mark_of("b"), ""])
+    return gateway.kernel.signer.seal(payload, b"task/" + owner.encode())
+
+
+@cases("front", DIALECTS)
+@cases("state", ["listed", "removed", "another owner", "masks by caller"])
+async def test_name_of_an_earlier_version_is_judged_by_all_masks_that_exist(state: str, front: str) -> None:
+    leaking, other = Leaking(), Server("other", limits=QUICK)
+    gateway = _gateway(leaking.server)
+    by_caller = Policy(by_principal=lambda who: None)
+    gateway.add("o", other, policy=by_caller if state == "masks by caller" else MASKS)
+    async with talk(gateway, front, principal=ANN) as client:
+        identifier = await _task_of(leaking, principal=ANN)
+        name = _earlier_name(gateway, identifier, ANN)
+        if state == "removed":
+            leaking.server.remove("leak")
+            await until(lambda: "leak" not in gateway.catalog.listed("tools"))
+        elif state == "another owner":
+            # Its own tool comes first.
+            gateway.tool(task="optional")(leaking.leak)
+        if state == "listed":
+            assert text_in(await outcome(client, name)) == "the key is [redacted]"
+        else:
+            await _check_hidden(client, name, UNKNOWN)
+        assert SECRET not in str(client.received)
+
+
+async def _task_of(leaking: Leaking, principal: Principal) -> str:
+    """Make a task at a server itself, and return its id."""
+    async with talk(leaking.server, MODERN, principal=principal) as client:
+        task = await begin(client, "leak")
+        leaking.go.set()
+        await reaches(client, task, "completed")
+        return task
+
+
+# --- clients that wait, listen or are told ---
+
+
+@cases("front", DIALECTS)
+@cases("back", DIALECTS)
+@cases("place", PLACES)
+async def test_request_that_waits_and_stream_that_listens_end_with_the_tool(place: str, back: str, front: str) -> None:
+    async with House(place, back).open("memory") as house, talk(house.front, front, principal=ANN) as client:
+        task = await _make(house, client, "working")
+        waiting = await wait_for_end(client, task)
+        await house.withdraw("removed")
+        seen = len(client.received)
+        house.leaking.go.set()
+        if front == CORE:
+            assert (await waiting)["error"]["message"] == UNKNOWN
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert "completed" not in str(client.received[seen:])
+        assert SECRET not in str(client.received)
+
+
+@cases("back", DIALECTS)
+@cases("place", PLACES)
+async def test_question_of_a_withdrawn_tool_is_not_asked(place: str, back: str) -> None:
+    async with House(place, back).open("memory") as house, talk(house.front, CORE, principal=ANN) as client:
+        house.leaking.asks_later = True
+        task = await _make(house, client, "working")
+        waiting = await wait_for_end(client, task)
+        client.answers["elicitation/create"] = lambda params: accepted("yes")
+        await house.withdraw("removed")
+        house.leaking.go.set()
+        assert (await waiting)["error"]["message"] == UNKNOWN
+        assert client.requests == []

@@ -170,9 +170,11 @@ class TasksElsewhere:
         """Return what was decided about the call of a task. Raise an unknown task where that is not known any more."""
         if not task.judged:
             return JudgedTask(task.tool, self._judge_earlier(call, task))
-        now = self._permissions.find_tool(call, JudgedTask(task.tool, None))
+        unjudged = JudgedTask(task.tool, None)
+        now = self._permissions.find_tool(call, unjudged)
         judgement = await reached(self._kernel.find_judgement(call, now, task.judged))
         if judgement is None:
+            self._permissions.check_now(call, unjudged)
             raise rules.unknown_task()
         return JudgedTask(task.tool, judgement)
 
