@@ -402,3 +402,96 @@ async def test_question_of_a_withdrawn_tool_is_not_asked(place: str, back: str) 
         house.leaking.go.set()
         assert (await waiting)["error"]["message"] == UNKNOWN
         assert client.requests == []
+
+
+# --- kept results ---
+
+
+class Keeping:
+    """A server that keeps a large result of its tool `leak`, which has a secret in it."""
+
+    def __init__(self, by: str = "call") -> None:
+        inner = Server("inner", limits=QUICK)
+        inner.tool(self.leak, task="optional" if by == "task" else None)
+        self.inner = inner
+        self.server: Server = Server("back", limits=QUICK).mount(inner, shape=Shape(result_budget=2000))
+
+    async def leak(self, ctx: Context) -> str:
+        return f"{'x' * 3000} the key is {SECRET}"
+
+
+async def _keep(client: WireClient, by: str) -> str:
+    """Call the tool, and return the URI of its kept result."""
+    result = await (client.call("leak") if by == "call" else outcome(client, await begin(client, "leak")))
+    return next(str(each["uri"]) for each in result["content"] if "uri" in each)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("by", ["call", "task"])
+@pytest.mark.parametrize("how", ["removed", "denied", "opened"])
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("back", DIALECTS)
+@pytest.mark.parametrize("front", DIALECTS)
+async def test_kept_result_of_a_withdrawn_tool_stays_masked(
+    front: str, back: str, hops: int, how: str, by: str
+) -> None:
+    keeping = Keeping(by)
+    target: Server = keeping.server
+    if hops == 2:
+        target = Gateway("inner", limits=QUICK).add("c", target, prefix="", revision=back)
+    gateway = Gateway("front", limits=QUICK).add("b", target, prefix="", revision=back, shape=_shape())
+    async with (
+        talk(gateway, front, principal=ANN) as client,
+        talk(gateway, front, principal=ANN_WITHOUT) as poorer,
+    ):
+        uri = await _keep(client, by)
+        if how == "removed":
+            keeping.inner.remove("leak")
+            await until(lambda: "leak" not in gateway.catalog.listed("tools"))
+        else:
+            shape = Shape(deny=["leak"]) if how == "denied" else None
+            await gateway.replace("b", target, prefix="", revision=back, shape=shape)
+        for _ in range(2):
+            read = await client.result("resources/read", {"uri": uri})
+            assert read["contents"][0]["text"].endswith("the key is [redacted]")
+            assert (await poorer.error("resources/read", {"uri": uri}))["message"] == "This needs the scope read"
+        assert SECRET not in str([*client.received, *poorer.received])
+
+
+@cases("front", DIALECTS)
+@cases("shared", [True, False])
+async def test_kept_result_is_read_on_another_replica_by_what_the_store_knows(shared: bool, front: str) -> None:
+    keeping, memory = Keeping(), Stores.memory()
+    async with talk(_gateway(keeping.server, memory, shape=_shape()), front, principal=ANN) as client:
+        uri = await _keep(client, "call")
+    other = _gateway(keeping.server, memory if shared else Stores.memory())
+    async with talk(other, front, principal=ANN) as client:
+        if shared:
+            read = await client.result("resources/read", {"uri": uri})
+            assert read["contents"][0]["text"].endswith("the key is [redacted]")
+        else:
+            assert "not found" in (await client.error("resources/read", {"uri": uri}))["message"]
+
+
+@cases("back", DIALECTS)
+async def test_result_on_a_listen_stream_names_a_kept_result_that_can_be_read(back: str) -> None:
+    keeping, go = Keeping(), asyncio.Event()
+
+    @keeping.inner.tool(task="optional")
+    async def late() -> str:
+        await go.wait()
+        return await keeping.leak(None)  # type: ignore[arg-type]
+
+    gateway = Gateway("front", limits=QUICK).add("b", keeping.server, prefix="", revision=back, policy=MASKS)
+    async with talk(gateway, MODERN, principal=ANN) as client:
+        task = await begin(client, "late")
+        await wait_for_end(client, task)
+        go.set()
+        told = await client.notified("notifications/tasks", 1)
+        while told[-1]["status"] != "completed":
+            told = await client.notified("notifications/tasks", len(told) + 1)
+        uri = next(each["uri"] for each in told[-1]["result"]["content"] if "uri" in each)
+        keeping.inner.remove("late")
+        await until(lambda: "late" not in gateway.catalog.listed("tools"))
+        read = await client.result("resources/read", {"uri": uri})
+        assert read["contents"][0]["text"].endswith("the key is [redacted]")

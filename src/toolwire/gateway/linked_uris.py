@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import Raw
@@ -11,8 +11,12 @@ from msgspec import Raw
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol.rounds import digest
 from toolwire.server.call import Call
-from toolwire.server.replay_state import limit_key
+from toolwire.server.kept_results import is_kept_result
+from toolwire.server.replay_state import limit_key, principal_key
 from toolwire.util.expiring import Expiring
+
+if TYPE_CHECKING:
+    from toolwire.server.kernel import Kernel
 
 #: How many callers of one upstream have linked URIs, and how many each of them has.
 MAX_CALLERS: Final = 200
@@ -76,8 +80,12 @@ class LinkedUris:
         if uris is None:
             uris = Expiring(MAX_URIS)
             self._callers.put(caller, uris)
-        for uri in found:
-            uris.put(digest(self._names.public(uri)), None)
+        for uri in map(self._names.public, found):
+            uris.put(digest(uri), None)
+            if is_kept_result(uri):
+                kernel = cast("Kernel", call.host)
+                if (judgement := kernel.judge_result(call)) is not None:
+                    kernel.judgements.keep_result(principal_key(call.principal), uri, judgement)
 
     def has(self, call: Call, uri: str) -> bool:
         """Return whether the upstream named a URI to the caller."""

@@ -40,8 +40,10 @@ from toolwire.server.components import Prompt, Resource, ResourceTemplate, ToolB
 from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import Runner, as_object, is_of_objects, output_schema_for
 from toolwire.server.foreign_tasks import TaskHost
+from toolwire.server.judgements import Judgement
 from toolwire.server.kept_results import SCHEME as KEPT_SCHEME
 from toolwire.server.kernel import Kernel
+from toolwire.server.replay_state import principal_key
 
 R = TypeVar("R", bound=t.Result)
 
@@ -387,12 +389,16 @@ class UnlistedResources(ResourceTemplate):
             if isinstance(each.component, UnlistedResources) and (usable is None or usable(each))
         ]
         is_kept = origin_of(uri) == KEPT_SCHEME
+        judgement = Judgement()
+        if is_kept:
+            # The answer names the URI once more.
+            judgement = call.judgement = await _find_judgement(kernel, call, uri)
         ways = _ways_to_owner(call, ways, uri)
         failure: ToolwireError = ResourceNotFound()
         for way in ways[:MAX_ASKED]:
             try:
                 result = await _read_under_policy(kernel, call, way, uri)
-                return _contents(call, _mask_kept(kernel, call, way, result) if is_kept else result)
+                return _contents(call, _mask_kept(kernel, call, way, result, judgement) if is_kept else result)
             except ResourceNotFound:
                 continue
             except (ProtocolError, ToolError) as error:
@@ -424,19 +430,29 @@ def _ways_to_owner(call: Call, ways: list[Found[Any]], uri: str) -> list[Found[A
     return ways if is_only or not may_be_secret(uri) else []
 
 
-def _mask_kept(kernel: Kernel, call: Call, way: Found[Any], result: Any) -> Any:
-    """Mask a kept result of an upstream with the masks of its tools.
+async def _find_judgement(kernel: Kernel, call: Call, uri: str) -> Judgement:
+    """Return what was decided about the call that made a kept result. A result is hidden where that is not known."""
+    judgement = await kernel.judgements.find_result(principal_key(call.principal), uri)
+    if judgement is None:
+        raise ResourceNotFound()
+    return judgement
+
+
+def _mask_kept(kernel: Kernel, call: Call, way: Found[Any], result: Any, judgement: Judgement) -> Any:
+    """Mask a kept result of an upstream with the masks of its call, and those that its tools have now.
 
     Its address does not say which tool that was. So the masks of all tools of the upstream hold.
     """
-    if kernel.enforcer is None:
+    kernel.check_judgement(call, judgement, way.way)
+    enforcer, kept = kernel.enforce_late(judgement)
+    if enforcer is None:
         return result
     tools = (
         found
         for found in kernel.catalog.each()
         if isinstance(found.component, ToolBase) and found.way[:1] == way.way[:1]
     )
-    return kernel.enforcer.mask_kept(call, tools, result)
+    return enforcer.mask_kept(call, tools, result, kept)
 
 
 async def _read_under_policy(kernel: Kernel, call: Call, way: Found[Any], uri: str) -> Any:

@@ -603,14 +603,18 @@ class RemoteTasks:
 
     @asynccontextmanager
     async def listening(
-        self, call: Call, tasks: Mapping[str, ForeignTask], tell: Callable[[str, Mapping[str, Any]], None]
+        self,
+        call: Call,
+        tasks: Mapping[str, ForeignTask],
+        calls: Mapping[str, Call],
+        tell: Callable[[str, Mapping[str, Any]], None],
     ) -> AsyncIterator[list[str]]:
         """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
         if not await self._relay.is_modern(call):
             named = {name: RemoteTask(task.id, made=task.made) for name, task in tasks.items()}
-            found = {name: await self._known_details(call, task, name) for name, task in named.items()}
+            found = {name: await self._known_details(calls[name], task, name) for name, task in named.items()}
             known = {name: state for name, state in found.items() if state is not None}
-            work = [self._poll(call, named[name], state, tell) for name, state in known.items()]
+            work = [self._poll(calls[name], named[name], state, tell) for name, state in known.items()]
             async with _running(work):
                 yield list(known)
             return
@@ -622,12 +626,12 @@ class RemoteTasks:
         ) as subscription:
             accepted = subscription.accepted
             known_ids = [] if accepted is None or accepted.task_ids is UNSET else accepted.task_ids
-            async with _running([self._hear(call, connector, subscription, names, tell)]):
+            async with _running([self._hear(calls, connector, subscription, names, tell)]):
                 yield [names[each] for each in known_ids if each in names]
 
     async def _hear(
         self,
-        call: Call,
+        calls: Mapping[str, Call],
         connector: Connector,
         subscription: Subscription,
         names: Mapping[str, str],
@@ -638,12 +642,12 @@ class RemoteTasks:
                 # Changes may have been missed.
                 for each, name in names.items():
                     with suppress(ToolwireError):
-                        answer = await self._send(call, "tasks/get", RemoteTask(each))
-                        tell(name, self._notification(call, connector, msgspec.json.decode(answer.raw), name))
+                        answer = await self._send(calls[name], "tasks/get", RemoteTask(each))
+                        tell(name, self._notification(calls[name], connector, msgspec.json.decode(answer.raw), name))
                 continue
             named = names.get(change.params.get("taskId", ""))
             if named is not None:
-                tell(named, self._notification(call, connector, dict(change.params), named))
+                tell(named, self._notification(calls[named], connector, dict(change.params), named))
 
     def _notification(self, call: Call, connector: Connector, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name

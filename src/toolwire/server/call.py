@@ -185,6 +185,8 @@ class Call:
     in_thread: bool = False
     """Whether a worker thread waits for this call, as for a resource that a `def` handler reads."""
     last_progress: float | None = None
+    judgement: Judgement | None = None
+    """What was decided about the call whose outcome this request gets; None for a new call."""
     may_be_task: bool = False
     """Whether the tool of the call has `task=`."""
     mask: Mask | None = None
@@ -229,10 +231,16 @@ class Call:
         inner = copy(self)
         inner.outer, inner.owner, inner.target, inner.in_thread = self, owner, target, in_thread
         inner.sync_context = inner.own_loop_context = inner.guard = inner.release = inner.stack = inner.task_run = None
-        inner.may_be_task = False
+        inner.may_be_task, inner.judgement = False, None
         # Both calls share one state.
         inner._state = self.state
         return inner
+
+    def judged_by(self, judgement: Judgement | None) -> Self:
+        """Return a copy of the call for an outcome about which something was decided before."""
+        other = copy(self)
+        other.judgement = judgement
+        return other
 
     # --- what is known ---
 

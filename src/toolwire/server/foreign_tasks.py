@@ -50,9 +50,16 @@ class ForeignTasks(Protocol):
         """Return a task as 2025-11-25 knows it, under the name that the client knows."""
 
     def listening(
-        self, call: Call, tasks: Mapping[str, ForeignTask], tell: Callable[[str, Mapping[str, Any]], None]
+        self,
+        call: Call,
+        tasks: Mapping[str, ForeignTask],
+        calls: Mapping[str, Call],
+        tell: Callable[[str, Mapping[str, Any]], None],
     ) -> AbstractAsyncContextManager[list[str]]:
-        """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
+        """Send changes of tasks, by their names. Yield the names of the tasks that exist.
+
+        `calls` has the call of the stream for each task, with what was decided about the task.
+        """
 
 
 class TaskHost(Protocol):

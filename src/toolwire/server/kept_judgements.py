@@ -1,11 +1,13 @@
-"""Judgements whose calls are named by a client: the name has a mark, and the store has the judgement.
+"""Judgements of calls whose results are at an upstream, or at the client.
 
 Clients can read the names of tasks, and may not know the masks of a server. So a name has only a mark of the judgement,
-made with the secret of the server. Equal judgements have the same mark, on every replica.
+made with the secret of the server, and the store has the judgement. Equal judgements have the same mark, on every
+replica. The judgement of a kept result of an upstream is found by its URI.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +15,7 @@ from typing import Final
 import msgspec
 
 from toolwire.protocol.errors import BAD_JSON, ToolwireError
+from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.judgements import Judgement
 from toolwire.stores import Stores
@@ -26,6 +29,11 @@ KEPT_SECONDS: Final = 2 * 86_400.0
 # After so many seconds the store gets a judgement again that is still used.
 _RENEW_SECONDS: Final = KEPT_SECONDS / 4
 _MARK_LENGTH: Final = 24
+#: How many kept results of upstreams this process remembers, and for how many seconds.
+MAX_RESULTS: Final = 10_000
+RESULT_SECONDS: Final = 660.0
+# The record of a result may be written at the moment in which another process reads it.
+_SETTLE_SECONDS: Final = 0.2
 _CONTEXT: Final = b"judgement/"
 
 _encode = msgspec.json.encode
@@ -41,6 +49,8 @@ class KeptJudgements:
         self._stores = stores
         self._known: Expiring[str, Judgement] = Expiring(MAX_REMEMBERED)
         self._stored: Expiring[str, None] = Expiring(MAX_REMEMBERED)
+        self._results: Expiring[str, Judgement] = Expiring(MAX_RESULTS)
+        self._writing: set[asyncio.Task[None]] = set()
 
     def mark_of(self, judgement: Judgement) -> str:
         """Return the mark of a judgement. It says nothing about the judgement."""
@@ -64,11 +74,42 @@ class KeptJudgements:
         known = self._known.use(mark)
         if known is not None:
             return known
-        data = await self._stores().kv.get(self._prefix + mark)
-        try:
-            found = None if data is None else _decode(data)
-        except BAD_JSON:
-            return None
+        found = await self._read(mark)
         if found is not None:
             self._known.put(mark, found)
         return found
+
+    def keep_result(self, owner: str, uri: str, judgement: Judgement) -> None:
+        """Keep the judgement of a call with the URI of its result. The store gets it in the background."""
+        key = _result_key(owner, uri)
+        self._results.put(key, judgement, RESULT_SECONDS)
+        task = asyncio.get_running_loop().create_task(self._write_result(key, judgement))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def find_result(self, owner: str, uri: str) -> Judgement | None:
+        """Return the judgement of the call that made a result; None for one that is not known."""
+        key = _result_key(owner, uri)
+        known = self._results.get(key)
+        if known is None and (known := await self._read(key)) is None:
+            await asyncio.sleep(_SETTLE_SECONDS)
+            known = await self._read(key)
+        return known
+
+    async def _read(self, key: str) -> Judgement | None:
+        data = await self._stores().kv.get(self._prefix + key)
+        try:
+            return None if data is None else _decode(data)
+        except BAD_JSON:
+            log.warning("what was decided about a call cannot be read, so its result is hidden")
+            return None
+
+    async def _write_result(self, key: str, judgement: Judgement) -> None:
+        try:
+            await self._stores().kv.put(self._prefix + key, _encode(judgement), ttl=RESULT_SECONDS)
+        except ToolwireError as error:
+            log.warning("a kept result can be read by this process only: %s", error)
+
+
+def _result_key(owner: str, uri: str) -> str:
+    return f"result/{digest(owner, uri)}"

@@ -27,7 +27,7 @@ from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
-from toolwire.server.catalog import Catalog, Found, Owner
+from toolwire.server.catalog import Catalog, Found, Owner, Way
 from toolwire.server.components import Cache, ResourceTemplate, ToolBase
 from toolwire.server.context import Progress
 from toolwire.server.failures import Failures
@@ -417,6 +417,26 @@ class Kernel:
         masks, result = self.enforcer.judge(call.principal, found)
         return structs.replace(judgement, masks=masks, result=result)
 
+    def judge_result(self, call: Call) -> Judgement | None:
+        """Return what holds for the result of a call, and of those around it, to be kept with the result.
+
+        None stands for a call that runs no component.
+        """
+        if call.judgement is not None:
+            return call.judgement
+        target = target_of(call)
+        if target is None or target.found is None:
+            return None
+        judgement = self.judgement_of(call)
+        each: Call | None = call
+        while each is not None:
+            if (target := target_of(each)) is not None and target.found is not None:
+                found = self.judge(each, target.found)
+                masks = tuple(dict.fromkeys((*judgement.masks, *found.masks)))
+                judgement = structs.replace(judgement, masks=masks)
+            each = each.outer
+        return judgement
+
     def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]:
         """Return what applies policies to a call that was accepted before, and the policy that was kept with it."""
         if judgement is None or (not judgement.masks and judgement.result is None):
@@ -434,9 +454,10 @@ class Kernel:
             return now
         return await self.judgements.find(mark)
 
-    def check_judgement(self, call: Call, judgement: Judgement) -> None:
+    def check_judgement(self, call: Call, judgement: Judgement, way: Way | None = None) -> None:
         target = target_of(call)
-        way = () if target is None or target.found is None else target.found.way
+        if way is None:
+            way = () if target is None or target.found is None else target.found.way
         permission = self.access.permission(call.principal, call.outlet.is_local, judgement, way)
         if permission == "hidden":
             raise ResourceNotFound()

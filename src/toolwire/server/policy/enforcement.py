@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from toolwire.auth.principal import Principal
-from toolwire.redaction import Redaction
+from toolwire.redaction import Redaction, compile_masks
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found
@@ -132,11 +132,12 @@ class Enforcer:
         plan = self._plan(None, CallTarget("", "", None, None))
         return text if plan is None else plan.redaction.text(text)
 
-    def mask_kept(self, call: Call, tools: Iterable[Found[Any]], result: Any) -> Any:
-        """Mask the read of a kept result as a result of these tools."""
+    def mask_kept(self, call: Call, tools: Iterable[Found[Any]], result: Any, kept: Policy | None) -> Any:
+        """Mask the read of a kept result as a result of these tools, and by the policy that was kept with it."""
         targets = (CallTarget("tools/call", each.component.key, None, each) for each in tools)
         found = (self.redaction(call, target) for target in targets)
         patterns = dict.fromkeys(pattern for each in found if each is not None for pattern in each.patterns)
+        patterns |= dict.fromkeys(() if kept is None else compile_masks(kept.mask))
         if not patterns:
             return result
         return masked_result(Redaction(patterns=patterns), result, "resources/read", lambda: None)

@@ -212,6 +212,7 @@ class TasksElsewhere:
         judged = await self._judged(call, task)
         check = partial(self._permissions.check_now, call, judged)
         check()
+        call.judgement = judged.judgement
         found = self._permissions.find_tool(call, judged)
         tool = None if found is None else found.component
 
@@ -331,7 +332,8 @@ class TasksElsewhere:
                 try:
                     owner = self._owner(next(iter(tasks.values())))
                     tell = self._telling(call, judged)
-                    heard += await open_streams.enter_async_context(owner.listening(call, tasks, tell))
+                    calls = {name: call.judged_by(judged[name].judgement) for name in tasks}
+                    heard += await open_streams.enter_async_context(owner.listening(call, tasks, calls, tell))
                 except ToolwireError:
                     continue  # SUB-3: what cannot be heard of is left out.
             yield heard
