@@ -290,7 +290,7 @@ async def test_a_question_that_is_never_answered_is_given_up(revision: str) -> N
         return str(await ctx.elicit("First name?", str))
 
     async with connect(server, revision, EVERYTHING) as client:
-        async with patience("the end of a question, which waits for 0.01 seconds", 1.5):
+        async with patience("the end of a question, which waits for 0.01 seconds", 1):
             result = await client.call("ask")
         assert result["isError"]
         assert result["content"][0]["text"] == "The client did not answer elicitation/create"
@@ -330,7 +330,7 @@ async def test_each_question_may_have_a_time_of_its_own(revision: str, plain: bo
     server.tool("ask")(ask_plainly if plain else ask)
     async with connect(server, revision, EVERYTHING) as client:
         for what in (*capable, "sample", "list_roots"):
-            async with patience(f"the end of {what}, which waits for 0.01 seconds", 1.5):
+            async with patience(f"the end of {what}, which waits for 0.01 seconds", 1):
                 result = await client.call("ask", {"what": what})
             assert result["isError"]
             assert result["content"][0]["text"].startswith("The client did not answer ")
