@@ -86,12 +86,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool | None:
-    """End a test that hangs after 20 quiet seconds; one that is marked slow has all the time of pyproject.toml."""
+    """End a test that hangs after 20 quiet seconds or 60 real ones; one marked slow has the time of pyproject.toml."""
     if settings.method != "signal" or _may_take_long(item):
         return None
-    limit = settings._replace(timeout=patience.SILENCE)
+    limit = settings._replace(timeout=min(patience.SILENCE, settings.timeout))
     item.cancel_timeout = patience.alarm(  # type: ignore[attr-defined]
-        patience.SILENCE, settings.timeout, lambda: pytest_timeout.timeout_sigalrm(item, limit)
+        limit.timeout, lambda: pytest_timeout.timeout_sigalrm(item, limit)
     )
     return True
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 #: How many seconds nothing may happen.
 SILENCE = 20.0
+#: How many seconds that may take at most, on a machine that has more to do than it can: so many times the quiet ones.
+BUSY = 3
 #: Where Linux says for how long a process that could run had to wait for a processor.
 PRESSURE = Path("/proc/pressure/cpu")
 
@@ -31,6 +33,10 @@ class Stopwatch:
         """Return those of these seconds in which no process waited for a processor."""
         return self.real() - (self._read_pressure() - self._waited)
 
+    def left(self, seconds: float) -> float:
+        """Return how many quiet seconds are left of these, or real ones of `BUSY` times as many where that is less."""
+        return min(seconds - self.quiet(), seconds * BUSY - self.real())
+
     def _read_pressure(self) -> float:
         try:
             found = re.search(r"^some .*total=(\d+)", self._pressure.read_text("utf-8"))
@@ -39,12 +45,12 @@ class Stopwatch:
         return int(found[1]) / 1e6 if found else 0.0
 
 
-def alarm(seconds: float, longest: float, ring: Callable[[], None]) -> Callable[[], None]:
-    """Ring after so many quiet seconds, at the latest after the longest; return what cancels that (POSIX)."""
+def alarm(seconds: float, ring: Callable[[], None]) -> Callable[[], None]:
+    """Ring after so many quiet seconds, or `BUSY` times as many real ones; return what cancels that (POSIX)."""
     watch = Stopwatch()
 
     def check(number: int, frame: object) -> None:
-        left = min(seconds - watch.quiet(), longest - watch.real())
+        left = watch.left(seconds)
         if left > 0:
             signal.setitimer(signal.ITIMER_REAL, max(left, 0.1))
         else:
@@ -61,14 +67,17 @@ def alarm(seconds: float, longest: float, ring: Callable[[], None]) -> Callable[
 
 @asynccontextmanager
 async def patience(what: str, seconds: float = SILENCE) -> AsyncIterator[None]:
-    """Fail when the block takes longer than some quiet seconds, whatever the test makes of the loop's clock."""
+    """Fail when the block takes longer than some quiet seconds, or `BUSY` times as many real ones.
+
+    It does not matter what the test makes of the loop's clock.
+    """
     loop, task, watch = asyncio.get_running_loop(), asyncio.current_task(), Stopwatch()
     assert task is not None
     is_over = False
 
     def check() -> None:
         nonlocal is_over, timer
-        left = seconds - watch.quiet()
+        left = watch.left(seconds)
         if left > 0:
             timer = loop.call_later(left, check)
         else:

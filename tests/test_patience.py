@@ -36,6 +36,13 @@ async def test_a_test_that_advances_the_loop_does_not_shorten_the_wait() -> None
     assert await waiting == "done"
 
 
+async def test_a_wait_ends_on_a_machine_that_is_always_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stopwatch, "quiet", lambda watch: 0.0)
+    with pytest.raises(AssertionError, match=r"waited 0\.02 seconds for a sign"):
+        async with asyncio.timeout(10), patience("a sign", 0.02):
+            await asyncio.Event().wait()
+
+
 async def test_a_cancellation_from_outside_stays_one() -> None:
     async def wait() -> None:
         async with patience("a sign"):
@@ -71,11 +78,11 @@ def test_stopwatch_counts_all_time_where_nothing_measures_pressure(tmp_path: Pat
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer of POSIX")
 @pytest.mark.slow  # so that the timer of this test is another one
-@pytest.mark.parametrize(("real", "quiet"), [(21.0, 20.0), (240.0, 3.0)])
-def test_alarm_rings_after_quiet_seconds_and_at_the_latest_after_the_longest(
+@pytest.mark.parametrize(("real", "quiet"), [(21.0, 20.0), (60.0, 3.0)])
+def test_alarm_rings_after_quiet_seconds_and_at_the_latest_after_three_times_as_many(
     real: float, quiet: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passed = [100.0, 2.0]
+    passed = [50.0, 2.0]
 
     class Faked(Stopwatch):
         def real(self) -> float:
@@ -87,7 +94,7 @@ def test_alarm_rings_after_quiet_seconds_and_at_the_latest_after_the_longest(
     monkeypatch.setattr(module, "Stopwatch", Faked)
     before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0]
     rung: list[bool] = []
-    cancel = alarm(20, 240, lambda: rung.append(True))
+    cancel = alarm(20, lambda: rung.append(True))
     try:
         signal.raise_signal(signal.SIGALRM)
         assert (rung, signal.getitimer(signal.ITIMER_REAL)[0] > 0) == ([], True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.cases import cases
 from tests.client.scripted_http import Reply, Script
 
 from toolwire import Client, Context, Server
-from toolwire.protocol.errors import ProtocolError, ToolwireError, Unreachable
+from toolwire.protocol.errors import ProtocolError, ToolError, ToolFailed, ToolwireError, Unreachable
 
 
 @cases("status", [404, 405, 501, 200])
@@ -90,3 +91,46 @@ async def test_missing_capability_names_the_option_of_the_client() -> None:
     async with Client(calculator(), revision="2026-07-28") as client:
         with pytest.raises(ProtocolError, match=r"does not support forms.*give Client elicit="):
             await client.call_tool("ask")
+
+
+@pytest.mark.parametrize("returns", [None, str])
+@pytest.mark.parametrize(
+    ("revision", "advice"),
+    [
+        ("2025-11-25", "the tool 'ask' asks for elicitation: give Client elicit="),
+        ("2025-06-18", "the tool 'ask' asks for elicitation: give Client elicit="),
+        ("2025-03-26", "the tool 'ask' asks for elicitation, which 2025-03-26 does not have"),
+    ],
+)
+async def test_missing_capability_is_logged_once_on_older_revisions(
+    revision: str, advice: str, returns: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Client(calculator(), revision=revision) as client:
+        for _ in range(2):
+            with contextlib.suppress(ToolFailed):
+                assert (await client.call_tool("ask", returns=returns)).is_error
+    assert [line.getMessage() for line in caplog.records if line.name == "toolwire.client"] == [advice]
+
+
+async def test_other_capabilities_are_advised_too(caplog: pytest.LogCaptureFixture) -> None:
+    server = calculator()
+
+    @server.tool
+    async def think(ctx: Context) -> str:
+        return str(await ctx.sample("What is it?"))
+
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str(await ctx.list_roots())
+
+    @server.tool
+    async def refuse() -> str:
+        raise ToolError("This region does not support roots")
+
+    async with Client(server, revision="2025-11-25", elicit=lambda message, params: {}) as client:
+        for name in ("refuse", "think", "look"):
+            assert (await client.call_tool(name)).is_error
+    assert [line.getMessage() for line in caplog.records if line.name == "toolwire.client"] == [
+        "the tool 'think' asks for sampling: give Client sample=",
+        "the tool 'look' asks for roots: give Client roots=",
+    ]

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 from tests.cli.command import Command
 from tests.patience import patience
+from tests.wireclient import MODERN, REVISIONS
 
 from toolwire import Client, testing
 from toolwire.cli import doctor_stdio
@@ -46,6 +47,7 @@ TARGETS = [
     ("everything.py", "read", "test://static-text"),
     ("everything.py", "prompt", "test_simple_prompt"),
     ("everything.py", "request", "tools/list"),
+    ("everything.py", "skills list"),
     ("everything.py", "lint"),
     ("everything.py", "doctor"),
     ("everything.py", "install", "--client", "cursor", "--dry-run"),
@@ -63,6 +65,7 @@ TARGETS = [
     ("github/github.py", "list"),
     ("polls/server.py", "call", "team_seen"),
     ("skills", "lint"),
+    ("skills", "skills list"),
 ]
 
 
@@ -74,7 +77,7 @@ def test_example_is_a_target_of_commands(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(doctor_stdio, "FAST_SECONDS", 60.0)  # A program starts slowly on a busy machine.
     name, command, *further = words
-    done = toolwire(command, str(FOLDER / name), *further)
+    done = toolwire(*command.split(), str(FOLDER / name), *further)
     # The lint finds things in the file for the conformance suite, and the doctor repeats the lint.
     assert done.status == (command in ("lint", "doctor") and name == "everything.py"), done
     assert done.out
@@ -107,6 +110,7 @@ ONCE = {
     "read": ("test://static-text",),
     "prompt": ("welcome", "name=Ada"),
     "request": ("tools/list",),
+    "skills list": (),
     "lint": (),
     "doctor": (),
     "install": ("--client", "cursor", "--dry-run"),
@@ -132,7 +136,7 @@ def test_command_ends_for_every_example(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TEAM_KEYS", KEYS.partition("=")[2])
     words = () if command == "install" else ("--env", KEYS)
-    done = toolwire(command, str(FOLDER / file), *ONCE[command], *words)
+    done = toolwire(*command.split(), str(FOLDER / file), *ONCE[command], *words)
     # An example without the tool, resource or prompt that is asked for gets an error that says so.
     assert done.out if done.status == 0 else done.out or done.err.startswith("toolwire: "), done
     assert "Traceback" not in done.err
@@ -152,3 +156,11 @@ async def test_command_serves_every_example_until_sigterm(file: str, command: st
         process.terminate()
         await process.communicate()
     assert process.returncode in (0, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("revision", [None, *REVISIONS])
+async def test_client_connects_to_every_example_by_its_file(file: str, revision: str | None, tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path), "NOTES_FILE": str(tmp_path / "notes.db"), "TEAM_KEYS": KEYS.partition("=")[2]}
+    async with patience(f"Client({file})"), Client(str(FOLDER / file), revision=revision, env=environment) as client:
+        assert client.revision == (revision or MODERN)
+        assert await client.list_tools()

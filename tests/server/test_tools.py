@@ -100,6 +100,7 @@ async def test_a_default_is_listed_and_applied() -> None:
     assert (await listed(server))["repeat"]["inputSchema"]["properties"]["times"]["default"] == 2
     async with connect(server, MODERN) as client:
         assert (await client.call("repeat", {"word": "a"}))["content"][0]["text"] == "aa"
+        assert (await client.call("repeat", {"word": "a", "times": 3}))["content"][0]["text"] == "aaa"
 
 
 @pytest.mark.covers("J12")
@@ -112,6 +113,7 @@ async def test_defaults_of_a_raw_schema_are_listed_and_applied() -> None:
     server = Server("s", tools=Tool(count, input_schema=schema))
     assert (await listed(server))["count"]["inputSchema"]["properties"]["n"]["default"] == 3
     assert (await server.call_tool("count", {})).text == "{'n': 3}"
+    assert (await server.call_tool("count", {"n": 4})).text == "{'n': 4}"
 
 
 @pytest.mark.covers("J11", "J12")
@@ -141,11 +143,13 @@ async def test_parameters_described_by_hand() -> None:
         "required": ["query"],
     }
     await server.call_tool("search", {"query": "cats"})
-    assert seen == [{"query": "cats", "limit": 10}]
+    await server.call_tool("search", {"query": "cats", "limit": 5})
+    assert seen == [{"query": "cats", "limit": 10}, {"query": "cats", "limit": 5}]
     assert (await server.call_tool("search", {})).is_error
     assert (await server.call_tool("search", {"query": "cats", "limit": "many"})).is_error
 
 
+@pytest.mark.covers("J12")
 async def test_a_function_takes_parameters_described_by_hand_by_their_names() -> None:
     async def search(query: str, limit: int) -> str:
         return f"{query} {limit}"
@@ -153,6 +157,7 @@ async def test_a_function_takes_parameters_described_by_hand_by_their_names() ->
     described = [Argument(name="query", required=True), Argument(name="limit", type="integer", default=10)]
     server = Server("s", tools=Tool(search, parameters=described))
     assert (await server.call_tool("search", {"query": "cats"})).text == "cats 10"
+    assert (await server.call_tool("search", {"query": "cats", "limit": 5})).text == "cats 5"
 
 
 RAW = {

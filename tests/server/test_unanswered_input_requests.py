@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cases import cases
+from tests.patience import patience
 from tests.server.answering import ASKING, EVERYTHING, Answer, accept, by_message, call, converse
 from tests.wireclient import LEGACY, MODERN, Message, Refusal, connect
 
@@ -289,7 +290,8 @@ async def test_a_question_that_is_never_answered_is_given_up(revision: str) -> N
         return str(await ctx.elicit("First name?", str))
 
     async with connect(server, revision, EVERYTHING) as client:
-        result = await client.call("ask")
+        async with patience("the end of a question, which waits for 0.01 seconds", 1):
+            result = await client.call("ask")
         assert result["isError"]
         assert result["content"][0]["text"] == "The client did not answer elicitation/create"
         (params,) = await client.notified("notifications/cancelled")
@@ -328,7 +330,8 @@ async def test_each_question_may_have_a_time_of_its_own(revision: str, plain: bo
     server.tool("ask")(ask_plainly if plain else ask)
     async with connect(server, revision, EVERYTHING) as client:
         for what in (*capable, "sample", "list_roots"):
-            result = await client.call("ask", {"what": what})
+            async with patience(f"the end of {what}, which waits for 0.01 seconds", 1):
+                result = await client.call("ask", {"what": what})
             assert result["isError"]
             assert result["content"][0]["text"].startswith("The client did not answer ")
 

@@ -41,6 +41,14 @@ async def test_producers_wait_until_bytes_are_sent() -> None:
     assert not queue.size
 
 
+def test_a_queue_that_drops_instead_of_waiting_has_room_up_to_its_limit() -> None:
+    queue = OutQueue(limit=5)
+    queue.put(b"abc")
+    assert (queue.has_room(2), queue.has_room(3)) == (True, False)
+    assert queue.pop() == b"abc"
+    assert (queue.size, queue.has_room(5), bool(queue)) == (0, True, False)
+
+
 async def test_producers_continue_when_nothing_more_is_sent() -> None:
     queue = OutQueue()
     queue.put(b"x" * (CONGESTED + 1))

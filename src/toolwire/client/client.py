@@ -256,6 +256,8 @@ class Client(Extending):
         self._task_seconds = CEILING_SECONDS if timeout is UNSET else 0.0
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
+        # The capabilities whose lack was logged.
+        self._missed: set[str] = set()
         # The connection on which a change of the tools was announced, until the tools are listed again.
         self._outdated: ClientConnection | None = None
         self._approve_skill = approve_skill
@@ -627,6 +629,8 @@ class Client(Extending):
                     error.result = ToolResult.from_wire(result)
                     raise
             wrapped = returns is not None and tools.wraps(name)
+            if result.is_error is True:
+                self._advise(name, result, connection)
         if returns is None:
             return ToolResult.from_wire(result)
         return value_of(name or "the task", result, returns, wrapped=wrapped)
@@ -664,6 +668,20 @@ class Client(Extending):
             if options:
                 return ProtocolError(error.code, f"{error.message}: give Client {' and '.join(options)}", error.data)
         return error
+
+    def _advise(self, name: str, result: t.CallToolResult, connection: ClientConnection) -> None:
+        """Log once which option the client lacks for a tool that says so in its result, as before 2026-07-28."""
+        said = result.content[0].text if result.content and isinstance(result.content[0], t.TextContent) else ""
+        _, _, needed = said.partition("lient does not support ")
+        for capability, option in _OPTIONS.items():
+            if capability not in needed or capability in self._missed:
+                continue
+            self._missed.add(capability)
+            revision = connection.revision
+            if not supports(revision, capability):
+                log.warning("the tool %r asks for %s, which %s does not have", name[:100], capability, revision)
+            elif capability not in connection.answers.capabilities(revision):
+                log.warning("the tool %r asks for %s: give Client %s=", name[:100], capability, option)
 
     async def call_tool_as_task(
         self,

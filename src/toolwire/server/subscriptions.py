@@ -35,7 +35,7 @@ from toolwire.server.call import Call
 from toolwire.server.extensions import AnyMethod, Extension
 from toolwire.server.limits import Limits
 from toolwire.server.watched_addresses import WatchedAddresses
-from toolwire.util.out_queue import FULL
+from toolwire.util.out_queue import FULL, OutBound
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Shares
@@ -67,7 +67,7 @@ class LegacyClient:
         self.uris: set[str] = set()
         self.loop: asyncio.AbstractEventLoop = session.loop
         self._held: dict[Change, tuple[str, Any]] = {}
-        self._held_bytes = 0
+        self._held_size: OutBound
         self._is_behind = False
         """Whether changes were dropped, so that the client has to read everything again."""
         self._unsent_logs = 0
@@ -117,18 +117,18 @@ class LegacyClient:
             return
         size = _size_of(change)
         if not self._held:
+            self._held_size = OutBound(limit=MAX_HELD_BYTES)
             self.loop.create_task(self._release())
-        elif len(self._held) >= MAX_HELD or self._held_bytes + size > MAX_HELD_BYTES:
+        elif len(self._held) >= MAX_HELD or not self._held_size.has_room(size):
             log.warning("a client is too far behind: it is told to look at everything again")
             self._is_behind = True
             return
         self._held[change] = notification
-        self._held_bytes += size
+        self._held_size.add(size)
 
     async def _release(self) -> None:
         await self.session.channel.drain()
         held, self._held = self._held, {}
-        self._held_bytes = 0
         if self._is_behind:
             self._is_behind = False
             # Each change is sent once, even if the client is still behind. Later changes are kept again.
@@ -232,7 +232,6 @@ class Stream:
     async def _release(self) -> None:
         await self.outlet.drain()
         held, self._held = self._held, {}
-        self._held_bytes = 0
         for change in held:
             self._send(change)
 

@@ -58,6 +58,10 @@ class OutBound:
         self.dropped += 1
         return False
 
+    def has_room(self, size: int) -> bool:
+        """Return whether so many more bytes stay within the limit."""
+        return self.size + size <= self.limit
+
     def add(self, size: int) -> None:
         self.size += size
 
@@ -108,6 +112,12 @@ class OutQueue(OutBound):
     def put(self, message: bytes) -> None:
         self.messages.append(message)
         self.size += len(message)
+
+    def pop(self) -> bytes:
+        """Return the oldest message, which counts no more."""
+        message = self.messages.popleft()
+        self.remove(len(message))
+        return message
 
     def take_all(self) -> bytes:
         """Return all messages as one text. They count until `remove` says that they were sent."""

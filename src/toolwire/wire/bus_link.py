@@ -18,6 +18,7 @@ from typing import Final
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Bus
 from toolwire.util.backoff import Backoff
+from toolwire.util.out_queue import OutBound
 from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
@@ -41,7 +42,7 @@ class BusLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._waiting: deque[tuple[str, bytes]] = deque()
-        self._waiting_bytes = 0
+        self._waiting_size = OutBound(limit=MAX_WAITING_BYTES)
         self._pump: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
 
@@ -84,8 +85,8 @@ class BusLink:
         if self._making_up is not None and self._loop is not None and not self._loop.is_closed():
             self._making_up.cancel()
         self._unsubscribe = self._loop = self._pump = self._making_up = None
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        while self._waiting:
+            self._pop_message()
 
     async def publish(self, kind: str, data: bytes) -> None:
         """Publish a message, and return when it is on its way: messages that are published afterwards come later."""
@@ -121,14 +122,12 @@ class BusLink:
     def _queue(self, topic: str, message: bytes) -> None:
         if self._loop is None:
             return
-        while self._waiting and (
-            len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(message) > MAX_WAITING_BYTES
-        ):
+        while self._waiting and (len(self._waiting) >= MAX_WAITING or not self._waiting_size.has_room(len(message))):
             self._pop_message()
             log.warning("the bus is too slow: a message to the other processes was dropped")
             self._make_up()
         self._waiting.append((topic, message))
-        self._waiting_bytes += len(message)
+        self._waiting_size.add(len(message))
         self._start_pump()
 
     def _start_pump(self) -> None:
@@ -137,7 +136,7 @@ class BusLink:
 
     def _pop_message(self) -> tuple[str, bytes]:
         topic, message = self._waiting.popleft()
-        self._waiting_bytes -= len(message)
+        self._waiting_size.remove(len(message))
         return topic, message
 
     async def _send(self) -> None:

@@ -213,7 +213,7 @@ async def test_what_waits_for_the_log_is_bounded_in_bytes(server: Server, caplog
         for number in range(15):
             opened.notify(b'{"number":%d,"x":"%b"}' % (number, b"x" * 100_000))
             assert opened._pending is not None
-            assert sum(map(len, opened._pending)) == opened._pending_bytes <= CONGESTED
+            assert sum(map(len, opened._pending.messages)) == opened._pending.size <= CONGESTED
         await stream.message("notifications/resources/list_changed")
         assert "the log of events is too slow: notifications are dropped, and the client looks again" in caplog.messages
 

@@ -286,6 +286,12 @@ def test_times_to_wait_are_rounded_up(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
 
 
+@cases("text", ["60/minute", "60 per minute", "60 per minutes", "60/minutes", "60 per 1 Minutes", "60 PER MINUTE"])
+def test_plural_of_a_unit_means_the_same(text: str) -> None:
+    (counted,) = compile_rates("rate", text, "f")
+    assert (counted.item.amount, counted.item.get_expiry()) == (60, 60)
+
+
 # --- mistakes ---
 
 
@@ -293,6 +299,8 @@ def test_times_to_wait_are_rounded_up(seconds: float, words: str) -> None:
     ("policy", "complaint"),
     [
         ({"rate": "often"}, "'often' is not a rate"),
+        ({"rate": "60 per mins"}, "'60 per mins' is not a rate: write it as '60/minute'"),
+        ({"rate": "60 per minutes each"}, "is not a rate"),
         ({"rate": "0/minute"}, "it allows nothing"),
         ({"rate": 5}, "5 is not a rate"),
         ({"rate": Rate("1/minute", per="nobody")}, "per 'caller' or per 'everyone'"),  # type: ignore[arg-type]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
@@ -48,7 +47,7 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_batch, encode_error, encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
-from toolwire.util.out_queue import CONGESTED
+from toolwire.util.out_queue import CONGESTED, OutBound, OutQueue
 from toolwire.wire.deadlines import Timeouts, timeouts
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -360,7 +359,7 @@ class SessionStream(GetStream):
 
     __slots__ = (
         "_before_claim",
-        "_before_claim_bytes",
+        "_before_claim_size",
         "_declared",
         "_handovers",
         "_hears",
@@ -370,7 +369,6 @@ class SessionStream(GetStream):
         "_lost_timer",
         "_lost_until",
         "_pending",
-        "_pending_bytes",
         "_promised",
         "_successor",
         "claimed",
@@ -421,8 +419,7 @@ class SessionStream(GetStream):
         """The end of the lease, while the owner writes for a client that is not connected."""
         self.has_event_id: bool = resume.position is not None
         """Whether the client has an event id to come back with."""
-        self._pending: deque[bytes] | None = None
-        self._pending_bytes = 0
+        self._pending: OutQueue | None = None
         self._logged_up_to: Position | None = None  # The last event that this stream has logged itself.
         self._is_new = False  # Whether nothing was logged yet.
         self._is_handed_over = False
@@ -432,7 +429,7 @@ class SessionStream(GetStream):
         self._lost_timer: asyncio.TimerHandle | None = None
         self._before_claim: list[Callable[[], None]] | None = None
         """Notifications that arrived while this stream was the owner, but did not know the subscriptions yet."""
-        self._before_claim_bytes = 0
+        self._before_claim_size: OutBound
 
     def _first(self) -> bytes:
         if not supports(self.token.revision, "sse_priming"):
@@ -560,12 +557,12 @@ class SessionStream(GetStream):
         if not self.owns:
             return
         if self._before_claim is None:
-            self._before_claim, self._before_claim_bytes = [], 0
+            self._before_claim, self._before_claim_size = [], OutBound(limit=CONGESTED)
         if self._before_claim and self._before_claim[-1] == self.lost:
             return
-        if len(self._before_claim) < MAX_PENDING and self._before_claim_bytes + size <= CONGESTED:
+        if len(self._before_claim) < MAX_PENDING and self._before_claim_size.has_room(size):
             self._before_claim.append(notify)
-            self._before_claim_bytes += size
+            self._before_claim_size.add(size)
         else:
             log.warning("too many notifications before a stream has begun: the rest is dropped, and the client is told")
             self._before_claim.append(self.lost)
@@ -581,16 +578,14 @@ class SessionStream(GetStream):
             self._hold_until_claimed(lambda: self.notify(message), len(message))
             return
         if self._pending is None:
-            self._pending = deque()
-        if message in self._pending:
+            self._pending = OutQueue(limit=CONGESTED)
+        if message in self._pending.messages:
             return  # The same notification waits already, for a log that is behind.
-        if len(self._pending) >= MAX_PENDING or (self._pending and self._pending_bytes + len(message) > CONGESTED):
+        if len(self._pending.messages) >= MAX_PENDING or not self._pending.has_room(len(message)):
             log.warning("the log of events is too slow: notifications are dropped, and the client looks again")
             self._pending.clear()
-            self._pending_bytes = 0
             self.lost()
-        self._pending.append(message)
-        self._pending_bytes += len(message)
+        self._pending.put(message)
         self.wake()
 
     @property
@@ -622,15 +617,14 @@ class SessionStream(GetStream):
             if not self.has_gap:
                 self.streams.hand_over(self, successor)
 
-    async def _write_pending(self, pending: deque[bytes]) -> None:
+    async def _write_pending(self, pending: OutQueue) -> None:
         append = self.streams.events.append
         try:
             if self._is_new:
                 self._is_new = False
                 await append(self.token.id, self.name, PRIMING, b"")
             while pending:
-                message = pending.popleft()
-                self._pending_bytes -= len(message)
+                message = pending.pop()
                 self._logged_up_to = await append(self.token.id, self.name, MESSAGE, message)
                 self.has_event_id = True
         except BaseException:
