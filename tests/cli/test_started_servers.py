@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import re
+import select
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -337,6 +339,19 @@ def test_only_the_child_of_a_client_serves_over_stdio(monkeypatch: pytest.Monkey
     # A process that a server starts inherits the variable, and has another parent.
     monkeypatch.setenv(CLIENT_VARIABLE, str(os.getpid()))
     assert not is_started_by_client()
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="needs poll()")
+async def test_server_ends_if_its_client_ended_while_it_started(noisy: Path) -> None:
+    ours = {**os.environ, CLIENT_VARIABLE: "1234567"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, noisy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ours
+    )
+    # Closed before the server looks for its client, which is another process than its parent now.
+    assert process.stdin is not None
+    process.stdin.close()
+    await process.communicate()
+    assert process.returncode == 0
 
 
 UNGUARDED = "from toolwire import Server\nserver = Server('top')\nother = Server('other')\n{run}\nafter = True\n"

@@ -2,13 +2,14 @@
 
 the process was started by            `run("http")` serves over
 a command that hosts the file         the transport of the command (`FileHost`)
-a client of this library              standard input and output
+a client of this library              standard input and output, also if the client has ended since
 anything else                         HTTP
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,17 @@ CLIENT_VARIABLE: Final = "TOOLWIRE_STDIO_CLIENT"
 
 def is_started_by_client() -> bool:
     """Return whether a client of this library started this process, to talk over stdio."""
-    return os.environ.get(CLIENT_VARIABLE) == str(os.getppid())
+    client = os.environ.get(CLIENT_VARIABLE)
+    return client is not None and (client == str(os.getppid()) or is_input_closed())
+
+
+def is_input_closed() -> bool:
+    """Return whether standard input is a pipe without a writer, as where the client ended during the start."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(0, 0)  # Hang-ups are reported without being asked for.
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 class FileHost(Protocol):
