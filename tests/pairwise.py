@@ -40,7 +40,7 @@ def split_items(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[p
             grids.setdefault(item.nodeid.split("[", 1)[0], []).append(item)
     dropped: set[pytest.Item] = set()
     for grid in grids.values():
-        chosen = choose_cells([_get_cell(item) for item in grid])
+        chosen = choose_cells(_get_cells(grid))
         dropped |= set(grid) - {grid[index] for index in chosen}
     return [item for item in items if item not in dropped], [item for item in items if item in dropped]
 
@@ -60,9 +60,20 @@ def sample_items(items: Iterable[pytest.Item], number: int) -> tuple[list[pytest
     return kept, dropped
 
 
-def _get_cell(item: Any) -> Cell:
-    """Return the value of each parameter; the number of a value that has no hash."""
-    cell: dict[str, Hashable] = {}
-    for name, value in item.callspec.params.items():
-        cell[name] = value if isinstance(value, str | int | float | None) else item.callspec.indices[name]
-    return cell
+def _get_cells(grid: Iterable[Any]) -> list[Cell]:
+    """Return the number of each value among the values of its parameter."""
+    known: dict[str, list[Any]] = {}
+    return [
+        {name: _find_number(known.setdefault(name, []), value) for name, value in item.callspec.params.items()}
+        for item in grid
+    ]
+
+
+def _find_number(known: list[Any], value: Any) -> int:
+    """Return where a value is in a list, and append a new one: `callspec.indices` has another number in every cell."""
+    for number, other in enumerate(known):
+        # True is not 1 here.
+        if other is value or (type(other) is type(value) and other == value):
+            return number
+    known.append(value)
+    return len(known) - 1

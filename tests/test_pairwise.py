@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cases import cases
 from tests.pairwise import choose_cells, sample_items
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @cases("sizes", [(2, 2, 2), (5, 7, 3, 2, 2), (4, 1, 3), (6, 6), (3,)])
@@ -28,6 +35,43 @@ def test_cells_with_a_constraint_keep_the_pairs_that_exist() -> None:
     cells = [{"a": a, "b": b, "c": c} for a, b, c in product(range(3), repeat=3) if (a, b) != (0, 0)]
     chosen = [cells[index] for index in choose_cells(cells)]
     assert {(cell["a"], cell["b"]) for cell in chosen} == {(cell["a"], cell["b"]) for cell in cells}
+
+
+PLUGIN = """
+from tests import pairwise
+
+def pytest_collection_modifyitems(items):
+    items[:], dropped = pairwise.split_items(items)
+"""
+GRID = """
+import pytest
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("kind", {kinds}, ids=["x", "y", "z"])
+@pytest.mark.parametrize("way", ["a", "b", "c"])
+def test_something(number, kind, way): pass
+"""
+
+
+# Without a hash, compared by value, and compared by identity.
+@pytest.mark.parametrize(
+    "kinds", ["[['x'], ['y'], ['z']]", "[('x',), 1, True]", "[object(), ValueError, ValueError()]"]
+)
+def test_grid_with_values_of_any_type_is_thinned(kinds: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    (tmp_path / "test_grid.py").write_text(GRID.format(kinds=kinds))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    cells = [line.split("[")[1].rstrip("]").split("-") for line in done.stdout.splitlines() if "[" in line]
+    assert 9 <= len(cells) <= 12, done.stdout
+    for one, two in combinations(range(3), 2):
+        assert len({(cell[one], cell[two]) for cell in cells}) == 9
 
 
 class Item:

@@ -118,7 +118,8 @@ class _RepeatLimit:
         self._max_repeats = max_repeats
         self._window = window
         self._clock = clock
-        # For each message: the start of its window, and the count since then. The oldest window comes first.
+        # For each message: the start of its window, and the count since then. The oldest window comes first. Not
+        # `Expiring`, which imports asyncio: every command imports this module.
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def admit(self, record: logging.LogRecord) -> int | None:

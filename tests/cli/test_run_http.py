@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -19,7 +20,8 @@ import pytest
 from tests.http_process import Connection, Served, connected, modern, started, text_of_call
 from tests.redis_server import running as redis_running
 
-from toolwire.cli import main
+from toolwire.cli import main, run
+from toolwire.server.http_options import HttpSettings
 
 SERVER = """
 import asyncio, os, sys
@@ -453,3 +455,11 @@ def test_several_workers_need_the_main_thread() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert "main thread" in done.stdout
+
+
+def test_each_setting_has_an_option_that_is_left_out_by_default() -> None:
+    parser = argparse.ArgumentParser()
+    run.add_http_arguments(parser)
+    assert vars(parser.parse_args([])) == dict.fromkeys({*HttpSettings.__struct_fields__} - {"log_level"})
+    given = parser.parse_args(["--port", "0", "--cors", "*", "--cors", "https://a.example", "--sse"])
+    assert run.http_options(given) == {"port": 0, "allowed_origins": ["*", "https://a.example"], "sse": True}

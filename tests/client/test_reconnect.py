@@ -316,7 +316,7 @@ async def test_a_busy_server_is_asked_for_a_sign_of_life_by_one_for_all(quick: N
         return failing.answer(request)
 
     def waiting() -> int:
-        return client._connector._recovering._waiting
+        return sum(client._connector._recovering._waiters.values())
 
     script = Script(answer)
     async with script.client() as client:

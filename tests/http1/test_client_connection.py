@@ -491,8 +491,8 @@ LIKE = [
 ]
 
 
-@pytest.mark.parametrize("second", range(len(LIKE)))
-@pytest.mark.parametrize("first", range(len(LIKE)))
+@cases("second", range(len(LIKE)))
+@cases("first", range(len(LIKE)))
 def test_an_answer_that_looks_like_an_earlier_one_is_read_like_any_other(
     first: int, second: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from toolwire.protocol.http import (
     encode_value,
     is_modern_post,
     render_argument,
+    repeated_name,
     status_of,
 )
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
@@ -342,3 +343,16 @@ def test_the_types_that_a_client_takes(header: str | None, json: bool, stream: b
     headers = {} if header is None else {"accept": header}
     assert accepts(headers, "application/json") is json
     assert accepts(headers, "text/event-stream") is stream
+
+
+@cases(
+    ("method", "params", "name"),
+    [
+        ("tools/call", {"name": "a", "taskId": "b"}, "a"),
+        ("resources/read", {"uri": "a", "name": "b"}, "a"),
+        ("tasks/get", {"taskId": "a", "name": "b"}, "a"),
+        ("tools/list", {"name": "a"}, None),
+    ],
+)
+def test_header_repeats_the_name_in_plain_params(method: str, params: dict[str, str], name: str | None) -> None:
+    assert repeated_name(method, params) == name

@@ -22,6 +22,7 @@ from toolwire.protocol.rounds import (
     digest,
     dump_state,
     invalid_state,
+    repeat_pause,
     request_digest,
     retry_params,
 )
@@ -431,3 +432,15 @@ def test_a_state_is_bound_to_members_that_no_type_knows() -> None:
     )
     assert request_digest("notes/ask", one) == request_digest("notes/ask", same)
     assert request_digest("notes/ask", one) != request_digest("notes/ask", other)
+
+
+@cases(("asked", "pause"), [(0, 0.0), (500, 0.5), (-0.5, None), (True, None), ("1", None), (float("inf"), None)])
+def test_pause_before_answers_are_sent_again_is_what_the_server_names(asked: Any, pause: float | None) -> None:
+    assert repeat_pause(ProtocolError(-32603, "later", {"retryAfterMs": asked})) == pause
+
+
+def test_error_names_the_beginning_of_a_long_key() -> None:
+    rounds = first()
+    rounds.ask("elicitation/create", t.ElicitRequestParams(message="?" * 20_000), "k" * 300)
+    with pytest.raises(ProtocolError, match=f"^The answer to '{'k' * 100}' is missing"):
+        first().resume(dump_state(rounds.next_state("id", 0.0)), {}, 0.0)

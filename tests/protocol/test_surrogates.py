@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw
+from tests.cases import cases
 
 from toolwire.protocol.jsonrpc import encode_error, encode_notification, encode_response
-from toolwire.protocol.surrogates import encode_readable, readable
+from toolwire.protocol.surrogates import encode_readable, readable, readable_error
 
 text = st.text(st.characters(exclude_categories=()))
 values = st.recursive(st.none() | st.integers(-9, 9) | text, lambda each: st.lists(each) | st.dictionaries(text, each))
@@ -53,3 +54,15 @@ def test_error_is_encoded_without_data_that_is_not_json() -> None:
     for code, data in ((-32000, {"path": object()}), (10**30, {"\ud800": object()})):
         error = msgspec.json.decode(encode_error(1, code, "no \ud800", data))["error"]
         assert error["message"] == "no \ufffd" and "data" not in error
+
+
+def test_values_of_a_hook_are_mended() -> None:
+    assert readable({"a": 1j, "b": "\udc80"}, lambda value: [str(value), "\udc81"]) == {
+        "a": ["1j", "\ufffd"],
+        "b": "\ufffd",
+    }
+
+
+@cases(("code", "kept"), [(-32000, -32000), (2**53 - 1, 2**53 - 1), (2**53, -32603), (-(2**60), -32603), (0.5, -32603)])
+def test_code_of_an_error_is_an_integer_that_json_carries(code: Any, kept: int) -> None:
+    assert readable_error(code, "text", UNSET)[0] == kept

@@ -14,7 +14,7 @@ from tests.cases import cases
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.tasks import Question, Record, new_record, verdict
 
 ABLE = {"extensions": {t.TASKS_EXTENSION: {}}}
@@ -319,3 +319,21 @@ def test_a_record_that_cannot_be_read_is_an_error_of_its_own() -> None:
     with pytest.raises(ProtocolError) as caught:
         rules.decode(b"\x00 not a record")
     assert caught.value.code == -32603
+
+
+def test_call_in_a_record_of_an_earlier_version_has_what_it_left_out() -> None:
+    call = msgspec.json.decode(b'{"params":{},"revision":"2026-07-28"}', type=rules.StoredCall)
+    assert (call.kind, call.is_local, call.idempotent, call.line, call.wait, call.attempts) == (
+        "",
+        False,
+        False,
+        "",
+        0.0,
+        0,
+    )
+
+
+def test_time_of_a_program_is_at_most_a_year() -> None:
+    assert rules.checked_number("ttl", 366 * 86_400, is_time=True) == 366 * 86_400
+    with pytest.raises(ServerError, match="ttl= is a number of seconds above zero, at most a year"):
+        rules.checked_number("ttl", 366 * 86_400 + 1, is_time=True)

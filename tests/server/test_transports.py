@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import queue
 import threading
@@ -215,6 +216,19 @@ def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> N
     from toolwire.server.run_http import HttpOptions, Options
 
     assert set(HttpOptions.__annotations__) == set(Options.__struct_fields__)
+
+
+def test_application_takes_the_options_of_running_with_their_defaults() -> None:
+    from toolwire.http.asgi import HttpApp
+    from toolwire.server.http_options import APP_OPTIONS
+    from toolwire.server.run_http import Options
+
+    parameters = inspect.signature(Server.http_app).parameters
+    assert parameters.keys() - {"self", "auth"} == {*APP_OPTIONS, "cors"}
+    for name in (*APP_OPTIONS, "cors"):
+        assert parameters[name].default == getattr(Options(), name), name
+    for name in ("path", "stateless", "sse"):
+        assert inspect.signature(HttpApp).parameters[name].default == getattr(Options(), name), name
 
 
 @cases(

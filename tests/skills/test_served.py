@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import inspect
 import json
 import logging
 import re
@@ -20,8 +21,10 @@ from toolwire import Client, Context, Limits, Server, testing, types
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.skills import digest_of
+from toolwire.server.registration import SkillOptions
 from toolwire.skills import extension as paging
 from toolwire.skills.folder import SkillsError
+from toolwire.skills.served import ServedSkills
 
 LEGACY = "2025-11-25"
 ID = "io.modelcontextprotocol/skills"
@@ -711,3 +714,14 @@ def test_the_instructions_name_public_skills_within_a_budget(root: Path) -> None
     small = served(root, instructions=45)
     assert small.instructions is not None
     assert small.instructions.endswith("more, which skills/list names")
+
+
+def test_option_of_skills_that_does_not_exist_is_named(root: Path) -> None:
+    for add in (Server("s").skills, Server("s").skill):
+        with pytest.raises(TypeError, match="has no option 'prefx'; did you mean 'prefix'"):
+            add(root, prefx="a")  # type: ignore[call-arg]
+
+
+def test_what_a_type_checker_lets_through_is_what_skills_take() -> None:
+    taken = inspect.signature(ServedSkills.add).parameters.keys() - {"self", "folder", "one"}
+    assert SkillOptions.__optional_keys__ == taken

@@ -47,6 +47,54 @@ async def test_work_goes_on_when_its_callers_give_up() -> None:
     assert (await flight.run(work), work.begun) == (1, 1)
 
 
+async def test_joined_work_ends_with_its_last_waiter() -> None:
+    flight, work = SingleFlight[int](), Work()
+    first, last = (asyncio.create_task(flight.join(work)) for _ in range(2))
+    await asyncio.sleep(0)
+    task = flight.find()
+    assert task is not None
+    first.cancel()
+    await asyncio.wait({first})
+    assert not task.cancelling()
+    last.cancel()
+    await asyncio.wait({last})
+    assert task.cancelling()
+    again = asyncio.create_task(flight.join(work))
+    await asyncio.sleep(0)
+    assert (await asyncio.wait({task}))[0] == {task} and task.cancelled()
+    work.go.set()
+    assert (await again).result() == 2, "work that was given up is not shared any more"
+
+
+async def test_joined_work_continues_after_a_waiter_without_patience() -> None:
+    flight, work = SingleFlight[int](), Work()
+    waiter = asyncio.create_task(flight.join(work))
+    task = await flight.join(work, wait=lambda task: asyncio.wait({task}, timeout=0.0))
+    assert not task.done()
+    work.go.set()
+    assert await waiter is task
+    assert task.result() == 1
+
+
+async def test_failure_is_read_by_each_waiter() -> None:
+    async def fail() -> int:
+        raise ValueError("failed")
+
+    flight = SingleFlight[int]()
+    tasks = await asyncio.gather(*(flight.join(fail) for _ in range(3)))
+    assert {str(task.exception()) for task in tasks} == {"failed"}
+
+
+async def test_stopped_work_has_ended() -> None:
+    flight, work = SingleFlight[int](), Work()
+    waiter = asyncio.create_task(flight.join(work))
+    await asyncio.sleep(0)
+    await flight.stop()
+    assert (await waiter).cancelled()
+    assert flight.find() is None
+    await flight.stop()
+
+
 async def test_failed_work_is_done_again_and_raises_for_each_caller() -> None:
     flight, begun = SingleFlight[int](), 0
 

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 import toolwire
-from toolwire import Client, Context, Gateway, Server
+from toolwire import Client, Context, Gateway, Policy, Server
 
 PACKAGE = str(Path(toolwire.__file__).parent) + "/"
 
@@ -63,9 +63,9 @@ class Tracer:
         return count_opcode
 
 
-def make_server() -> Server:
+def make_server(policy: Policy | None = None) -> Server:
     """Return the server of every walk: one tool that adds, and one that asks."""
-    server = Server("walk")
+    server = Server("walk", policy=policy)
 
     @server.tool
     async def add(a: int, b: int) -> int:
@@ -80,8 +80,8 @@ def make_server() -> Server:
 
 
 async def call_in_memory(tracer: Tracer, calls: int) -> None:
-    """Call the tool through a client in this process."""
-    async with Client(make_server()) as client:
+    """Call the tool through a client in this process, within a policy: the only walk that passes one."""
+    async with Client(make_server(Policy(concurrency=8))) as client:
         for _ in range(calls):
             await client.call_tool("add", {"a": 1, "b": 2})
             tracer.write_reading()

@@ -12,27 +12,15 @@ from toolwire import logs
 from toolwire.cli import openapi_options, options, server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
+from toolwire.server.http_options import HttpSettings
 from toolwire.stores.by_address import STORES_VARIABLE, stores_of_environment
 from toolwire.wire.stdio import claim
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-_HTTP_OPTIONS: Final = (
-    "host",
-    "port",
-    "path",
-    "workers",
-    "public_url",
-    "allowed_hosts",
-    "allowed_origins",
-    "allow_unauthenticated",
-    "trusted_proxies",
-    "stateless",
-    "sse",
-    "access_log",
-    "stores_wait",
-)
+#: The options of a server that commands have, beside `--log-level`.
+HTTP_OPTIONS: Final = tuple(name for name in HttpSettings.__struct_fields__ if name != "log_level")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -65,72 +53,59 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_http_arguments(parser: ArgumentParser) -> None:
-    """Add the options of a server over HTTP."""
-    http = parser.add_argument_group("with --transport http")
-    http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    http.add_argument("--port", type=options.port, help="the port; 0 takes any free one (default: 8000)")
-    http.add_argument("--path", type=options.path, help="the path of the endpoint (default: /mcp)")
-    http.add_argument(
-        "--workers", type=options.count, metavar="N", help="the number of processes that serve (default: 1)"
-    )
-    http.add_argument(
-        "--public-url",
+    """Add the options of a server over HTTP, with the defaults of `HttpSettings`."""
+    group = parser.add_argument_group("with --transport http")
+    defaults = HttpSettings()
+
+    def add(name: str, help: str, *further: str, **details: Any) -> None:
+        default = getattr(defaults, name)
+        # An option that is left out is None: a file may give it.
+        if isinstance(default, bool):
+            details |= {"action": "store_true", "default": None}
+        elif isinstance(default, tuple):
+            details["action"] = "append"
+            help = f"{help}; may be repeated"
+        elif default is not None:
+            help = f"{help} (default: {default:g})" if isinstance(default, float) else f"{help} (default: {default})"
+        group.add_argument(f"--{name.replace('_', '-')}", *further, help=help, **details)
+
+    add("host", "the address to listen on")
+    add("port", "the port; 0 takes any free one", type=options.port)
+    add("path", "the path of the endpoint", type=options.path)
+    add("workers", "the number of processes that serve", type=options.count, metavar="N")
+    add(
+        "public_url",
+        "the address that clients use, if there is a proxy in front",
         type=options.public_url,
         metavar="URL",
-        help="the address that clients use, if there is a proxy in front",
     )
-    http.add_argument(
-        "--allowed-hosts",
-        action="append",
-        metavar="NAME",
-        help="another Host that requests may name, such as the name of a proxy; may be repeated",
-    )
-    http.add_argument(
-        "--allowed-origins",
+    add("allowed_hosts", "another Host that requests may name, such as the name of a proxy", metavar="NAME")
+    add(
+        "allowed_origins",
+        "the origin of web pages that may call the server, such as https://app.example, or '*' for all",
         "--cors",
-        action="append",
         metavar="ORIGIN",
-        help="the origin of web pages that may call the server, such as https://app.example, or '*' for all; "
-        "may be repeated",
     )
-    http.add_argument(
-        "--trusted-proxies",
-        action="append",
+    add(
+        "trusted_proxies",
+        "the address or network of a proxy whose X-Forwarded-For header is believed",
         metavar="ADDRESS",
-        help="the address or network of a proxy whose X-Forwarded-For header is believed; may be repeated",
     )
-    http.add_argument(
-        "--stateless",
-        action="store_true",
-        default=None,
-        help="keep no sessions: each request of a client before 2026-07-28 stands alone",
-    )
-    http.add_argument(
-        "--sse", action="store_true", default=None, help="also serve the transport of 2024-11-05, at /sse and /messages"
-    )
-    http.add_argument(
-        "--allow-unauthenticated",
-        action="store_true",
-        default=None,
-        help="listen on a public address without authentication",
-    )
-    http.add_argument(
-        "--access-log",
-        action="store_true",
-        default=None,
-        help="log each HTTP request, unless --log-level is above info",
-    )
-    http.add_argument(
-        "--stores-wait",
+    add("stateless", "keep no sessions: each request of a client before 2026-07-28 stands alone")
+    add("sse", "also serve the transport of 2024-11-05, at /sse and /messages")
+    add("allow_unauthenticated", "listen on a public address without authentication")
+    add("access_log", "log each HTTP request, unless --log-level is above info")
+    add(
+        "stores_wait",
+        "how long to wait at the start for a store that is not reached; 0 does not wait",
         type=options.seconds_or_zero,
         metavar="SECONDS",
-        help="how long to wait at the start for a store that is not reached (default: 60; 0 does not wait)",
     )
 
 
 def http_options(arguments: Namespace) -> dict[str, Any]:
     """Return the options of a server over HTTP that were given."""
-    return {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
+    return {name: getattr(arguments, name) for name in HTTP_OPTIONS if getattr(arguments, name) is not None}
 
 
 def announce(url: str) -> None:

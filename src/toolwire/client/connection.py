@@ -44,6 +44,7 @@ from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.surrogates import refusing_surrogates
 from toolwire.protocol.tasks import related_meta
+from toolwire.util.backoff import find_pause
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -60,7 +61,7 @@ CEILING_SECONDS: Final = 600.0
 MAX_QUESTIONS: Final = 100
 #: How long the answer to a ping may take.
 CHECK_SECONDS: Final = 10.0
-# The pause before asking again, where the server asks no question. It doubles each round.
+# The pause before the next round, where the server asks no question. It doubles each round.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -415,7 +416,7 @@ class ClientConnection:
                 answers = await self.answer_all(questions.input_requests)
         else:
             answers = {}
-            await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
+            await asyncio.sleep(find_round_pause(round))
         return cast("t.RequestParams", retry_params(cast("t.RoundRequestParams", params), questions, answers))
 
     async def answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
@@ -605,6 +606,11 @@ def _questions(method: str, raw: Raw) -> t.InputRequiredResult:
     if questions.input_requests is UNSET and questions.request_state is UNSET:
         raise InvalidResponse(f"The server wants more for {method} and does not say what")  # MRTR-2
     return questions
+
+
+def find_round_pause(round: int) -> float:
+    """Return the pause before the next round, where the server asks no question."""
+    return find_pause(round, _FIRST_PAUSE, _LONGEST_PAUSE)
 
 
 async def _together(work: Mapping[str, Coroutine[Any, Any, t.Wire]]) -> dict[str, t.Wire]:

@@ -330,6 +330,7 @@ class AroundConnection(ClientConnection):
             log.warning("the middleware is too slow: the oldest notifications are dropped: %d", dropped)
             for stream in list(self.streams.values()):
                 stream.missed()
+        # Not a single flight: the task belongs to the callbacks, which wait for it when the client closes.
         if self._passing is None or self._passing.done():
             self._passing = self.callbacks.start(self._pass_on())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +34,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.lifecycle.negotiation import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.util.backoff import LONGEST_SECONDS, Backoff
+from toolwire.util.single_flight import SingleFlight
 from toolwire.wire.deadlines import CallClock, StoppableClock
 from toolwire.wire.tapped_channel import Direction, Tap
 
@@ -68,8 +69,8 @@ class Connector:
         self.connection: ClientConnection | None = None
         self._opener = opener
         self._target = opener.target
-        self._opening = _Shared(self._open)
-        self._recovering = _Shared(self._recover)
+        self._opening = SingleFlight[ClientConnection]()
+        self._recovering = SingleFlight[ClientConnection]()
         self._retiring: dict[asyncio.Task[None], ClientConnection] = {}
 
     @property
@@ -86,7 +87,7 @@ class Connector:
         connection = self.connection
         if connection is not None and not connection.ended:
             return connection
-        return await self._opening.finish()
+        return _read_result(await self._opening.join(self._open))
 
     async def close(self) -> None:
         connection, self.connection = self.connection, None
@@ -125,10 +126,10 @@ class Connector:
         connection = self.current()
         if not self._target.restartable:
             raise await connection.lost(Unreachable("The connection ended"))
-        recovered = await self._recovering.wait(clock)
-        if recovered is None:
+        recovering = await self._recovering.join(self._recover, wait=None if clock is None else clock.wait)
+        if not recovering.done():
             raise Unreachable(f"{self._target.label} did not come back in time")
-        return recovered
+        return _read_result(recovering)
 
     async def _open(self) -> ClientConnection:
         before = self.connection
@@ -185,54 +186,10 @@ class Connector:
         return await self.live()
 
 
-class _Shared:
-    """A coroutine that runs once for any number of waiters. It is cancelled when the last of them is."""
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, ClientConnection]]) -> None:
-        self._work = work
-        self._task: asyncio.Task[ClientConnection] | None = None
-        self._waiting = 0
-
-    async def finish(self) -> ClientConnection:
-        """Wait for the end of the work, however long it takes."""
-        connection = await self.wait(None)
-        assert connection is not None
-        return connection
-
-    async def wait(self, clock: CallClock | None) -> ClientConnection | None:
-        """Wait for the end of the work; return None when the time of the clock is over before."""
-        task = self._task
-        if task is None or task.done():
-            task = self._task = asyncio.get_running_loop().create_task(self._work())
-            task.add_done_callback(_heed)
-        self._waiting += 1
-        try:
-            if clock is None:
-                await asyncio.wait({task})
-            elif not await clock.wait(task):
-                return None
-        except asyncio.CancelledError:
-            if not task.done() and self._waiting == 1:
-                task.cancel()
-                self._task = None
-            raise
-        finally:
-            self._waiting -= 1
-        if task.cancelled():
-            raise Unreachable("The client was closed while it connected")
-        return task.result()
-
-    async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None and not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-
-
-def _heed(task: asyncio.Task[ClientConnection]) -> None:
-    """Look at the failure of a task. The last one who waited for it may be cancelled when the task has just failed."""
-    if not task.cancelled():
-        task.exception()
+def _read_result(task: asyncio.Task[ClientConnection]) -> ClientConnection:
+    if task.cancelled():
+        raise Unreachable("The client was closed while it connected")
+    return task.result()
 
 
 # --- Opening ----------------------------------------------------------------------------------------------------------

@@ -287,6 +287,7 @@ class KnownTools:
                 raise InvalidResponse(str(error)) from None
         self._validators[name] = validator
         self._latest, self._fits = name, validator.quick()
+        # Not `Expiring`, which evicts what is too heavy: the newest stays, because the next result needs it.
         while (
             is_new and len(self._validators) > 1 and sum(each.weight for each in self._validators.values()) > MAX_KEPT
         ):

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.client.connection import MAX_QUESTIONS
+from toolwire.client.connection import MAX_QUESTIONS, find_round_pause
 from toolwire.client.relay import OnClose, OnNotice, OnRequest, RelayConnection, RelayedCall
 from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
 from toolwire.gateway.uris import UriNames
@@ -40,10 +40,6 @@ from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
-
-# The pause before asking again, where the server asks no question. It doubles each round.
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
@@ -266,7 +262,7 @@ async def answered_round(call: Call, sent: Sent, asked: t.InputRequiredResult, r
     if not questions:
         if asked.request_state is UNSET:
             raise InvalidResponse("The server wants more and does not say what")
-        await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
+        await asyncio.sleep(find_round_pause(round))
         return members
     if len(questions) > MAX_QUESTIONS:
         raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")

@@ -19,6 +19,7 @@ from typing import Final
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Stores
+from toolwire.util.single_flight import SingleFlight
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -35,16 +36,15 @@ class Readiness:
 
     def __init__(self, stores: Callable[[], Stores]) -> None:
         self._stores = stores
-        self._look: asyncio.Task[bool] | None = None
+        self._looks = SingleFlight[bool]()
         self._counts_until = -inf
         self._was_ready = False
         self._is_said = False
 
     async def is_ready(self) -> bool:
-        loop = asyncio.get_running_loop()
-        look = self._look
-        if look is None or look.get_loop() is not loop or (look.done() and loop.time() >= self._counts_until):
-            look = self._look = loop.create_task(self._check())
+        if asyncio.get_running_loop().time() < self._counts_until:
+            return self._was_ready
+        look = self._looks.start(self._check)
         # A probe that gives up does not end the look that other probes wait for.
         await asyncio.wait({look}, timeout=PROBE_SECONDS)
         return look.result() if look.done() else self._was_ready

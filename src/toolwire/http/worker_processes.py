@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 from toolwire.protocol.errors import ServerError
+from toolwire.util.backoff import Backoff
 from toolwire.wire.hangup import terminal_is_gone
 
 # Windows has no fork.
@@ -117,7 +118,9 @@ class Supervisor:
         self._children: dict[int, _Child] = {}
         # Each worker has a slot, and each slot a delay of its own: one that dies again and again slows no other down.
         self._starts: dict[int, float] = {}
-        self._delays = [FIRST_DELAY] * count
+        self._delays = [Backoff(first=FIRST_DELAY, longest=LAST_DELAY, jitter=False) for _ in range(count)]
+        for delays in self._delays:
+            delays.next()  # The shortest one is for a worker that lived for a good while.
         self._received: list[int] = []
         self._stopping = False
         self._kill_at: float | None = None
@@ -242,8 +245,9 @@ class Supervisor:
             self._stop_all()
             return
         lived = time.monotonic() - child.born
-        before = self._delays[child.slot]
-        delay = self._delays[child.slot] = FIRST_DELAY if lived > GOOD_LIFE else min(before * 2, LAST_DELAY)
+        if lived > GOOD_LIFE:
+            self._delays[child.slot].reset()
+        delay = self._delays[child.slot].after(None)
         log.error("worker %d ended with status %d; another one starts in %.1f s", child.pid, status, delay)
         self._starts[child.slot] = time.monotonic() + delay
 

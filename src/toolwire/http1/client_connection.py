@@ -294,6 +294,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if response is None or len(head) > _SHORT_HEAD or not _NEVER_USUAL.isdisjoint(response.by_name):
             return
         if response.by_name.get(b"content-length") == b"%d" % len(body):
+            # A plain dict, not `Expiring`: each answer looks here, and when it is full it is cheap to begin anew.
             if len(_usual_heads) >= _MANY_HEADS:
                 _usual_heads.clear()
             is_message = 200 <= response.status < 300 and response.media_type != "text/event-stream"

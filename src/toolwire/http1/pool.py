@@ -164,6 +164,7 @@ class _Route(NamedTuple):
         if head is None:
             head = _encoded_head(method, self, headers)
             if len(head) <= _SHORT_HEAD:
+                # A plain dict, not `Expiring`: each request looks here, and when it is full it is cheap to begin anew.
                 if len(self.heads) >= _MANY_HEADS:
                     self.heads.clear()
                 self.heads[key] = head
@@ -269,6 +270,7 @@ class HttpPool(Pool):
             target = f"http://{to.authority}{target}"
             if proxy.authorization is not None:
                 headers["proxy-authorization"] = proxy.authorization
+        # A plain dict for the same reason as `_Route.heads`.
         if len(self._routes) >= _MANY_URLS:
             self._routes.clear()
         route = self._routes[url] = _Route(Destination(to.secure, to.host, to.port, proxy), target, headers, {})

@@ -957,6 +957,7 @@ class Catalog:
         known = self._ordered.get(key)
         if known is None or known[0] != version:
             items = dict(self.merged(kind, view))
+            # A plain dict, not `Expiring`: each list looks here, and when it is full it is cheap to begin anew.
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
             # TOL-1: the same order in every call and every process.

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
-from toolwire.server.binding import Binding, bind
+from toolwire.server.binding import Binding, BoundFunction, bind
 from toolwire.server.call import Call
 from toolwire.server.context import is_context
 from toolwire.server.executors import invoker, invoker_in_one_thread
@@ -24,7 +24,7 @@ from toolwire.server.executors import invoker, invoker_in_one_thread
 MAX_VALUES: Final = 100
 
 
-class Completion:
+class Completion(BoundFunction):
     """A list to filter by prefix, or a function of the partial value.
 
     The function takes the partial value and, if it wants them, the context, the arguments that are already chosen (a
@@ -66,14 +66,6 @@ class Completion:
             # The stack cleans up after the dependencies when the answer is formed.
             call.stack = stack
             return _limited(await self._invoke(call, given))
-
-    def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
-        """Replace functions that make dependencies; an empty mapping undoes that. Return whether anything changes."""
-        if self._bound is None or not self._bound.dependencies:
-            return False
-        concerned = self._bound.replace_dependencies(replaced)
-        self._compile(self._bound)
-        return concerned
 
     def _compile(self, binding: Binding) -> None:
         self._invoke = invoker(binding, None, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from toolwire.lazy_parts import load_part
 from toolwire.protocol.errors import ServerError
@@ -21,6 +21,23 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 F = TypeVar("F", bound=Callable[..., Any])
 Addable: TypeAlias = Component | Callable[..., Any]
 Removable: TypeAlias = Component | str
+
+
+class SkillOptions(TypedDict, total=False):
+    """The options of `server.skills` and `server.skill`."""
+
+    prefix: str
+    strict: bool
+    scopes: str | Iterable[str] | None
+    visible_to: VisibleTo
+    tags: str | Iterable[str] | None
+    cache: Cache | None
+    listed: bool
+    list_files: Literal["skill", "all", "none"]
+    bridge: bool
+    prompts: bool
+    instructions: bool | int
+    page_size: int | None
 
 
 class SkillsOnServer(Protocol):
@@ -187,82 +204,25 @@ class Registering:
             named[component.kind, component.key] = component
         return self.add(found)
 
-    def skills(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        prefix: str = "",
-        strict: bool = True,
-        scopes: str | Iterable[str] | None = None,
-        visible_to: VisibleTo = None,
-        tags: str | Iterable[str] | None = None,
-        cache: Cache | None = None,
-        listed: bool = True,
-        list_files: Literal["skill", "all", "none"] = "skill",
-        bridge: bool = False,
-        prompts: bool = False,
-        instructions: bool | int = False,
-        page_size: int | None = None,
-    ) -> SkillsOnServer:
+    def skills(self, folder: str | os.PathLike[str], **options: Unpack[SkillOptions]) -> SkillsOnServer:
         """Offer every skill below a folder: each sub-folder with a SKILL.md (SEP-2640).
 
         The skills are read, checked and hashed now. A relative path starts at the file that calls this. `prefix` stands
         before the path of each skill in its URI. `strict=False` leaves out skills with mistakes and logs why.
-        `listed=False`: a client has to know the URI. `list_files` says which files `resources/list` has.
-        `bridge=True` adds two tools and `prompts=True` a prompt for each skill, for clients that know no skills.
-        `instructions=True`, or a number of tokens, names the skills in the instructions of the server.
+        `listed=False`: a client has to know the URI. `list_files` says which files `resources/list` has: "skill" (by
+        default), "all" or "none". `bridge=True` adds two tools and `prompts=True` a prompt for each skill, for clients
+        that know no skills. `instructions=True`, or a number of tokens, names the skills in the instructions of the
+        server. `scopes`, `visible_to`, `tags`, `cache` and `page_size` are those of other resources and lists.
         """
-        return self._add_skills(
-            folder,
-            one=False,
-            prefix=prefix,
-            strict=strict,
-            scopes=scopes,
-            visible_to=visible_to,
-            tags=tags,
-            cache=cache,
-            listed=listed,
-            list_files=list_files,
-            bridge=bridge,
-            prompts=prompts,
-            instructions=instructions,
-            page_size=page_size,
-        )
+        check_options(options, SkillOptions, "folder of skills")
+        added: SkillsOnServer = self._skills_part().add(folder, one=False, **options)
+        return added
 
-    def skill(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        prefix: str = "",
-        strict: bool = True,
-        scopes: str | Iterable[str] | None = None,
-        visible_to: VisibleTo = None,
-        tags: str | Iterable[str] | None = None,
-        cache: Cache | None = None,
-        listed: bool = True,
-        list_files: Literal["skill", "all", "none"] = "skill",
-        bridge: bool = False,
-        prompts: bool = False,
-        instructions: bool | int = False,
-        page_size: int | None = None,
-    ) -> SkillsOnServer:
+    def skill(self, folder: str | os.PathLike[str], **options: Unpack[SkillOptions]) -> SkillsOnServer:
         """Offer the skill in a folder, and the skills nested in it. The options are those of `skills`."""
-        return self._add_skills(
-            folder,
-            one=True,
-            prefix=prefix,
-            strict=strict,
-            scopes=scopes,
-            visible_to=visible_to,
-            tags=tags,
-            cache=cache,
-            listed=listed,
-            list_files=list_files,
-            bridge=bridge,
-            prompts=prompts,
-            instructions=instructions,
-            page_size=page_size,
-        )
+        check_options(options, SkillOptions, "skill")
+        added: SkillsOnServer = self._skills_part().add(folder, one=True, **options)
+        return added
 
     def skill_file(self, path: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a function that makes a file of a skill: the path of the skill, a slash, and that of the file.
@@ -276,10 +236,6 @@ class Registering:
             return function
 
         return register
-
-    def _add_skills(self, folder: str | os.PathLike[str], **options: Any) -> SkillsOnServer:
-        added: SkillsOnServer = self._skills_part().add(folder, **options)
-        return added
 
     def app(
         self,

@@ -57,6 +57,7 @@ _MARK_SECONDS: Final = 20.0
 _LONGEST_PAUSE: Final = 1.0
 #: After how many milliseconds answers may be sent again that were refused for want of room, at least.
 _LEAST_RETRY_MS: Final = 1000
+# How a payload begins. Not `util.Sealed`: a long payload stays in the store, and its name is sealed in its place.
 _INLINE, _STORED = b"=", b"@"
 
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 import msgspec
-from msgspec import Struct
 
 from toolwire import logs
 from toolwire.http import serving as http_server
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError, counted
 from toolwire.schemas.wording import nearest
+from toolwire.server.http_options import HttpSettings, find_app_options
 from toolwire.server.limits import Limits
 from toolwire.stores import StoreFailed, Stores
 from toolwire.util.backoff import Backoff
@@ -41,7 +41,7 @@ _LONGEST_PAUSE: Final = 2.0
 
 
 class HttpOptions(TypedDict, total=False):
-    """The options of `run("http", ...)`."""
+    """The options of `run("http", ...)`, as type checkers see them: they read no `Struct` here."""
 
     host: str
     port: int
@@ -61,29 +61,13 @@ class HttpOptions(TypedDict, total=False):
     stores_wait: float
 
 
-class Options(Struct, kw_only=True, frozen=True):
+class Options(HttpSettings, kw_only=True, frozen=True):
     """The same options with their types and defaults."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    path: str = "/mcp"
-    workers: int = 1
-    public_url: str | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
     cors: tuple[str, ...] = ()
-    allow_unauthenticated: bool = False
-    stateless: bool = False
-    sse: bool = False
-    access_log: bool = False
-    """Whether each HTTP request is a line of the log, at level "info"."""
-    trusted_proxies: tuple[str, ...] = ()
-    log_level: str | None = None
-    """From which level on it is logged to standard error; by default "info", unless the program has set up logging."""
+    """Another name for `allowed_origins`."""
     on_ready: Any = None
     """Called with the address when the first request can be answered."""
-    stores_wait: float = 60.0
-    """How many seconds the start waits for stores that are not reached."""
 
 
 class RunnableServer(Protocol):
@@ -193,16 +177,7 @@ def _read(given: Mapping[str, Any]) -> Options:
 
 def make_application(server: RunnableServer, options: Options) -> Any:
     try:
-        return server.http_app(
-            path=options.path,
-            allowed_hosts=options.allowed_hosts,
-            allowed_origins=options.allowed_origins,
-            public_url=options.public_url,
-            cors=options.cors,
-            stateless=options.stateless,
-            sse=options.sse,
-            trusted_proxies=options.trusted_proxies,
-        )
+        return server.http_app(cors=options.cors, **find_app_options(options))
     except ValueError as error:
         raise ServerError(str(error)) from None
 

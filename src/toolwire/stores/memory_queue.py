@@ -244,6 +244,7 @@ class MemoryQueue:
         now = self._clock()
         self._leases.pop(process, None)
         self._buried.setdefault(process, now)
+        # Not `Expiring`: as in the other stores, a mark is removed by a later burial only.
         while self._buried and (
             len(self._buried) > MOST_BURIED or next(iter(self._buried.values())) <= now - BURIED_SECONDS
         ):

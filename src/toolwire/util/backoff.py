@@ -12,6 +12,11 @@ SETTLED_SECONDS: Final = 1.0
 _EASED: Final = 3
 
 
+def find_pause(doublings: int, first: float, longest: float) -> float:
+    """Return a pause without a random share, where the caller counts the attempts."""
+    return min(first * 2.0 ** min(doublings, 30), longest)
+
+
 class Backoff:
     """Pauses that double from `first` to `longest`; `limit` is how many there are, None for no end."""
 
@@ -40,7 +45,7 @@ class Backoff:
         """Return the next pause in seconds; None when there are no attempts left."""
         if self.exhausted:
             return None
-        pause = min(self._first * 2.0 ** min(self._doublings, 30), self._longest)
+        pause = find_pause(self._doublings, self._first, self._longest)
         self._attempts += 1
         self._doublings += 1
         if not self._jitter:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs work once at a time for each key, on each event loop."""
+    """Runs work once at a time for each key, on each event loop.
 
-    __slots__ = ("_tasks",)
+    Callers of `run` share work that continues when they are cancelled. Work of `join` ends with its last waiter.
+    """
+
+    __slots__ = ("_tasks", "_waiters")
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[asyncio.AbstractEventLoop, Hashable], asyncio.Task[T]] = {}
+        self._waiters: dict[asyncio.Task[T], int] = {}
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]], key: Hashable = None) -> asyncio.Task[T]:
         """Return the task that does the work for a key now, or start one."""
@@ -30,6 +34,33 @@ class SingleFlight(Generic[T]):
         """Return the result of the work for a key. The work goes on when a caller gives up."""
         return await asyncio.shield(self.start(work, key))
 
+    async def join(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        key: Hashable = None,
+        *,
+        wait: Callable[[asyncio.Task[T]], Awaitable[Any]] | None = None,
+    ) -> asyncio.Task[T]:
+        """Wait for the work for a key, and return its task. Cancelling the last waiter cancels the work.
+
+        `wait` returns when the task is done or takes too long: then the work continues.
+        """
+        task = self.start(work, key)
+        self._waiters[task] = self._waiters.get(task, 0) + 1
+        try:
+            await (asyncio.wait({task}) if wait is None else wait(task))
+        except asyncio.CancelledError:
+            if self._waiters[task] == 1 and not task.done():
+                task.cancel()
+                # The next caller does not wait for work that was given up.
+                self._tasks.pop((asyncio.get_running_loop(), key), None)
+            raise
+        finally:
+            self._waiters[task] -= 1
+            if not self._waiters[task]:
+                del self._waiters[task]
+        return task
+
     def find(self, key: Hashable = None) -> asyncio.Task[T] | None:
         """Return the task that does the work for a key on this loop now, else None."""
         task = self._tasks.get((asyncio.get_running_loop(), key))
@@ -39,6 +70,15 @@ class SingleFlight(Generic[T]):
         """Cancel the work that runs."""
         for task in list(self._tasks.values()):
             task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the work that runs on this loop, and wait for its end."""
+        loop = asyncio.get_running_loop()
+        tasks = {task for (owner, _), task in self._tasks.items() if owner is loop and not task.done()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _end(self, key: tuple[asyncio.AbstractEventLoop, Hashable], task: asyncio.Task[T]) -> None:
         # Work that was started in the same turn of the loop may have taken its place.

@@ -267,3 +267,68 @@ async def test_slots_are_shared_with_blocking_clients() -> None:
         assert await there == text(await here) == "passed"
         assert text(await held) == "held"
         assert not enforcer.gates.waiting
+
+
+async def test_refusal_names_the_time_that_calls_take_for_those_in_front() -> None:
+    now = 0.0
+    gates = Gates(clock=lambda: now)
+    placed = Placed(Slots(2, queue=2), "p")
+    release = await gates.enter(placed, "", "f")
+    now = 17.0
+    release()  # The average was one second, and a sixteenth of the difference is added.
+    held = [await gates.enter(placed, "", "f") for _ in range(2)]
+    waiting = [asyncio.create_task(gates.enter(placed, "", "f")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(CallRefused) as refused:
+        await gates.enter(placed, "", "f")
+    assert refused.value.retry_after == 2.0 * 3 / 2
+    for release in held:
+        release()
+    for release in await asyncio.gather(*waiting):
+        release()
+    assert gates._gates == {}
+
+
+async def test_refusal_after_waiting_counts_the_calls_that_still_wait() -> None:
+    gates = Gates()
+    placed = Placed(Slots(2, queue=3, wait=0.01), "p")
+    for _ in range(2):
+        await gates.enter(placed, "", "f")
+    patient = asyncio.create_task(gates.enter(placed, "", "f"))
+    with pytest.raises(CallRefused, match=r"it runs 2 calls at once and [12] more are waiting"):
+        await gates.enter(placed, "", "f")
+    with pytest.raises(CallRefused, match=r"it runs 2 calls at once and [12] more are waiting"):
+        await patient
+
+
+async def test_check_refuses_what_would_not_enter() -> None:
+    gates = Gates()
+    own, everyone = Placed(Slots(2, queue=1, per="caller"), "p"), Placed(Slots(2, queue=1, per="everyone"), "q")
+    for placed in (own, everyone):
+        for _ in range(2):
+            await gates.enter(placed, "ann", "f")
+        gates.check(placed, "ann", "f")  # The queue has room.
+        waiter = asyncio.create_task(gates.enter(placed, "ann", "f"))
+        await asyncio.sleep(0)
+        with pytest.raises(CallRefused):
+            gates.check(placed, "ann", "f")
+        if placed is own:
+            gates.check(placed, "bob", "f")
+        else:
+            with pytest.raises(CallRefused):
+                gates.check(placed, "bob", "f")
+        waiter.cancel()
+        await asyncio.wait({waiter})
+
+
+async def test_call_that_is_cancelled_when_its_turn_comes_gives_its_slot_back() -> None:
+    gates = Gates()
+    placed = Placed(Slots(1, queue=2), "p")
+    release = await gates.enter(placed, "", "f")
+    waiters = [asyncio.create_task(gates.enter(placed, "", "f")) for _ in range(2)]
+    await asyncio.sleep(0)
+    release()
+    waiters[0].cancel()
+    async with asyncio.timeout(5):
+        (await waiters[1])()
+    assert gates._gates == {}

@@ -18,6 +18,8 @@ from toolwire import Context, Image, Limits, Policy, ProtocolError, Resource, Se
 from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
 from toolwire.protocol.revisions import MODERN
+from toolwire.redaction import Redaction
+from toolwire.server.policy.masking import masked, masked_error
 from toolwire.server.tasks.manager import TaskManager
 from toolwire.shape import Shape
 
@@ -327,3 +329,14 @@ async def test_name_of_an_unknown_method_is_masked(over: Any, revision: str) -> 
         with pytest.raises(ProtocolError) as caught:
             await client.request("sk-secret/get", {})
         assert caught.value.message == "Method not found: [redacted]/get"
+
+
+def test_mask_leaves_the_words_of_the_protocol_in_a_wire_value() -> None:
+    clean = masked(Redaction(patterns=["text"]), t.TextContent("a text"))
+    assert clean == t.TextContent("a [redacted]")
+
+
+@cases("message", ["1234 is taken", "z1234"])
+def test_error_is_masked_wherever_the_secret_stands(message: str) -> None:
+    clean = masked_error(Redaction(patterns=["1234"]), ProtocolError(-32000, message))
+    assert clean.args[0] == message.replace("1234", "[redacted]")

@@ -323,3 +323,27 @@ def test_a_missing_extra_is_named_with_its_install_line(monkeypatch: pytest.Monk
     with pytest.raises(ServerError, match=r"^rate= of a Policy needs limits: pip install 'toolwire\[policy\]'$"):
         Policy(rate="1/minute")
     Policy(concurrency=3, timeout=2)  # Nothing else needs it.
+
+
+def test_count_of_a_window_is_over_at_its_end() -> None:
+    now = 100.0
+    counters = CounterMemory(clock=lambda: now)
+    assert counters.get("key") == 0
+    assert [counters.incr("key", 60) for _ in range(2)] == [1, 2]
+    assert (counters.get("key"), counters.get_expiry("key")) == (2, 160.0)
+    now = 160.0
+    assert counters.get("key") == 0
+    assert counters.incr("key", 60) == 1
+
+
+def test_policy_does_not_change() -> None:
+    policy: Any = Policy(timeout=1)
+    with pytest.raises(AttributeError):
+        policy.timeout = 2
+
+
+def test_policy_of_a_caller_is_chosen_without_waiting() -> None:
+    async def choose(principal: Any) -> None: ...
+
+    with pytest.raises(ServerError, match="by_principal= takes a plain function"):
+        Policy(by_principal=choose)  # type: ignore[arg-type]

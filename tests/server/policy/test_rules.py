@@ -17,6 +17,7 @@ from tests.wireclient import MODERN, REVISIONS, WireClient, connect, modern_meta
 from toolwire import Context, Policy, Prompt, Resource, ResourceTemplate, Server, Tool, types
 from toolwire.protocol.errors import ServerError
 from toolwire.server.policy import rules
+from toolwire.shape import ArgumentShape, Shape, ToolShape
 
 
 def text(result: dict[str, Any]) -> str:
@@ -490,3 +491,25 @@ async def test_what_a_rule_refuses_is_not_suggested() -> None:
 @cases("url", ["https://.good.com/", "https://a..good.com/", "https://good.com../", "https://./"])
 def test_host_with_an_empty_label_is_refused(url: str) -> None:
     assert rules.to_hosts("good.com", "*.good.com")(url) is not None
+
+
+def test_star_stands_for_the_names_below_a_host_and_not_for_the_host() -> None:
+    below = rules.to_hosts("*.example.com")
+    assert below("https://example.com/") is not None
+    assert below("https://a.example.com/") is None
+    assert rules.to_hosts("*.com")("https://example.com/") is None
+
+
+async def test_argument_that_differs_in_case_and_exists_has_rules_of_its_own() -> None:
+    def compare(file: str, File: str) -> str:
+        return file + File
+
+    policy = Policy(rules={"file": rules.one_of("a")})
+    server = Server("s", tools=compare, policy=policy)
+    assert (await server.call_tool("compare", {"file": "a", "File": "b"})).text == "ab"
+    assert (await server.call_tool("compare", {"file": "b", "File": "b"})).is_error
+    renamed = Shape(tools={"compare": ToolShape(arguments={"File": ArgumentShape(rename="second")})})
+    again = Shape(tools={"compare": ToolShape(arguments={"second": ArgumentShape(rename="third")})})
+    outer = Server("outer").mount(Server("middle").mount(server, shape=renamed), shape=again)
+    assert (await outer.call_tool("compare", {"file": "a", "third": "b"})).text == "ab"
+    assert (await outer.call_tool("compare", {"file": "b", "third": "b"})).is_error

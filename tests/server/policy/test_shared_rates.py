@@ -132,3 +132,24 @@ async def test_calls_that_cannot_be_counted_are_refused(caplog: pytest.LogCaptur
     assert result.is_error
     assert result.text == "The calls of echo cannot be counted now. Try again in 5 seconds."
     assert "is not reached" in caplog.text
+
+
+async def test_calls_of_the_last_window_count_for_the_part_that_is_still_in_the_time() -> None:
+    clock = Clock()
+    stores = Stores.memory()
+    counters = SharedCounters(lambda: stores, clock)
+    rate = shared("rate", "4/10 seconds")
+    clock.now = 1_000_009.0
+    for _ in range(4):
+        await counters.take(rate, "ann", "echo")
+    with pytest.raises(CallRefused) as refused:
+        await counters.take(rate, "ann", "echo")
+    assert refused.value.retry_after == pytest.approx(1.0 + 10 * (1 - 3 / 4))
+    clock.now = 1_000_010.5
+    with pytest.raises(CallRefused) as refused:
+        await counters.take(rate, "ann", "echo")
+    assert refused.value.retry_after == pytest.approx(2.0)
+    clock.now += 2.01
+    await counters.take(rate, "ann", "echo")
+    with pytest.raises(CallRefused):
+        await counters.take(rate, "ann", "echo")

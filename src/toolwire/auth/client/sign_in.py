@@ -18,6 +18,7 @@ from toolwire.auth.flow.challenges import Challenge, oauth_challenge, parse_chal
 from toolwire.auth.flow.scopes import union
 from toolwire.auth.flow.tokens import Token
 from toolwire.auth.flow.urls import same_origin
+from toolwire.util.single_flight import SingleFlight
 from toolwire.wire.deadlines import PersonTime
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
@@ -55,8 +56,7 @@ class SignIn:
         self.person_time: PersonTime = source.person_time
         """Stops the clocks of requests while a person is asked, and only then."""
         self._asked: WeakKeyDictionary[asyncio.Task[Any], _Asked] = WeakKeyDictionary()
-        self._working: asyncio.Task[bool] | None = None
-        self._waiting = 0
+        self._working = SingleFlight[bool]()
         self._own_url = source.server_url
         self._step_ups: dict[frozenset[str], int] = {}
 
@@ -114,7 +114,7 @@ class SignIn:
 
     def _may_step_up(self, wanted: frozenset[str]) -> bool:
         """2026-07-28 basic/authorization, step-up: allow a few attempts; after that the failure is permanent."""
-        if self._working is not None:
+        if self._working.find() is not None:
             return True  # A sign-in is running and may help.
         tried = self._step_ups.get(wanted, 0)
         if not wanted or tried >= MAX_STEP_UPS or len(self._step_ups) >= MAX_KINDS:
@@ -132,25 +132,10 @@ class SignIn:
 
     async def _together(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """Do `work`, or wait for the work that runs; return True if it was a new sign-in, and not a refresh."""
-        if self._working is None:
-            self._working = asyncio.get_running_loop().create_task(work())
-            self._working.add_done_callback(self._done)
-        working = self._working
-        self._waiting += 1
-        try:
-            await asyncio.wait({working})
-        finally:
-            self._waiting -= 1
-            if not working.done() and self._waiting == 0:
-                working.cancel()  # Nobody wants it any more.
+        working = await self._working.join(work)
         if working.cancelled():
             raise SignInFailed("The sign-in was given up")
         return working.result()
-
-    def _done(self, working: asyncio.Task[bool]) -> None:
-        self._working = None
-        if not working.cancelled():
-            working.exception()  # Each waiter has the exception; one that nobody waited for needs no warning.
 
     def _note(self) -> _Asked:
         task = asyncio.current_task()

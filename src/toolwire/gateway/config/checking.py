@@ -29,6 +29,7 @@ from toolwire.gateway.gateway import Back, Gateway
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.redaction import Redaction
 from toolwire.server.described_api import DescribedApi
+from toolwire.server.http_options import find_app_options
 from toolwire.server.shaping import ShapedMount
 from toolwire.stores import StoreFailed, Stores
 
@@ -121,17 +122,8 @@ def _made(file: GatewayFile, seconds: float) -> tuple[Gateway | None, list[Probl
 
 def _unservable(file: GatewayFile, gateway: Gateway) -> Iterator[Problem]:
     """Find options with which no application can be made, such as a proxy without a public address."""
-    http = file.http
     try:
-        gateway.http_app(
-            path=http.path,
-            allowed_hosts=http.allowed_hosts,
-            allowed_origins=http.allowed_origins,
-            public_url=http.public_url,
-            stateless=http.stateless,
-            sse=http.sse,
-            trusted_proxies=http.trusted_proxies,
-        )
+        gateway.http_app(**find_app_options(file.http))
     except (ServerError, ValueError) as error:
         yield file.problem(str(error), ("http",))
 

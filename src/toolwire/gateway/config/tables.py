@@ -24,6 +24,7 @@ from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS
 from toolwire.protocol.types import LoggingLevel
 from toolwire.schemas import Profile
 from toolwire.server.components import Cache
+from toolwire.server.http_options import HttpSettings
 from toolwire.server.limits import Limits
 from toolwire.server.metrics import BUCKETS
 
@@ -289,37 +290,11 @@ class GatewayTable(Table, kw_only=True, frozen=True):
     """Whether clients are told the errors of tools in `directory`."""
 
 
-class HttpTable(Table, kw_only=True, frozen=True):
+class HttpTable(HttpSettings, Table, kw_only=True, frozen=True):
     """The options of the gateway over HTTP. Options of the command line win."""
 
-    host: str = "127.0.0.1"
-    """The address to listen on."""
-    port: int = 8000
-    """The port; 0 takes any free one."""
-    path: str = "/mcp"
-    """The path of the endpoint."""
-    workers: int = 1
-    """The number of processes that serve."""
-    public_url: str | None = None
-    """The address that clients use, if there is a proxy in front."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Further hosts that requests may name, such as the name of a proxy."""
-    allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call the gateway; `*` for all."""
-    allow_unauthenticated: bool = False
-    """Whether a public address may be listened on without authorization."""
-    stateless: bool = False
-    """Whether clients before 2026-07-28 get no sessions."""
-    sse: bool = False
-    """Whether the transport of 2024-11-05 is served, too."""
-    access_log: bool = False
-    """Whether each HTTP request is a line of the log."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies whose X-Forwarded-For header is believed."""
     log_level: LoggingLevel | None = None
     """From which level on it is logged to standard error."""
-    stores_wait: float = 60.0
-    """How many seconds the start waits for a store that is not reached."""
 
 
 class FileTables(Struct, kw_only=True, frozen=True):

@@ -129,6 +129,7 @@ class Endpoint:
             return None
         head = self.pool.head(self.url, {**self.headers, **headers})
         if head is not None and len(head) <= _SHORT_HEAD:
+            # A plain dict, not `Expiring`: each request looks here, and when it is full it is cheap to begin anew.
             if len(self.heads) >= _MANY_HEADS:
                 self.heads.clear()
             self.heads[key] = head

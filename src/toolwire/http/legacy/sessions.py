@@ -390,7 +390,8 @@ class Sessions:
     def _open_for(self, caller: Caller) -> str:
         """Take a slot for a new session; raise `Taken` where its caller, or the process, has too many."""
         now = asyncio.get_running_loop().time()
-        # All are kept for the same time after their last use, so those that are over are first in the order.
+        # All are kept for the same time after their last use, so those that are over are first in the order. Not
+        # `Expiring`: a slot is freed in one place, before its caller takes another, and each request moves its slot.
         while self._opened:
             oldest = next(iter(self._opened))
             if self._opened[oldest][0] > now:

@@ -177,6 +177,7 @@ class PageViews:
 
     def _close_old(self) -> None:
         """Close the oldest views. Their page was probably left, so that they are not asked."""
+        # Not `Expiring`: a view that is dropped removes itself, whatever ends it.
         while len(self._open) >= MAX_OPEN:
             next(iter(self._open.values())).drop()
 

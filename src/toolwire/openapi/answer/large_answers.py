@@ -2,7 +2,7 @@
 
 A preview has the shape of the answer. Only lists, texts and deep members are shorter, so it still fits an output
 schema that asks for nothing in particular. Behind it stands how large the whole is, which members it has, and where it
-can be read.
+can be read. Results of mounted servers are cut in another way, for the reason in `server.shaping.large_results`.
 """
 
 from __future__ import annotations

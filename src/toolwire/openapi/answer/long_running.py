@@ -23,6 +23,7 @@ from toolwire.openapi.model import OperationObject
 from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
+from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
@@ -102,8 +103,8 @@ class LongRunning:
                 call.asking = None  # From here on questions are those of the task, also for a call inside another one.
             except ProtocolError as error:
                 log.warning("a call could not become a task, and goes on as a call: %s", error.message)
-        pause = _pause(accepted.retry_after, FIRST_SECONDS)
-        usual = FIRST_SECONDS
+        pauses = Backoff(first=FIRST_SECONDS, longest=MAX_SECONDS, jitter=False)
+        pause = _pause(accepted.retry_after, pauses.after(None))
         looks = 0
         while True:
             spare = call.spare_time
@@ -116,8 +117,7 @@ class LongRunning:
             if exchange.request.url != url or answer.status not in (200, 201, 202):
                 # A redirect (303) led to what the operation made, or the API refuses to say more.
                 return await self._answers.read(exchange)
-            usual = min(usual * 2, MAX_SECONDS)
-            pause = _pause(answer.retry_after, usual)
+            pause = _pause(answer.retry_after, pauses.after(None))
             data, is_whole = await exchange.read(_MAX_BYTES)
             told = _decoded(data) if is_whole else None
             state = state_of(told)

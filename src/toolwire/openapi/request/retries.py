@@ -98,6 +98,7 @@ class Sender:
             if self._rate is not None:
                 await self._rate.wait(exchange.call)
             try:
+                # Not `http1.fetch`, which reads a whole document: here requests are signed, repeated and streamed.
                 response = await self._pool().send(request.method, request.url, request.headers, request.body)
             except TransportError as error:
                 # What could not be reached has not begun. An answer that cannot be read would come again.

@@ -7,9 +7,9 @@ and `docstrings` say what the author wrote, `arguments` reads what callers send,
 from __future__ import annotations
 
 from toolwire.server.binding.arguments import InvalidArguments
-from toolwire.server.binding.binding import Binding, bind
+from toolwire.server.binding.binding import Binding, BoundFunction, bind
 from toolwire.server.binding.results import ResultError
 from toolwire.server.binding.signature import is_lambda
 from toolwire.server.header_arguments import Header
 
-__all__ = ["Binding", "Header", "InvalidArguments", "ResultError", "bind", "is_lambda"]
+__all__ = ["Binding", "BoundFunction", "Header", "InvalidArguments", "ResultError", "bind", "is_lambda"]

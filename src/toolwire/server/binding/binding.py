@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, cast
@@ -30,6 +31,24 @@ class CallPlan(NamedTuple):
     context_type: Any
     in_order: bool
     """Whether the arguments are all it takes, and can be given in the order of the parameters."""
+
+
+class BoundFunction(ABC):
+    """A function with its binding; tests can replace the functions that make its dependencies."""
+
+    _bound: Binding | None
+
+    def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
+        """Replace functions that make dependencies; an empty mapping undoes that. Return whether anything changes."""
+        if self._bound is None or not self._bound.dependencies:
+            return False
+        concerned = self._bound.replace_dependencies(replaced)
+        self._compile(self._bound)
+        return concerned
+
+    @abstractmethod
+    def _compile(self, binding: Binding) -> None:
+        """Make what calls the function."""
 
 
 class Binding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -15,7 +15,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
-from toolwire.server.binding import Binding
+from toolwire.server.binding import Binding, BoundFunction
 from toolwire.server.binding.signature import plain_function
 from toolwire.server.call import Call
 from toolwire.server.components.options import Icons
@@ -42,7 +42,7 @@ class Cache(Struct, frozen=True):
             raise ServerError(f"The scope of a cache hint is 'public' or 'private', not {self.scope!r}")
 
 
-class Component(ABC):
+class Component(BoundFunction):
     """The base of all four kinds."""
 
     kind: str
@@ -191,14 +191,6 @@ class Component(ABC):
         async with AsyncExitStack() as stack:
             call.stack = stack
             return answer(await self._invoke(call, arguments))
-
-    def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
-        """Replace functions that make dependencies; an empty mapping undoes that. Return whether anything changes."""
-        if self._bound is None or not self._bound.dependencies:
-            return False
-        concerned = self._bound.replace_dependencies(replaced)
-        self._compile(self._bound)
-        return concerned
 
     def _compile(self, binding: Binding) -> None:
         self._has_dependencies = binding.call_plan.dependencies is not None

@@ -183,6 +183,7 @@ class AuditObserver:
             return own
         merged = self._merged.get((parts, renamed))
         if merged is None:
+            # A plain dict, not `Expiring`: each call looks here, and when it is full it is cheap to begin anew.
             if len(self._merged) >= _MAX_MERGED:
                 self._merged.clear()
             merged = reduce(Redaction.__or__, (*parts, Redaction(renamed=renamed)), own)

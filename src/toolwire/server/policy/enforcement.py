@@ -180,7 +180,7 @@ class Enforcer:
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
-                # A plan can be built again at any time, because the counts are stored elsewhere.
+                # A plan can be built again at any time: it holds no counts. A plain dict: each call looks here.
                 self._plans.clear()
             plan = self._plans[key] = Plan(
                 placements, self._counting.own, self.gates, self._counting.shared, self._server.kernel.lowlevel

@@ -1,4 +1,10 @@
-"""Results that are larger than their budget: a short form in the answer, and the whole as a resource for a while."""
+"""Results that are larger than their budget: a short form in the answer, and the whole as a resource for a while.
+
+The store and the link are those of `KeptResults`, also for answers of APIs. The short forms differ for a reason: here
+any result of any server, with content of every kind, must have no more bytes than a budget, so its texts are cut at a
+byte and its structured content goes. `openapi.answer.large_answers` has a budget of tokens, and a value whose schema
+it knows: the preview keeps the shape, and is made smaller until it fits.
+"""
 
 from __future__ import annotations
 
