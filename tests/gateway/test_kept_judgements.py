@@ -17,6 +17,7 @@ from tests.server.tasks.handlers import Sign
 from tests.server.tasks.talking import (
     CORE,
     DIALECTS,
+    FORMS,
     accepted,
     begin,
     look,
@@ -26,7 +27,7 @@ from tests.server.tasks.talking import (
     text_in,
     wait_for_end,
 )
-from tests.wireclient import MODERN, WireClient
+from tests.wireclient import MODERN, Message, WireClient
 
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
@@ -69,7 +70,7 @@ class Leaking:
             await ctx.elicit(f"May I use {SECRET}?", str)
         await self.go.wait()
         if self.asks_later:
-            await ctx.elicit(f"May I use {SECRET}?", str)
+            await ctx.elicit(f"And now {SECRET}?", str)
         return f"the key is {SECRET}"
 
     async def other(self) -> str:
@@ -495,3 +496,122 @@ async def test_result_on_a_listen_stream_names_a_kept_result_that_can_be_read(ba
         await until(lambda: "late" not in gateway.catalog.listed("tools"))
         read = await client.result("resources/read", {"uri": uri})
         assert read["contents"][0]["text"].endswith("the key is [redacted]")
+
+
+# --- questions that wait for an answer ---
+
+
+async def _go_on(client: WireClient, asked: Message) -> Message:
+    """Answer the questions of a call, and return the next answer."""
+    params = {"name": "leak", "arguments": {"asks": True}, "requestState": asked["requestState"]}
+    params["inputResponses"] = {key: accepted("yes") for key in asked["inputRequests"]}
+    return await client.request("tools/call", params)
+
+
+@asynccontextmanager
+async def _asking(hops: int, back: str) -> AsyncIterator[tuple[Gateway, Any, Leaking]]:
+    """Yield a gateway before a server whose tool asks twice, and the target of the gateway."""
+    leaking = Leaking()
+    leaking.asks_later = True
+    leaking.go.set()
+    target: Server = leaking.server
+    if hops == 2:
+        target = Gateway("inner", limits=QUICK).add("c", target, prefix="", revision=back)
+    gateway = Gateway("front", limits=QUICK)
+    gateway.add("b", target, prefix="", revision=back if hops == 1 else MODERN, shape=_shape())
+    yield gateway, target, leaking
+
+
+async def _change(gateway: Gateway, target: Any, back: str, how: str) -> None:
+    if how == "taken away":
+        gateway.remove("b")
+    elif how == "denied":
+        await gateway.replace("b", target, prefix="", revision=back, shape=Shape(deny=["leak"]))
+    elif how == "opened":
+        await gateway.replace("b", target, prefix="", revision=back)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("how", ["listed", "taken away", "denied", "opened"])
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("back", DIALECTS)
+async def test_caller_who_lost_the_scope_does_not_go_on_with_a_call(back: str, hops: int, how: str) -> None:
+    async with (
+        _asking(hops, back) as (gateway, target, _),
+        talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client,
+        talk(gateway, MODERN, principal=ANN_WITHOUT, capabilities=FORMS) as poorer,
+    ):
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        await _change(gateway, target, back if hops == 1 else MODERN, how)
+        refused = await _go_on(poorer, asked)
+        assert "This needs the scope read" in str(refused) or "Unknown tool" in str(refused)
+        assert SECRET not in str(poorer.received)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("how", ["listed", "taken away", "denied", "opened"])
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("back", DIALECTS)
+async def test_masks_of_then_hold_when_the_questions_of_a_call_are_answered(back: str, hops: int, how: str) -> None:
+    async with (
+        _asking(hops, back) as (gateway, target, _),
+        talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client,
+    ):
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        await _change(gateway, target, back if hops == 1 else MODERN, how)
+        for _ in range(2):
+            answer = await _go_on(client, asked)
+            asked = answer.get("result", {})
+            if "inputRequests" not in asked:
+                break
+        if how in ("listed", "opened") or (back, hops) == (CORE, 1):
+            assert text_in(asked) == "the key is [redacted]"
+        assert SECRET not in str(client.received)
+
+
+@cases("back", DIALECTS)
+@cases("shared", [True, False])
+async def test_judgement_of_a_question_is_known_on_another_replica(shared: bool, back: str) -> None:
+    leaking, memory = Leaking(), Stores.memory()
+    leaking.go.set()
+
+    def gateway(shape: Shape | None) -> Gateway:
+        made = Gateway("front", limits=QUICK, secret=KEY, stores=memory if shared else Stores.memory())
+        return made.add("b", leaking.server, prefix="", revision=back, shape=shape)
+
+    one, two = gateway(_shape()), gateway(None)
+    async with (
+        talk(one, MODERN, principal=ANN, capabilities=FORMS) as first,
+        talk(two, MODERN, principal=ANN, capabilities=FORMS) as second,
+        talk(two, MODERN, principal=ANN_WITHOUT, capabilities=FORMS) as poorer,
+    ):
+        asked = await first.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        refused = await _go_on(poorer, asked)
+        if shared:
+            assert "This needs the scope read" in str(refused)
+            assert text_in((await _go_on(second, asked))["result"]) == "the key is [redacted]"
+        else:
+            assert (await _go_on(second, asked))["error"]["code"] == refused["error"]["code"] == -32602
+        assert SECRET not in str([*first.received, *second.received, *poorer.received])
+
+
+@cases("back", DIALECTS)
+@cases("masks", ["known", "by caller"])
+async def test_state_of_an_earlier_version_is_judged_by_all_masks_that_exist(masks: str, back: str) -> None:
+    async with (
+        _asking(1, back) as (gateway, target, _),
+        talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client,
+    ):
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        context = b"gateway/b"
+        state = msgspec.json.decode(gateway.kernel.sealer.open(asked["requestState"], context)[1:])
+        asked["requestState"] = gateway.kernel.sealer.seal(b"=" + msgspec.json.encode(state[:-1]), context)
+        await _change(gateway, target, back, "opened")
+        by_caller = Policy(by_principal=lambda who: None)
+        gateway.add("o", Server("other"), policy=by_caller if masks == "by caller" else MASKS)
+        answer = await _go_on(client, asked)
+        if masks == "by caller":
+            assert answer["error"]["code"] == -32602
+        else:
+            assert "And now [redacted]?" in str(answer)
+        assert SECRET not in str(client.received)
