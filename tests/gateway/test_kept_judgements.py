@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from tests.cases import cases
 from tests.gateway.backs import OVER, Away, behind, until
+from tests.patience import patience
 from tests.server.tasks.handlers import Sign
 from tests.server.tasks.talking import (
     CORE,
@@ -35,7 +36,7 @@ from toolwire.gateway import Gateway
 from toolwire.gateway.config import gateway_of
 from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.tasks_elsewhere import mark_of
-from toolwire.shape import Shape, ToolShape
+from toolwire.shape import ResourceShape, Shape, ToolShape
 from toolwire.stores import Stores
 from toolwire.stores.sqlite import SqliteStores
 
@@ -615,3 +616,57 @@ async def test_state_of_an_earlier_version_is_judged_by_all_masks_that_exist(mas
         else:
             assert "And now [redacted]?" in str(answer)
         assert SECRET not in str(client.received)
+
+
+# --- subscriptions ---
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("is_admitted", [True, False])
+@pytest.mark.parametrize("how", ["listed", "removed", "opened"])
+@pytest.mark.parametrize("front", DIALECTS)
+@pytest.mark.parametrize("place", PLACES)
+async def test_subscriber_hears_of_a_resource_by_what_was_demanded_then(
+    place: str, front: str, how: str, is_admitted: bool
+) -> None:
+    admits = True
+    rule = {"visible_to": lambda who: admits}
+    back = Server("back")
+    back.resource("note://open")(lambda: "open")
+    back.resource("note://one", **(rule if place == "plain" else {}))(lambda: "one")
+    server: Any = back
+    if place == "mount":
+        server = Server("front").mount(back, shape=Shape(resources={"note://one": ResourceShape(**rule)}))
+    elif place != "plain":
+        target = Gateway("inner").add("c", back) if place == "two gateways" else back
+        server = Gateway("front").add("b", target, shape=Shape(resources={"note://one": ResourceShape(**rule)}))
+    async with talk(server, front, principal=ANN) as client:
+        wanted = ["note://one", "note://open"]
+        if front == MODERN:
+            client.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": wanted}})
+            await client.notified("notifications/subscriptions/acknowledged", 1)
+        else:
+            for uri in wanted:
+                await client.result("resources/subscribe", {"uri": uri})
+        if how == "removed":
+            back.remove("note://one")
+            await until(lambda: "note://one" not in server.catalog.listed("resources"))
+        elif how == "opened" and place == "plain":
+            back.remove("note://one")
+            back.resource("note://one")(lambda: "one")
+        elif how == "opened" and place == "mount":
+            server.unmount(back)
+            server.mount(back)
+        elif how == "opened":
+            await server.replace("b", target)
+        admits = is_admitted
+        heard: set[str] = set()
+        async with patience("an update"):
+            # The gateway may be about to subscribe at the new server.
+            while "note://open" not in heard:
+                for uri in wanted:
+                    back.notify_updated(uri)
+                await asyncio.sleep(0)
+                heard = {each["uri"] for each in await client.notified("notifications/resources/updated", 0)}
+        # A function that picks callers is gone with its resource.
+        assert ("note://one" in heard) == (is_admitted and how == "listed")
