@@ -1,4 +1,4 @@
-"""What was decided about a call that asked its client holds when the client answers.
+"""Judgements of calls whose clients were asked: they hold when the answers come.
 
 The state that the client carries has a mark of the judgement (see `server.kept_judgements`). The server or tool of the
 call may be gone by then, or have other scopes and policies.
@@ -7,19 +7,30 @@ call may be gone by then, or have other scopes and policies.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.rounds import invalid_state
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 
 if TYPE_CHECKING:
-    from toolwire.gateway.relaying import Answer
     from toolwire.server.kernel import Kernel
+
+
+class Answered(Protocol):
+    """An answer of an upstream: a result, or the questions of a call that is held."""
+
+    raw: Raw
+    members: dict[str, Raw] | None
+    questions: t.InputRequiredResult | None
+
+
+A = TypeVar("A", bound=Answered)
 
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -36,7 +47,7 @@ async def keep_judgement(call: Call) -> str:
     return await kernel.judgements.keep(judgement)
 
 
-async def answer_within_judgement(call: Call, mark: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+async def answer_within_judgement(call: Call, mark: str, ask: Callable[[], Awaitable[A]]) -> A:
     """Ask an upstream to go on with a call, by what was decided when the call was accepted.
 
     Raise `InsufficientScope` for a caller who lacks a scope, and -32602 for one who may not know of the call.
@@ -56,7 +67,7 @@ async def answer_within_judgement(call: Call, mark: str, ask: Callable[[], Await
     enforcer, kept = kernel.enforce_late(judgement)
     if enforcer is None or kept is None:
         return await ask()
-    answers: list[Answer] = []
+    answers: list[A] = []
 
     async def take(call: Call) -> Any:
         answers.append(answer := await ask())
