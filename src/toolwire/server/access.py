@@ -241,19 +241,21 @@ class Access:
         return "usable" if has_scopes else "refused"
 
     def _picks(self, principal: Principal | None, picked: Sequence[Identity]) -> bool:
-        """Return whether the functions of components pick a caller; no function picks for a removed component."""
+        """Return whether the functions of components pick a caller; no function picks for a removed component.
+
+        Accounts that see different lists of an upstream have components with one identity: each is picked for its own.
+        """
         if not picked:
             return True
-        wanted, known = frozenset(picked), set[Identity]()
+        missing = set(picked)
         for found in self._catalog.each():
             identity = identity_of(found)
-            if identity not in wanted:
+            if identity not in missing:
                 continue
             functions = [each for each in self.demand(found).audiences if each.audience.picks is not None]
-            if not functions or not all(each.audience.admits(principal, _NO_SCOPES) for each in functions):
-                return False
-            known.add(identity)
-        return known == wanted
+            if functions and all(each.audience.admits(principal, _NO_SCOPES) for each in functions):
+                missing.discard(identity)
+        return not missing
 
     def _implied(self, way: Way) -> Implied:
         """Return the functions that add implied scopes on a way, from the outside in."""
