@@ -16,6 +16,7 @@ from tests.gateway.backs import OVER, Away, behind, until
 from tests.patience import patience
 from tests.server.tasks.handlers import Sign
 from tests.server.tasks.talking import (
+    ABLE,
     CORE,
     DIALECTS,
     FORMS,
@@ -37,7 +38,7 @@ from toolwire.gateway.config import gateway_of
 from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.tasks_elsewhere import mark_of
 from toolwire.shape import ResourceShape, Shape, ToolShape
-from toolwire.stores import Stores
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, MemoryQueue, StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
@@ -670,3 +671,54 @@ async def test_subscriber_hears_of_a_resource_by_what_was_demanded_then(
                 heard = {each["uri"] for each in await client.notified("notifications/resources/updated", 0)}
         # A function that picks callers is gone with its resource.
         assert ("note://one" in heard) == (is_admitted and how == "listed")
+
+
+# --- a store that fails ---
+
+
+class _Failing(MemoryKV):
+    """A store that cannot be read."""
+
+    is_failing = False
+
+    async def get(self, key: str) -> bytes | None:
+        if self.is_failing:
+            raise StoreFailed("The store redis://10.0.0.1:6379/0 cannot be used")
+        return await super().get(key)
+
+
+@cases("back", DIALECTS)
+@cases("what", ["task", "question", "kept result"])
+async def test_error_of_a_failed_store_names_neither_the_store_nor_the_server(what: str, back: str) -> None:
+    keeping, asking = Keeping(), Leaking()
+    asking.go.set()
+    server = keeping.server if what == "kept result" else asking.server
+    memory = _Failing()
+    stores = Stores(memory, MemoryLog(), MemoryBus(), MemoryQueue.of(memory))
+
+    def gateway(shape: Shape | None) -> Gateway:
+        made = Gateway("front", limits=QUICK, secret=KEY, stores=stores)
+        return made.add("b", server, prefix="", revision=back, shape=shape)
+
+    able = FORMS if what == "question" else ABLE
+    one, two = gateway(_shape()), gateway(None)
+    async with (
+        talk(one, MODERN, principal=ANN, capabilities=able) as first,
+        talk(two, MODERN, principal=ANN, capabilities=able) as second,
+    ):
+        if what == "task":
+            method, params = "tasks/get", {"taskId": await begin(first, "leak")}
+        elif what == "kept result":
+            method, params = "resources/read", {"uri": await _keep(first, "call")}
+        else:
+            asked = await first.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+            answers = {key: accepted("yes") for key in asked["inputRequests"]}
+            method, params = "tools/call", {"name": "leak", "arguments": {"asks": True}, "inputResponses": answers}
+            params["requestState"] = asked["requestState"]
+        memory.is_failing = True
+        answer = await second.request(method, params)
+        memory.is_failing = False
+        text = str(answer)
+        assert "error" in answer or answer["result"]["isError"]
+        assert "redis" not in text and "10.0.0.1" not in text and "'b'" not in text
+        assert what == "kept result" or "ry again" in text or "again" in text

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Raw
 
+from toolwire.gateway.held_calls import not_now
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.rounds import invalid_state
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
+from toolwire.stores import StoreFailed, StoreFull
 
 if TYPE_CHECKING:
     from toolwire.server.kernel import Kernel
@@ -54,7 +56,10 @@ async def answer_within_judgement(call: Call, mark: str, ask: Callable[[], Await
     """
     kernel, target = cast("Kernel", call.host), target_of(call)
     found = None if target is None else target.found
-    judgement = await kernel.find_judgement(call, found, mark) if mark else kernel.judge_earlier(call, found)
+    try:
+        judgement = await kernel.find_judgement(call, found, mark) if mark else kernel.judge_earlier(call, found)
+    except (StoreFailed, StoreFull) as error:
+        raise not_now(error) from None
     if judgement is None:
         raise invalid_state()
     way = () if found is None else found.way
