@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from tests.auth.connecting import PUBLIC, SECRET, Accounts, Browser
+from tests.gateway.backs import tool_named
 from tests.gateway.test_back_credentials import ERAS, Scene, text
+from tests.server.tasks.talking import CORE
 
 from toolwire import Client, Context, Gateway, Policy, Server
 from toolwire.auth import Principal, ResourceServer
@@ -300,3 +302,21 @@ async def test_a_shape_holds_for_the_updates_of_each_account(scene: Private) -> 
                     scene.server.notify_updated(uri)
                 async with asyncio.timeout(60):
                     assert (await anext(aiter(changes))).uri == "memo://mine"
+
+
+@pytest.mark.parametrize("back", ERAS)
+async def test_tasks_of_accounts_with_different_lists_are_judged_by_their_own_list(scene: Private, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        async with scene.client("alice", CORE) as alice, scene.client("bob", CORE) as bob:
+            assert await names(alice) != await names(bob)
+        # Tasks are declared once the lists are known.
+        async with scene.client("alice", CORE) as alice, scene.client("bob", CORE) as bob:
+            handles = [await each.call_tool_as_task("later") for each in (alice, bob)]
+            assert [text(await each.wait()) for each in handles] == ["alice, later", "bob, later"]
+            # A list that changes makes another group of accounts.
+            scene.server.tool(tool_named("added", "added"))
+            for user, client, handle in zip(("alice", "bob"), (alice, bob), handles, strict=True):
+                while "added" not in await names(client):
+                    await asyncio.sleep(0.01)
+                assert text(await handle.wait()) == f"{user}, later"

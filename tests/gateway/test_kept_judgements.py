@@ -13,10 +13,13 @@ import msgspec
 import pytest
 from tests.cases import cases
 from tests.gateway.backs import OVER, Away, behind, until
+from tests.patience import patience
 from tests.server.tasks.handlers import Sign
 from tests.server.tasks.talking import (
+    ABLE,
     CORE,
     DIALECTS,
+    FORMS,
     accepted,
     begin,
     look,
@@ -26,7 +29,7 @@ from tests.server.tasks.talking import (
     text_in,
     wait_for_end,
 )
-from tests.wireclient import MODERN, WireClient
+from tests.wireclient import MODERN, Message, WireClient
 
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
@@ -34,8 +37,8 @@ from toolwire.gateway import Gateway
 from toolwire.gateway.config import gateway_of
 from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.tasks_elsewhere import mark_of
-from toolwire.shape import Shape, ToolShape
-from toolwire.stores import Stores
+from toolwire.shape import ResourceShape, Shape, ToolShape
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, MemoryQueue, StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
@@ -69,7 +72,7 @@ class Leaking:
             await ctx.elicit(f"May I use {SECRET}?", str)
         await self.go.wait()
         if self.asks_later:
-            await ctx.elicit(f"May I use {SECRET}?", str)
+            await ctx.elicit(f"And now {SECRET}?", str)
         return f"the key is {SECRET}"
 
     async def other(self) -> str:
@@ -495,3 +498,227 @@ async def test_result_on_a_listen_stream_names_a_kept_result_that_can_be_read(ba
         await until(lambda: "late" not in gateway.catalog.listed("tools"))
         read = await client.result("resources/read", {"uri": uri})
         assert read["contents"][0]["text"].endswith("the key is [redacted]")
+
+
+# --- questions that wait for an answer ---
+
+
+async def _go_on(client: WireClient, asked: Message) -> Message:
+    """Answer the questions of a call, and return the next answer."""
+    params = {"name": "leak", "arguments": {"asks": True}, "requestState": asked["requestState"]}
+    params["inputResponses"] = {key: accepted("yes") for key in asked["inputRequests"]}
+    return await client.request("tools/call", params)
+
+
+@asynccontextmanager
+async def _asking(hops: int, back: str) -> AsyncIterator[tuple[Gateway, Any, Leaking]]:
+    """Yield a gateway before a server whose tool asks twice, and the target of the gateway."""
+    leaking = Leaking()
+    leaking.asks_later = True
+    leaking.go.set()
+    target: Server = leaking.server
+    if hops == 2:
+        target = Gateway("inner", limits=QUICK).add("c", target, prefix="", revision=back)
+    gateway = Gateway("front", limits=QUICK)
+    gateway.add("b", target, prefix="", revision=back if hops == 1 else MODERN, shape=_shape())
+    yield gateway, target, leaking
+
+
+async def _change(gateway: Gateway, target: Any, back: str, how: str) -> None:
+    if how == "taken away":
+        gateway.remove("b")
+    elif how == "denied":
+        await gateway.replace("b", target, prefix="", revision=back, shape=Shape(deny=["leak"]))
+    elif how == "opened":
+        await gateway.replace("b", target, prefix="", revision=back)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("how", ["listed", "taken away", "denied", "opened"])
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("back", DIALECTS)
+async def test_caller_who_lost_the_scope_does_not_go_on_with_a_call(back: str, hops: int, how: str) -> None:
+    async with (
+        _asking(hops, back) as (gateway, target, _),
+        talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client,
+        talk(gateway, MODERN, principal=ANN_WITHOUT, capabilities=FORMS) as poorer,
+    ):
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        await _change(gateway, target, back if hops == 1 else MODERN, how)
+        refused = await _go_on(poorer, asked)
+        assert "This needs the scope read" in str(refused) or "Unknown tool" in str(refused)
+        assert SECRET not in str(poorer.received)
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("how", ["listed", "taken away", "denied", "opened"])
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("back", DIALECTS)
+async def test_masks_of_then_hold_when_the_questions_of_a_call_are_answered(back: str, hops: int, how: str) -> None:
+    async with (
+        _asking(hops, back) as (gateway, target, _),
+        talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client,
+    ):
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        await _change(gateway, target, back if hops == 1 else MODERN, how)
+        for _ in range(2):
+            answer = await _go_on(client, asked)
+            asked = answer.get("result", {})
+            if "inputRequests" not in asked:
+                break
+        if how in ("listed", "opened") or (back, hops) == (CORE, 1):
+            assert text_in(asked) == "the key is [redacted]"
+        assert SECRET not in str(client.received)
+
+
+@cases("back", DIALECTS)
+@cases("shared", [True, False])
+async def test_judgement_of_a_question_is_known_on_another_replica(shared: bool, back: str) -> None:
+    leaking, memory = Leaking(), Stores.memory()
+    leaking.go.set()
+
+    def gateway(shape: Shape | None) -> Gateway:
+        made = Gateway("front", limits=QUICK, secret=KEY, stores=memory if shared else Stores.memory())
+        return made.add("b", leaking.server, prefix="", revision=back, shape=shape)
+
+    one, two = gateway(_shape()), gateway(None)
+    async with (
+        talk(one, MODERN, principal=ANN, capabilities=FORMS) as first,
+        talk(two, MODERN, principal=ANN, capabilities=FORMS) as second,
+        talk(two, MODERN, principal=ANN_WITHOUT, capabilities=FORMS) as poorer,
+    ):
+        asked = await first.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        refused = await _go_on(poorer, asked)
+        if shared:
+            assert "This needs the scope read" in str(refused)
+            assert text_in((await _go_on(second, asked))["result"]) == "the key is [redacted]"
+        else:
+            assert (await _go_on(second, asked))["error"]["code"] == refused["error"]["code"] == -32602
+        assert SECRET not in str([*first.received, *second.received, *poorer.received])
+
+
+@cases("back", DIALECTS)
+@cases("masks", ["known", "by caller"])
+async def test_state_of_an_earlier_version_is_judged_by_all_masks_that_exist(masks: str, back: str) -> None:
+    async with (
+        _asking(1, back) as (gateway, target, _),
+        talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client,
+    ):
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        context = b"gateway/b"
+        state = msgspec.json.decode(gateway.kernel.sealer.open(asked["requestState"], context)[1:])
+        asked["requestState"] = gateway.kernel.sealer.seal(b"=" + msgspec.json.encode(state[:-1]), context)
+        await _change(gateway, target, back, "opened")
+        by_caller = Policy(by_principal=lambda who: None)
+        gateway.add("o", Server("other"), policy=by_caller if masks == "by caller" else MASKS)
+        answer = await _go_on(client, asked)
+        if masks == "by caller":
+            assert answer["error"]["code"] == -32602
+        else:
+            assert "And now [redacted]?" in str(answer)
+        assert SECRET not in str(client.received)
+
+
+# --- subscriptions ---
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("is_admitted", [True, False])
+@pytest.mark.parametrize("how", ["listed", "removed", "opened"])
+@pytest.mark.parametrize("front", DIALECTS)
+@pytest.mark.parametrize("place", PLACES)
+async def test_subscriber_hears_of_a_resource_by_what_was_demanded_then(
+    place: str, front: str, how: str, is_admitted: bool
+) -> None:
+    admits = True
+    rule = {"visible_to": lambda who: admits}
+    back = Server("back")
+    back.resource("note://open")(lambda: "open")
+    back.resource("note://one", **(rule if place == "plain" else {}))(lambda: "one")
+    server: Any = back
+    if place == "mount":
+        server = Server("front").mount(back, shape=Shape(resources={"note://one": ResourceShape(**rule)}))
+    elif place != "plain":
+        target = Gateway("inner").add("c", back) if place == "two gateways" else back
+        server = Gateway("front").add("b", target, shape=Shape(resources={"note://one": ResourceShape(**rule)}))
+    async with talk(server, front, principal=ANN) as client:
+        wanted = ["note://one", "note://open"]
+        if front == MODERN:
+            client.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": wanted}})
+            await client.notified("notifications/subscriptions/acknowledged", 1)
+        else:
+            for uri in wanted:
+                await client.result("resources/subscribe", {"uri": uri})
+        if how == "removed":
+            back.remove("note://one")
+            await until(lambda: "note://one" not in server.catalog.listed("resources"))
+        elif how == "opened" and place == "plain":
+            back.remove("note://one")
+            back.resource("note://one")(lambda: "one")
+        elif how == "opened" and place == "mount":
+            server.unmount(back)
+            server.mount(back)
+        elif how == "opened":
+            await server.replace("b", target)
+        admits = is_admitted
+        heard: set[str] = set()
+        async with patience("an update"):
+            # The gateway may be about to subscribe at the new server.
+            while "note://open" not in heard:
+                for uri in wanted:
+                    back.notify_updated(uri)
+                await asyncio.sleep(0)
+                heard = {each["uri"] for each in await client.notified("notifications/resources/updated", 0)}
+        # A function that picks callers is gone with its resource.
+        assert ("note://one" in heard) == (is_admitted and how == "listed")
+
+
+# --- a store that fails ---
+
+
+class _Failing(MemoryKV):
+    """A store that cannot be read."""
+
+    is_failing = False
+
+    async def get(self, key: str) -> bytes | None:
+        if self.is_failing:
+            raise StoreFailed("The store redis://10.0.0.1:6379/0 cannot be used")
+        return await super().get(key)
+
+
+@cases("back", DIALECTS)
+@cases("what", ["task", "question", "kept result"])
+async def test_error_of_a_failed_store_names_neither_the_store_nor_the_server(what: str, back: str) -> None:
+    keeping, asking = Keeping(), Leaking()
+    asking.go.set()
+    server = keeping.server if what == "kept result" else asking.server
+    memory = _Failing()
+    stores = Stores(memory, MemoryLog(), MemoryBus(), MemoryQueue.of(memory))
+
+    def gateway(shape: Shape | None) -> Gateway:
+        made = Gateway("front", limits=QUICK, secret=KEY, stores=stores)
+        return made.add("b", server, prefix="", revision=back, shape=shape)
+
+    able = FORMS if what == "question" else ABLE
+    one, two = gateway(_shape()), gateway(None)
+    async with (
+        talk(one, MODERN, principal=ANN, capabilities=able) as first,
+        talk(two, MODERN, principal=ANN, capabilities=able) as second,
+    ):
+        if what == "task":
+            method, params = "tasks/get", {"taskId": await begin(first, "leak")}
+        elif what == "kept result":
+            method, params = "resources/read", {"uri": await _keep(first, "call")}
+        else:
+            asked = await first.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+            answers = {key: accepted("yes") for key in asked["inputRequests"]}
+            method, params = "tools/call", {"name": "leak", "arguments": {"asks": True}, "inputResponses": answers}
+            params["requestState"] = asked["requestState"]
+        memory.is_failing = True
+        answer = await second.request(method, params)
+        memory.is_failing = False
+        text = str(answer)
+        assert "error" in answer or answer["result"]["isError"]
+        assert "redis" not in text and "10.0.0.1" not in text and "'b'" not in text
+        assert what == "kept result" or "ry again" in text or "again" in text

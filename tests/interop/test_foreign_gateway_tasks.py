@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from tests.interop import peers
 
-from toolwire import Client, Gateway
+from toolwire import Client, Gateway, Policy
 from toolwire.client import TaskCancelled
+from toolwire.protocol.errors import ProtocolError
+from toolwire.shape import Shape
 
 EVERYTHING = Path(__file__).resolve().parents[2] / "examples" / "everything.py"
 FOREIGN = Path(__file__).resolve().with_name("serve_fastmcp_tasks.py")
@@ -69,6 +71,33 @@ async def test_fastmcp_behind_a_gateway(front: str) -> None:
         await stopped.cancel()
         with pytest.raises(TaskCancelled):
             await stopped.wait()
+
+
+@fronts
+@pytest.mark.parametrize("change", ["denied", "opened"])
+@pytest.mark.parametrize("server", ["reference", "fastmcp"])
+async def test_foreign_task_is_judged_by_what_was_decided_when_it_was_accepted(
+    server: str, change: str, front: str
+) -> None:
+    if server == "reference":
+        command = [str(peers.needed_node()), str(peers.node_folder() / SERVER)]
+        tool, arguments, secret = "b_simulate-research-query", {"topic": "tea"}, "tea"
+    else:
+        command = [str(peers.needed("fastmcp-4.1.2").python), str(FOREIGN)]
+        tool, arguments, secret = "b_slow", {"label": "tea"}, "tea"
+    gateway = Gateway("front")
+    gateway.add("b", command, list_timeout=60, shape=Shape(policy=Policy(mask=[secret])))
+    async with Client(gateway, revision=front, probe_timeout=60) as client:
+        handle = await client.call_tool_as_task(tool, arguments)
+        shape = Shape(deny=[tool.removeprefix("b_")]) if change == "denied" else None
+        await gateway.replace("b", command, list_timeout=60, shape=shape)
+        if change == "denied":
+            with pytest.raises(ProtocolError, match="There is no such task"):
+                await handle.wait()
+        else:
+            text = (await handle.wait()).text
+            assert secret not in text
+            assert "[redacted]" in text
 
 
 @contextmanager

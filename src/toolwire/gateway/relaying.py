@@ -46,6 +46,7 @@ from toolwire.gateway.back_messages import (
 )
 from toolwire.gateway.held_call import HeldCall
 from toolwire.gateway.held_calls import LOST, AnsweredRound, HeldCalls, TakeUp, relayed_for
+from toolwire.gateway.held_judgements import answer_within_judgement, keep_judgement
 from toolwire.gateway.sent_request import (
     HOPS_KEY,
     OF_ONE_CONNECTION,
@@ -126,6 +127,8 @@ class _State(Struct, array_like=True):
     held: str | None = None
     """The call of a legacy server that is held; None for the state of a modern server."""
     round: int = 0
+    judged: str = ""
+    """The mark of what was decided when the call was accepted; empty in states of earlier versions."""
 
     def __repr__(self) -> str:
         return repr_without(self, "state")
@@ -317,7 +320,11 @@ class Relay:
                     result = members_of(raw)
                     if result.get("resultType", COMPLETE) == COMPLETE:
                         return Answer(raw, result, connection)
-                return await self._asked(call, connection, method, sent, headers, raw, clock)
+                if not self.owns_state(call):
+                    return await self._asked(call, connection, method, sent, headers, raw, clock)
+                state = _decode_state(await call.host.open_state(call.params.request_state, self._context))
+                ask = partial(self._asked, call, connection, method, sent, headers, raw, clock)
+                return await answer_within_judgement(call, state.judged, ask)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
                     self.doubt()
@@ -695,7 +702,8 @@ class Relay:
         if outcome.questions is None:
             return Answer(cast("Raw", outcome.result), None, connection)
         digest = request_digest(call.method, params)
-        state = _State(self.name, digest, principal, None, identifier, outcome.round)
+        mark = await keep_judgement(call)
+        state = _State(self.name, digest, principal, None, identifier, outcome.round, mark)
         outcome.questions.request_state = await call.host.seal_state(call, _encode(state), self._context)
         return Answer(Raw(b"{}"), None, connection, outcome.questions)
 
@@ -774,7 +782,10 @@ class Relay:
     async def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
         state = result.get("requestState")
         text = None if state is None else msgspec.json.decode(state, type=str)
-        own = _State(self.name, request_digest(call.method, call.params), principal_key(call.principal), text)
+        mark = await keep_judgement(call)
+        own = _State(
+            self.name, request_digest(call.method, call.params), principal_key(call.principal), text, judged=mark
+        )
         payload = _encode(own)
         if len(payload) > MAX_STATE:
             raise InvalidResponse("The requestState is too long to be handed on")

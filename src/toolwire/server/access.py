@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Change
+from toolwire.protocol.changes import Change, covers
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
@@ -26,6 +26,7 @@ from toolwire.server.components import Component, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
 from toolwire.server.judgements import Asked, Identity, Judgement
 from toolwire.server.replay_state import principal_key
+from toolwire.util.expiring import Expiring
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 
@@ -34,6 +35,8 @@ Permission: TypeAlias = Literal["usable", "refused", "hidden"]
 #: Functions that add implied scopes to the scopes of a caller: `Policy.implies` of each server on the way, in order.
 Implied: TypeAlias = tuple[Effective, ...]
 Tool: TypeAlias = Found[ToolBase] | None
+#: How many callers are remembered that subscribed to restricted resources.
+MAX_SUBSCRIBERS: Final = 10_000
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
 
 
@@ -89,6 +92,9 @@ class Access:
         """`effective` adds implied scopes; None where no scope implies another. `most_uris` is `Limits.uris`."""
         self._catalog = catalog
         self._most_uris = most_uris
+        # What the resources demanded that callers subscribed to.
+        self._subscribed: Expiring[str, Expiring[str, tuple[Judgement, Way]]] = Expiring(MAX_SUBSCRIBERS)
+        self._has_subscribers = False
         self.imply(effective)
         self.rules: dict[str, tuple[TagRule, ...]] = {}
         self.active: bool = False
@@ -235,19 +241,21 @@ class Access:
         return "usable" if has_scopes else "refused"
 
     def _picks(self, principal: Principal | None, picked: Sequence[Identity]) -> bool:
-        """Return whether the functions of components pick a caller; no function picks for a removed component."""
+        """Return whether the functions of components pick a caller; no function picks for a removed component.
+
+        Accounts that see different lists of an upstream have components with one identity: each is picked for its own.
+        """
         if not picked:
             return True
-        wanted, known = frozenset(picked), set[Identity]()
+        missing = set(picked)
         for found in self._catalog.each():
             identity = identity_of(found)
-            if identity not in wanted:
+            if identity not in missing:
                 continue
             functions = [each for each in self.demand(found).audiences if each.audience.picks is not None]
-            if not functions or not all(each.audience.admits(principal, _NO_SCOPES) for each in functions):
-                return False
-            known.add(identity)
-        return known == wanted
+            if functions and all(each.audience.admits(principal, _NO_SCOPES) for each in functions):
+                missing.discard(identity)
+        return not missing
 
     def _implied(self, way: Way) -> Implied:
         """Return the functions that add implied scopes on a way, from the outside in."""
@@ -256,6 +264,37 @@ class Access:
         if upstream is not None:
             ways.append(upstream.access)
         return tuple(each.effective for each in ways if each.implies)
+
+    # --- subscriptions ---
+
+    def note_subscription(self, principal: Principal | None, is_local: bool, uri: str) -> None:
+        """Keep what a resource demands of its subscriber. That holds for every update, also once it is not listed."""
+        if not self.restricts or (is_local and principal is None):
+            return
+        found = self.readable(uri, self.view_of(principal))
+        judgement = Judgement() if found is None else self.judgement([found])
+        owner = principal_key(principal)
+        kept = self._subscribed.use(owner)
+        if found is None or judgement == Judgement():
+            if kept is not None and found is not None:
+                kept.pop(uri)
+            return
+        if kept is None:
+            kept = Expiring[str, tuple[Judgement, Way]](self._most_uris)
+            self._subscribed.put(owner, kept)
+            self._has_subscribers = True
+        kept.put(uri, (judgement, found.way))
+
+    def _may_hear_as_then(self, principal: Principal | None, uri: str) -> bool:
+        """Return whether a subscriber fulfills what the resource demanded when it was subscribed to."""
+        kept = self._subscribed.get(principal_key(principal))
+        if kept is None:
+            return True
+        return all(
+            self.permission(principal, False, judgement, way) == "usable"
+            for each, (judgement, way) in kept.items()
+            if covers({each}, uri)
+        )
 
     # --- what a caller gets ---
 
@@ -322,6 +361,8 @@ class Access:
         It may hear of an address that no list has, where it may use the server that sent the update.
         """
         if change.owner and change.owner != principal_key(principal):
+            return False
+        if self._has_subscribers and not self._may_hear_as_then(principal, change.uri):
             return False
         if not self.active:
             return True

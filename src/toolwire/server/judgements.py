@@ -1,4 +1,4 @@
-"""What was decided about a call when it was accepted, in the form in which it is kept with what the call made."""
+"""Judgements: the scopes, policies and tool of an accepted call, kept with its results."""
 
 from __future__ import annotations
 

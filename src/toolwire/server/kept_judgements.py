@@ -27,7 +27,7 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 MAX_REMEMBERED: Final = 4096
 KEPT_SECONDS: Final = 2 * 86_400.0
 # After so many seconds the store gets a judgement again that is still used.
-_RENEW_SECONDS: Final = KEPT_SECONDS / 4
+_RENEW_SECONDS: Final = 600.0
 _MARK_LENGTH: Final = 24
 #: How many kept results of upstreams this process remembers, and for how many seconds.
 MAX_RESULTS: Final = 10_000

@@ -417,6 +417,20 @@ class Kernel:
         masks, result = self.enforcer.judge(call.principal, found)
         return structs.replace(judgement, masks=masks, result=result)
 
+    def judge_earlier(self, call: Call, found: Found[Any] | None) -> Judgement | None:
+        """Return what holds for a call of a version that kept no judgements: every mask that exists.
+
+        None stands for a component that is not known, and for masks that depend on callers.
+        """
+        # Imported here because what earlier versions made is soon over.
+        from toolwire.server.policy.enforcement import masks_of_all, pattern_of
+
+        masks = masks_of_all(self.catalog)
+        if found is None or masks is None:
+            return None
+        judgement = self.judge(call, found)
+        return structs.replace(judgement, masks=tuple(dict.fromkeys((*judgement.masks, *map(pattern_of, masks)))))
+
     def judge_result(self, call: Call) -> Judgement | None:
         """Return what holds for the result of a call, and of those around it, to be kept with the result.
 

@@ -218,6 +218,7 @@ class Methods:
                 INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
             )
         client.uris.add(call.params.uri)
+        self._access.note_subscription(call.principal, call.outlet.is_local, call.params.uri)
         await self._parts.hub.subscribed(client, call.params.uri, call.request.caller)
         return t.Result()
 
@@ -295,6 +296,9 @@ class Methods:
 
     def _open_stream(self, call: Call, more: Mapping[str, Any]) -> Awaitable[t.SubscriptionsListenResult]:
         request, outlet = call.request, call.outlet
+        uris = call.params.notifications.resource_subscriptions
+        for uri in () if uris is UNSET else uris[: self._parts.limits.uris]:
+            self._access.note_subscription(call.principal, outlet.is_local, uri)
         return listen(
             call,
             self._parts.hub,

@@ -103,11 +103,11 @@ class Enforcer:
         patterns = dict.fromkeys(map(pattern_of, plan.redaction.patterns))
         return tuple(patterns), plan.result_limit
 
-    async def about_task(self, call: Call, target: CallTarget, operation: Operation, kept: Policy | None) -> Any:
-        """Answer a request about a task of an upstream. The target is the call that made the task.
+    async def about_accepted(self, call: Call, target: CallTarget, operation: Operation, kept: Policy | None) -> Any:
+        """Answer a request about a call that was accepted before, which is the target.
 
-        That call was judged and counted when it was made. Its outcome, its questions and its status leave here. `kept`
-        holds beside the policies of now.
+        That call was judged and counted then. Its outcome, its questions and its status leave here. `kept` holds beside
+        the policies of now.
         """
         plan = self._late_plan(call.principal, target, kept)
         return await (operation(call) if plan is None else plan.run_late(call, target, operation))

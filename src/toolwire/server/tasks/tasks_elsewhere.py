@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
@@ -95,6 +95,8 @@ class ForeignParts(Protocol):
     stores: Stores
 
     def judge(self, call: Call, found: Found[Any]) -> Judgement: ...
+
+    def judge_earlier(self, call: Call, found: Found[Any] | None) -> Judgement | None: ...
 
     def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
 
@@ -180,20 +182,17 @@ class TasksElsewhere:
 
     def _judge_earlier(self, call: Call, task: ForeignTask) -> Judgement:
         """Judge a task of a version that kept no judgements: its tool is known, and every mask that exists holds."""
-        # Imported here because tasks of earlier versions are soon over.
-        from toolwire.server.policy.enforcement import masks_of_all, pattern_of
-
         unjudged = JudgedTask(task.tool, None)
-        found, masks = self._permissions.find_tool(call, unjudged), masks_of_all(self._kernel.catalog)
+        found = self._permissions.find_tool(call, unjudged)
         if found is None:
             self._permissions.check_now(call, unjudged)
             raise rules.unknown_task()
         owners = (found.owner.catalog, *(mount.catalog for mount in found.way))
         is_owned = any(each.foreign_tasks is not None and each.foreign_tasks.mark == task.server for each in owners)
-        if masks is None or not is_owned:
+        judgement = self._kernel.judge_earlier(call, found)
+        if judgement is None or not is_owned:
             raise rules.unknown_task()
-        judgement = self._kernel.judge(call, found)
-        return structs.replace(judgement, masks=tuple(dict.fromkeys((*judgement.masks, *map(pattern_of, masks)))))
+        return judgement
 
     def _late(self, call: Call, task: JudgedTask) -> _Late | None:
         """Return the policies of then and now for a task; None where there are none."""
@@ -225,7 +224,9 @@ class TasksElsewhere:
             return answer if tool is None or tool.original is None else await _leaving(call, tool, answer)
 
         late = self._late(call, judged)
-        return await (asked(call) if late is None else late.enforcer.about_task(call, late.target, asked, late.kept))
+        return await (
+            asked(call) if late is None else late.enforcer.about_accepted(call, late.target, asked, late.kept)
+        )
 
     async def ended(self, call: Call, result: Any) -> t.CreateTaskResult:
         """Make a task out of a call that has ended, because its 2025-11-25 client asked for one."""
@@ -245,7 +246,7 @@ class TasksElsewhere:
             details["judgement"] = Raw(_encode(judgement))
             late = self._late(call, JudgedTask(tool, judgement))
             outcome = await (
-                leave(call) if late is None else late.enforcer.about_task(call, late.target, leave, late.kept)
+                leave(call) if late is None else late.enforcer.about_accepted(call, late.target, leave, late.kept)
             )
         ttl = rules.lifetime(rules.wanted_ttl(call.params.task), limits.task_ttl, limits.task_ttl_max)
         followed = Followed(None, call.revision)
