@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from msgspec import Raw
@@ -54,10 +54,8 @@ class _Result(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Result).decode
 
 
-def names_uris(raw: Any) -> bool:
-    """Return whether a result, or its content, may name URIs."""
-    text = bytes(raw)
-    return b'"uri"' in text or b'"resourceUri"' in text
+#: Every result that names URIs has this text, as the end of `"uri"` or `"resourceUri"`.
+URI_MARK: Final = b'ri"'
 
 
 class LinkedUris:

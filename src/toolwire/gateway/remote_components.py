@@ -13,11 +13,12 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.relay import RelayConnection
 from toolwire.gateway.back_messages import PlainCall
-from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, names_uris, origin_of
+from toolwire.gateway.linked_uris import URI_MARK, LinkedUris, may_be_secret, origin_of
 from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
 from toolwire.gateway.sent_request import PLAIN_MEMBERS, Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import is_view
 from toolwire.protocol.errors import (
     InvalidResponse,
     ProtocolError,
@@ -86,16 +87,16 @@ class Home(Protocol):
     """Whether what the other server calls public is public."""
     origins: frozenset[str]
     """The origins of the addresses that the other server lists."""
+    shows_views: bool
+    """Whether views of the other server are offered."""
     links: LinkedUris
     """The addresses that results of the other server name."""
     reads_directories: bool
     """Whether the other server declares that it reads directories of skills."""
     answers_pings: bool
     """Whether pings of hosts that show its views are answered on 2026-07-28."""
-
-    @property
-    def uris(self) -> UriNames:
-        """The addresses of the other server that are other ones here."""
+    uris: UriNames
+    """The URIs of the other server that are renamed here."""
 
     @property
     def tool_tasks(self) -> ToolTasks: ...
@@ -120,6 +121,7 @@ class RemoteTool(ToolBase):
     def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
         self._home = home
         self.remote: t.Tool = definition
+        self.upstream_name: str | None = definition.name
         self.name: str = checked_name(key, "tool")
         self.key: str = self.name
         self.annotations: t.ToolAnnotations | UnsetType = definition.annotations
@@ -205,7 +207,7 @@ class RemoteTool(ToolBase):
                     or call.host.results_are_read
                 ):
                     # Both sides are modern, and nobody here reads it: see `handed_on`.
-                    if names_uris(first):
+                    if URI_MARK in bytes(first):
                         self._home.links.remember(call, first)
                     return _signed(call, members)
             except ToolwireError as error:
@@ -476,6 +478,8 @@ async def read_elsewhere(home: Home, call: Call, uri: str) -> Any:
 
 
 async def _answer_elsewhere(home: Home, call: Call, uri: str) -> Any:
+    if is_view(uri) and not home.shows_views:
+        raise ResourceNotFound()
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
     answer = await home.relay.send(call, "resources/read", sent)
@@ -514,7 +518,7 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     if answer.questions is not None:
         return answer.questions
     connection, raw, members, uris = answer.connection, answer.raw, answer.members, home.uris
-    if names_uris(raw):
+    if URI_MARK in bytes(raw):
         home.links.remember(call, raw)
     if members is not None and "cacheScope" in members and not _is_shared(home, call):
         members["cacheScope"] = _PRIVATE

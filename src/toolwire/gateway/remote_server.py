@@ -152,6 +152,9 @@ class RemoteServer(Server):
         self._stop_following: Callable[[], None] | None = None
         """Ends the watch over the restrictions of an upstream in this process."""
         self._addresses = Addresses(self)
+        self.uris: UriNames = self._addresses.names
+        """The URIs of the other server that are renamed here."""
+        self.catalog.public_uri = self.uris.public
         self.relay: Relay = _relay(
             credentials,
             name,
@@ -185,6 +188,7 @@ class RemoteServer(Server):
         self.answers_pings: bool = True
         self.origins: frozenset[str] = frozenset()
         self.links: LinkedUris = LinkedUris(self.uris)
+        self.shows_views: bool = True
         self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
         self.catalog.foreign_tasks = self.tool_tasks
         self.state: State = "connecting"
@@ -248,10 +252,11 @@ class RemoteServer(Server):
         """The connection on which the other server said what it is, and what it can do. It may be closed."""
         return self.back_connections.shared.connection
 
-    @property
-    def uris(self) -> UriNames:
-        """The addresses of the other server that are other ones here."""
-        return self._addresses.names
+    def hide_views(self) -> None:
+        """Offer no views, and no tools that are for views alone. Call this before `begin`."""
+        self.shows_views = False
+        self.uris.hide_views()
+        self._host_changed("extensions")
 
     # --- beginning and end ---
 
@@ -682,7 +687,7 @@ class RemoteServer(Server):
         while True:
             connection = await self.back_connections.shared_connection()
             try:
-                return await read_lists(self.name, connection, self._lists, self._timeout)
+                return await read_lists(self.name, connection, self._lists, self._timeout, self.shows_views)
             except ToolwireError as error:
                 if not self.back_connections.lost(error, connection, for_sure=True):
                     raise
@@ -805,7 +810,8 @@ class RemoteServer(Server):
                 for identifier, owners in host.withheld_extensions().items()
                 if self in owners
             )
-            self.relay.withhold(frozenset(withheld))
+            hidden = () if self.shows_views else (UI_EXTENSION,)
+            self.relay.withhold(frozenset((*withheld, *hidden)))
 
     def give_up_addresses(self) -> None:
         """Leave all addresses to others, before the server is unmounted."""
