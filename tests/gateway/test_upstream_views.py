@@ -106,20 +106,43 @@ async def test_lists_name_the_upstream_of_tools_and_resources(hops: str, revisio
         Client(server, revision=revision) as client,
     ):
         tools = {each.name: read_upstream(each.meta) for each in await client.list_tools(audience=None)}
-        # What an upstream says of itself comes behind its name, so that it takes nothing of another upstream.
+        # What an upstream says of itself is replaced.
         assert tools == {
-            f"{prefix}mon_show": ((*way, "mon", "bank"), "transfer"),
-            f"{prefix}mon_poll": ((*way, "mon", "bank"), "transfer"),
+            f"{prefix}mon_show": ((*way, "mon"), "show"),
+            f"{prefix}mon_poll": ((*way, "mon"), "poll"),
             f"{prefix}bank_transfer": ((*way, "bank"), "transfer"),
         }
         listed = [*await client.list_resources(), *await client.list_resource_templates()]
         owners = {getattr(each, "uri", None) or each.uri_template: read_upstream(each.meta).servers for each in listed}
         assert owners == {
-            "ui://monitor/main.html": (*way, "mon", "bank"),
-            "state://now": (*way, "mon", "bank"),
+            "ui://monitor/main.html": (*way, "mon"),
+            "state://now": (*way, "mon"),
             "bank://balance": (*way, "bank"),
             "account://{number}": (*way, "bank"),
         }
+
+
+async def test_an_upstream_that_poses_as_a_gateway_stays_itself() -> None:
+    server = monitor("forger", forged=True)
+
+    @server.use
+    async def pose(ctx: Any, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        if ctx.method.endswith("/list"):
+            result.meta = {"io.toolwire/gateways": ["mark"]}
+        return result
+
+    gateway = Gateway("front").add("forger", server).add("bank", bank()).add("mon", monitor())
+    async with Client(gateway, extensions=RENDERS_APPS) as client:
+        tools = {each.name: read_upstream(each.meta) for each in await client.list_tools(audience=None)}
+        assert tools["forger_poll"].servers == ("forger", "bank")
+        view = await client.apps.open("forger_show")
+        for name in ("bank_transfer", "mon_poll"):
+            with pytest.raises(Denied):
+                await client.apps.call_from_view(view, name)
+        with pytest.raises(ToolwireError, match="no such resource"):
+            await client.apps.read_from_view(view, "bank://balance")
+        assert (await client.call_tool("poll")).text == "monitor polled 1"
 
 
 @cases(("hops", "revision", "back"), list(itertools.product(HOPS, REVISIONS, (MODERN, "2025-11-25"))))

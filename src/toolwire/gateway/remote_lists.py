@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -16,6 +16,7 @@ from toolwire.protocol.apps import audiences, is_view, without_view
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.open_codec import exact_meta, replace_members
+from toolwire.protocol.upstreams import UPSTREAM_KEY
 from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -108,7 +109,21 @@ async def read_lists(
 
         lists.skill_entries = await read("skills/list", _read_skills, lambda page: page.skills, before.skill_entries)
         lists.skills = read_entries(server, lists.skill_entries)
+    if not lists.gateways:
+        # Only a gateway has upstreams. Nothing else says which one a component belongs to.
+        lists.tools = [_without_upstream(each) for each in lists.tools]
+        lists.resources = [_without_upstream(each) for each in lists.resources]
+        lists.templates = [_without_upstream(each) for each in lists.templates]
     return lists if views else _without_views(lists)
+
+
+def _without_upstream(entry: Item) -> Item:
+    """Return an entry of a list without the upstream that it names."""
+    meta = getattr(entry, "meta", UNSET)
+    if not isinstance(meta, dict) or UPSTREAM_KEY not in meta:
+        return entry
+    kept = {key: value for key, value in exact_meta(cast("t.Wire", entry)).items() if key != UPSTREAM_KEY}
+    return cast("Item", replace_members(cast("t.Wire", entry), meta=kept or UNSET))
 
 
 def _without_views(lists: RemoteLists) -> RemoteLists:
