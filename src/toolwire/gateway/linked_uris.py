@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
@@ -9,18 +11,27 @@ import msgspec
 from msgspec import Raw
 
 from toolwire.gateway.uris import UriNames
+from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.server.call import Call
 from toolwire.server.kept_results import is_kept_result
 from toolwire.server.replay_state import limit_key, principal_key
+from toolwire.stores import MemoryKV, Stores
 from toolwire.util.expiring import Expiring
 
 if TYPE_CHECKING:
     from toolwire.server.kernel import Kernel
 
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
 #: How many callers of one upstream have linked URIs, and how many each of them has.
 MAX_CALLERS: Final = 200
 MAX_URIS: Final = 100
+#: For how many seconds the other replicas know who named a URI.
+LINK_SECONDS: Final = 3600.0
+_SETTLE_SECONDS: Final = 0.2
+# Two upstreams named a URI. No upstream has this key.
+_SEVERAL: Final = b""
 _WEB: Final = frozenset(("http", "https"))
 
 
@@ -61,8 +72,11 @@ URI_MARK: Final = b'ri"'
 class LinkedUris:
     """The URIs that an upstream named to each caller. It alone is asked for them."""
 
-    def __init__(self, names: UriNames) -> None:
+    def __init__(self, names: UriNames, key: str = "") -> None:
+        """`key` is that of the upstream, the same on every replica."""
         self._names = names
+        self._key = key
+        self._writing: set[asyncio.Task[None]] = set()
         self._callers: Expiring[str, Expiring[str, None]] = Expiring(MAX_CALLERS)
 
     def remember(self, call: Call, raw: Raw) -> None:
@@ -79,16 +93,48 @@ class LinkedUris:
             uris = Expiring(MAX_URIS)
             self._callers.put(caller, uris)
         for uri in map(self._names.public, found):
+            if digest(uri) not in uris and not isinstance(call.host.stores.kv, MemoryKV):
+                task = asyncio.get_running_loop().create_task(self._share(call.host.stores, _link_key(call, uri)))
+                self._writing.add(task)
+                task.add_done_callback(self._writing.discard)
             uris.put(digest(uri), None)
             if is_kept_result(uri):
                 kernel = cast("Kernel", call.host)
                 if (judgement := kernel.judge_result(call)) is not None:
                     kernel.judgements.keep_result(principal_key(call.principal), uri, judgement)
 
+    async def _share(self, stores: Stores, key: str) -> None:
+        """Tell the other replicas that the upstream named a URI."""
+        own = self._key.encode()
+        try:
+            if await stores.kv.put(key, own, ttl=LINK_SECONDS, if_absent=True) or await stores.kv.get(key) == own:
+                return
+            await stores.kv.put(key, _SEVERAL, ttl=LINK_SECONDS)
+        except ToolwireError as error:
+            log.warning("a linked URI can be read by this process only: %s", error)
+
     def has(self, call: Call, uri: str) -> bool:
         """Return whether the upstream named a URI to the caller."""
         uris = self._callers.get(limit_key(call))
         return uris is not None and digest(uri) in uris
+
+
+async def find_link(call: Call, uri: str) -> str | None:
+    """Return the key of the upstream that named a URI to the caller at another replica; None if there is none."""
+    kv = call.host.stores.kv
+    if isinstance(kv, MemoryKV):
+        return None
+    key = _link_key(call, uri)
+    found = await kv.get(key)
+    if found is None:
+        # The record may be written at the moment in which this process reads it.
+        await asyncio.sleep(_SETTLE_SECONDS)
+        found = await kv.get(key)
+    return None if found is None else found.decode()
+
+
+def _link_key(call: Call, uri: str) -> str:
+    return f"toolwire:link:{cast('Kernel', call.host).server.name}:{digest(limit_key(call), uri)}"
 
 
 def _uris(result: _Result) -> Iterator[str]:

@@ -27,7 +27,7 @@ from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
 from toolwire.gateway.back_urls import Returning
-from toolwire.gateway.linked_uris import LinkedUris, origin_of
+from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -58,7 +58,7 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.call import Call
+from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase, checked_policy
 from toolwire.server.hops import BackFigures
@@ -187,7 +187,7 @@ class RemoteServer(Server):
         self.reads_directories: bool = False
         self.answers_pings: bool = True
         self.origins: frozenset[str] = frozenset()
-        self.links: LinkedUris = LinkedUris(self.uris)
+        self.links: LinkedUris = LinkedUris(self.uris, self.relay.key)
         self.shows_views: bool = True
         self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
         self.catalog.foreign_tasks = self.tool_tasks
@@ -849,6 +849,11 @@ class RemoteServer(Server):
     def listed_tool(self, key: str) -> ToolBase | None:
         """Return the tool that is listed under a key now."""
         return self.catalog.tools.get(key)
+
+    def has_named_secret(self, uri: str) -> bool:
+        """Return whether the server named a URI to the caller that others should not get."""
+        call = CURRENT.get(None)
+        return call is not None and may_be_secret(uri) and self.links.has(call, uri)
 
     # --- the state of the other server ---
 

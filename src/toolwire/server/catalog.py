@@ -224,6 +224,9 @@ class Follower(Awaited, Protocol):
     def credential(self) -> str | None:
         """The kind of the credential with which calls are made there; None where there is none."""
 
+    def has_named_secret(self, uri: str) -> bool:
+        """Return whether the server named a URI to the caller that others should not get."""
+
     def figures(self) -> BackFigures:
         """Return the state of the server that has the components, for the metrics."""
 
@@ -846,6 +849,10 @@ class Catalog:
                 return found, variables
         mounted = [mount.template(uri, sees, way) for mount in self.mounts]
         matched = [each for each in mounted if each is not None]
+        if matched and not way and self.has_upstreams:
+            # A signed URI is for nobody but the upstream that named it, whatever templates match it.
+            named = [each for each in self.followers if each.has_named_secret(uri)]
+            matched = [each for each in matched if not named or each[0].owner.catalog.follower in named]
         # Of templates that are equally specific, that of the first mount is used.
         return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
 
