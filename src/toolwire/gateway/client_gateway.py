@@ -49,7 +49,7 @@ class ClientGateway(Gateway):
     `patience` is how many seconds to wait for them at the start.
     """
 
-    marks_upstreams = False
+    _marks_upstreams = False
 
     def __init__(self, members: Mapping[str, tuple[Target, Connector]], patience: float) -> None:
         super().__init__("toolwire-gateway", version=__version__)

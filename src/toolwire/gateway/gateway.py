@@ -157,7 +157,7 @@ class Gateway(Server):
     2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`.
     """
 
-    marks_upstreams: bool = True
+    _marks_upstreams: bool = True
     """Whether lists say which upstream a component belongs to."""
 
     def __init__(
@@ -357,7 +357,7 @@ class Gateway(Server):
         back.answers_pings = self.answers_pings
         back.back_connections.caller_share = self.limits.share
         self._backs[back.name] = (back, prefix)
-        self.mount_catalog(prefix, back.catalog, shape, back.name if self.marks_upstreams else None)
+        self.mount_catalog(prefix, back.catalog, shape, back.name if self._marks_upstreams else None)
 
     def _mount_of(self, back: RemoteServer) -> Mount:
         return next(mount for mount in self.catalog.mounts if mount.catalog is back.catalog)

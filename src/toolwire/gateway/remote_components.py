@@ -125,7 +125,7 @@ class RemoteTool(ToolBase):
     def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
         self._home = home
         self.remote: t.Tool = definition
-        self.upstream_name: str | None = definition.name
+        self.upstream_name: str = definition.name
         self.name: str = checked_name(key, "tool")
         self.key: str = self.name
         self.annotations: t.ToolAnnotations | UnsetType = definition.annotations

@@ -58,7 +58,8 @@ def _own_name(component: Component) -> str | None:
     """Return the name that an upstream gives a tool; None for anything else."""
     while component.original is not None:
         component = component.original
-    return (component.upstream_name or component.key) if component.kind == "tools" else None
+    # A name that is too long for this server is the key in another form.
+    return getattr(component, "upstream_name", component.key) if component.kind == "tools" else None
 
 
 def with_upstream(definition: Any, found: Found[Any]) -> Any:

@@ -68,8 +68,6 @@ class Component(ABC):
     """The component that this one is a shape of; None for one that is no shape."""
     is_unlisted: bool = False
     """Whether it is in no list. It can still be called: the answer then says what is wrong."""
-    upstream_name: str | None = None
-    """The name that an upstream gives a tool, where the key is another one."""
     shaped_by: object = None
     """The mount whose shape made this component of the original."""
     _invoke: Invoke | None
