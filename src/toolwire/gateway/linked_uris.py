@@ -13,6 +13,7 @@ from msgspec import Raw
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.rounds import digest
+from toolwire.protocol.skills import SKILL_FILE
 from toolwire.server.call import Call
 from toolwire.server.kept_results import is_kept_result
 from toolwire.server.replay_state import limit_key, principal_key
@@ -30,6 +31,9 @@ MAX_URIS: Final = 100
 #: For how many seconds the other replicas know who named a URI.
 LINK_SECONDS: Final = 3600.0
 _SETTLE_SECONDS: Final = 0.2
+#: How deep the files of an unlisted skill lie at most.
+MAX_DEPTH: Final = 8
+_SKILL: Final = "skill://"
 # Two upstreams named a URI. No upstream has this key.
 _SEVERAL: Final = b""
 _WEB: Final = frozenset(("http", "https"))
@@ -59,6 +63,7 @@ class _Result(msgspec.Struct):
     contents: list[_Block] = []
     resources: list[_Block] = []
     messages: list[_Message] = []
+    skill: _Block | None = None
     meta: _Meta | None = msgspec.field(default=None, name="_meta")
 
 
@@ -116,7 +121,7 @@ class LinkedUris:
     def has(self, call: Call, uri: str) -> bool:
         """Return whether the upstream named a URI to the caller."""
         uris = self._callers.get(limit_key(call))
-        return uris is not None and digest(uri) in uris
+        return uris is not None and any(digest(each) in uris for each in _named_with(uri))
 
 
 async def find_link(call: Call, uri: str) -> str | None:
@@ -124,13 +129,25 @@ async def find_link(call: Call, uri: str) -> str | None:
     kv = call.host.stores.kv
     if isinstance(kv, MemoryKV):
         return None
-    key = _link_key(call, uri)
-    found = await kv.get(key)
-    if found is None:
+    for pause in (0.0, _SETTLE_SECONDS):
         # The record may be written at the moment in which this process reads it.
-        await asyncio.sleep(_SETTLE_SECONDS)
-        found = await kv.get(key)
-    return None if found is None else found.decode()
+        await asyncio.sleep(pause)
+        for each in _named_with(uri):
+            found = await kv.get(_link_key(call, each))
+            if found is not None:
+                return found.decode()
+    return None
+
+
+def _named_with(uri: str) -> Iterator[str]:
+    """Yield the URIs that name a URI: itself, and those of the skills that it may be a file of."""
+    yield uri
+    above = uri if uri.startswith(_SKILL) else ""
+    for _ in range(MAX_DEPTH):
+        above = above.rpartition("/")[0]
+        if len(above) < len(_SKILL):
+            return
+        yield f"{above}/{SKILL_FILE}"
 
 
 def _link_key(call: Call, uri: str) -> str:
@@ -144,6 +161,8 @@ def _uris(result: _Result) -> Iterator[str]:
         yield block.uri
         if block.resource is not None:
             yield block.resource.uri
+    if result.skill is not None:
+        yield result.skill.uri
     if result.meta is not None and result.meta.ui is not None:
         yield result.meta.ui.resource_uri
 
