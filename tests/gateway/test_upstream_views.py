@@ -79,8 +79,13 @@ def bank() -> Server:
 
 
 @asynccontextmanager
-async def front(hops: str, back: str, **servers: Server) -> AsyncIterator[tuple[Server, str, list[str]]]:
-    """Yield a server that leads to others, the beginning of the names of their tools, and the servers on the way."""
+async def front(
+    hops: str, back: str, policy: Policy | None = None, **servers: Server
+) -> AsyncIterator[tuple[Server, str, list[str]]]:
+    """Yield a server that leads to others, the beginning of the names of their tools, and the servers on the way.
+
+    `policy` is that of the first of them.
+    """
     gateway = Gateway("front")
     if hops == "mount of an upstream":
         async with behind(servers.pop("mon"), "memory") as mounted:
@@ -90,7 +95,7 @@ async def front(hops: str, back: str, **servers: Server) -> AsyncIterator[tuple[
             yield plain, "", []
         return
     for name, server in servers.items():
-        gateway.add(name, server, revision=back)
+        gateway.add(name, server, revision=back, policy=policy if name == "mon" else None)
     if hops == "two gateways":
         yield Gateway("outer").add("in", gateway, revision=back), "in_", ["in"]
     elif hops == "mounted gateway":
@@ -301,14 +306,19 @@ async def test_the_inner_name_is_judged_as_the_public_one(hops: str, revision: s
                 assert (await client.call_tool("poll")).text == "monitor polled 1"
 
 
+@pytest.mark.parametrize("hops", HOPS[:3])
+@pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [MODERN, "2025-11-25"])
-async def test_policies_count_both_names_together(revision: str) -> None:
-    gateway = Gateway("front").add("mon", monitor(), policy=Policy(rate="2/hour", mask=["monitor"]))
-    async with Client(gateway, revision=revision) as client:
-        assert "monitor" not in (await client.call_tool("poll")).text
-        assert "monitor" not in (await client.call_tool("mon_poll")).text
-        for name in ("poll", "mon_poll"):
-            assert "2 calls" in (await client.call_tool(name)).text
+async def test_policies_count_both_names_together_for_each_caller(revision: str, over: Any, hops: str) -> None:
+    policy = Policy(by_principal=lambda caller: Policy(rate="2/hour", mask=["monitor"]))
+    async with front(hops, MODERN, policy, mon=monitor(), bank=bank()) as (server, prefix, way):
+        for name in ("ann", "bob") if hops != "two gateways" else ("ann",):
+            async with testing.connect(server, revision=revision, over=over, principal=Principal(name)) as (client, _):
+                assert "monitor" not in (await client.call_tool("poll")).text
+                meta = {UPSTREAM_KEY: {"servers": [*way, "mon"]}}
+                assert "monitor" not in (await client.call_tool(f"{prefix}mon_poll", meta=meta)).text
+                for tool in ("poll", f"{prefix}mon_poll"):
+                    assert "2 calls" in (await client.call_tool(tool)).text
 
 
 async def test_denied_withheld_and_renamed_tools() -> None:
@@ -440,3 +450,20 @@ def test_an_upstream_that_cannot_be_read_is_none(value: Any) -> None:
 def test_a_name_that_cannot_be_read_is_none() -> None:
     assert read_upstream({UPSTREAM_KEY: {"servers": ["a"], "name": 7}}) == (("a",), None)
     assert read_upstream("x") == read_upstream(None) == ((), None)
+
+
+@pytest.mark.parametrize("hops", HOPS[:3])
+@pytest.mark.parametrize("revision", [MODERN, "2025-11-25"])
+@pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
+async def test_a_task_of_the_inner_name_belongs_to_its_caller(revision: str, back: str, hops: str) -> None:
+    staff, guest = Principal("ann", scopes=frozenset({"staff"})), Principal("bob", scopes=frozenset({"staff"}))
+    server = monitor(task="optional", scopes="staff")
+    async with (
+        front(hops, back, mon=server, bank=bank()) as (gateway, _, _),
+        testing.connect(gateway, revision=revision, principal=staff) as (ann, _),
+        testing.connect(gateway, revision=revision, principal=guest) as (bob, _),
+    ):
+        handle = await ann.call_tool_as_task("poll", {"number": 4})
+        assert (await handle.wait()).text == "monitor polled 4"
+        with pytest.raises(ToolwireError):
+            await bob.task(handle.id).status()
