@@ -130,7 +130,7 @@ conformance: $(READY) # run the official conformance suite (needs Node)
 browser: $(READY) # test the inspector's page, ready views, and our views in hosts of others, in a real browser (needs chromium); screenshots in .browser/
 	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
-	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2 mcp-2.3.0 view-hosts
+	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2 mcp-2.3.0 view-hosts view-servers
 	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) TOOLWIRE_PEERS=$(abspath .bench/peers) \
 	TOOLWIRE_AXE=$(abspath .bench/peers/node/node_modules/axe-core/axe.min.js) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
 

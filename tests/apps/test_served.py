@@ -20,6 +20,7 @@ from toolwire.auth import ResourceServer
 from toolwire.auth.principal import Principal
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.upstreams import UPSTREAM_KEY
 from toolwire.server.hot_reload import Stage
 from toolwire.types import CallToolResult, TextContent
 
@@ -109,7 +110,8 @@ async def test_a_view_is_the_same_everywhere(revision: str, over: str, way: str)
     async with reached(way, over, revision) as ask:
         tools = {tool["name"].removeprefix("b_"): tool for tool in (await ask("tools/list", {}))["tools"]}
         # As texts, because the order of members counts, too.
-        assert json.dumps(tools["show_orders"]["_meta"]) == json.dumps(TOOL_META)
+        upstream = {UPSTREAM_KEY: {"servers": ["b"], "name": "show_orders"}} if way == "gateway" else {}
+        assert json.dumps(tools["show_orders"]["_meta"]) == json.dumps({**TOOL_META, **upstream})
         assert tools["cancel"]["_meta"]["ui"] == {"resourceUri": URI, "visibility": ["app"]}
         assert tools["cancel"]["_meta"]["ui/resourceUri"] == URI
         (listed,) = (await ask("resources/list", {}))["resources"]
@@ -117,7 +119,8 @@ async def test_a_view_is_the_same_everywhere(revision: str, over: str, way: str)
         for entry in (listed, read):
             assert (entry["uri"], entry["mimeType"]) == (URI, MIME)
             assert json.dumps(entry["_meta"]["ui"]) == json.dumps(VIEW_UI)
-        assert listed["_meta"] == read["_meta"]
+        upstream = {UPSTREAM_KEY: {"servers": ["b"]}} if way == "gateway" else {}
+        assert listed["_meta"] == {**read["_meta"], **upstream}
         assert read["text"].endswith(PAGE.html[15:])
         assert listed["size"] == len(read["text"].encode())
 

@@ -23,12 +23,15 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from tests.browser.conftest import ARTEFACTS
 from tests.browser.test_views import look as show_in_our_host
-from tests.browser.test_views import shop
+from tests.browser.test_views import run, shop
 from tests.interop import peers
 
-from toolwire.apps import host_policy
+from toolwire import Client as AsyncClient
+from toolwire import testing
+from toolwire.apps import RENDERS_APPS, host_policy
 from toolwire.apps.page import load_page
 from toolwire.client.sync import Client
+from toolwire.protocol.errors import ProtocolError
 from toolwire.testing.browser_views import BrowserView
 
 HERE = Path(__file__).parent
@@ -226,6 +229,73 @@ def test_a_page_on_app_bridge_shows_a_view_through_our_gateway(shown: Callable[.
     assert page.evaluate("window.host.faults") == []
     with Client(server) as client:
         assert client.call_tool("b_cancelled_orders", returns=list[int]) == [7]
+
+
+def published(view: Any, tool: str) -> None:
+    """See that a published view shows what a call of its own has brought."""
+    from playwright.sync_api import expect
+
+    if tool == "mon_get-system-info":
+        expect(view.locator("#status-text")).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
+        expect(view.locator("#memory-detail")).to_have_text(re.compile(r"GB"))
+    elif tool == "time_get-time":
+        shown = view.locator("#server-time")
+        expect(shown).to_have_text(re.compile(r"^20\d\d-"))
+        before = shown.inner_text()
+        view.locator("#get-time-btn").click()
+        expect(shown).not_to_have_text(before)
+        expect(shown).to_have_text(re.compile(r"^20\d\d-"))
+    elif tool == "cohort_get-cohort-data":
+        expect(view.locator("body")).to_contain_text("M11")
+    elif tool == "budget_get-budget-data":
+        expect(view.locator("body")).to_contain_text("Marketing")
+    else:
+        # It names another server as its own, and gets its own tool and no other one.
+        expect(view.locator("#said")).to_have_text(re.compile("^stolen, "))
+
+
+@pytest.mark.parametrize("server", ["published_behind.py"], indirect=True)
+@pytest.mark.parametrize("tool_info", ["yes", "no"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_published_views_call_their_tools_behind_our_gateway(
+    shown: Callable[..., Any], server: str, mode: str, tool_info: str
+) -> None:
+    tools = ("mon_get-system-info", "time_get-time", "cohort_get-cohort-data", "budget_get-budget-data", "forger_show")
+    for tool in tools:
+        page = shown("app_bridge", mode=mode, tool=tool, arguments="{}", toolInfo=tool_info)
+        published(page.frame_locator("iframe").frame_locator("iframe"), tool)
+        assert page.evaluate("window.host.faults") == []
+
+
+@pytest.mark.parametrize("server", ["twins_behind.py"], indirect=True)
+def test_views_with_tools_of_the_same_name_call_no_tool_of_another_server(
+    shown: Callable[..., Any], server: str
+) -> None:
+    from playwright.sync_api import expect
+
+    # Nothing in the request of this host says which view it is from.
+    page = shown("app_bridge", mode="auto", tool="mon_get-system-info", arguments="{}")
+    view = page.frame_locator("iframe").frame_locator("iframe")
+    expect(view.locator("#status-text")).to_have_text("Error")
+    with Client(server) as client:
+        text = "may be 'mon_poll-system-stats' or 'twin_poll-system-stats': call it by one of these names"
+        with pytest.raises(ProtocolError, match=text):
+            client.call_tool("poll-system-stats")
+
+
+@pytest.mark.parametrize("tool", ["mon_get-system-info", "twin_get-system-info"])
+def test_our_host_tells_views_with_tools_of_the_same_name_apart(tool: str) -> None:
+    from tests.browser.servers.twins_behind import server
+
+    async def test() -> None:
+        async with (
+            AsyncClient(server, extensions=RENDERS_APPS) as client,
+            testing.view(client, tool, browser=True) as view,
+        ):
+            await view.frame.get_by_text(re.compile(r"\d\d:\d\d:\d\d")).wait_for()
+            assert {(call.name, call.refused) for call in view.calls} == {("poll-system-stats", None)}
+
+    run(test())
 
 
 def test_a_page_on_mcp_ui_shows_our_view(shown: Callable[..., Any], server: str) -> None:

@@ -154,7 +154,7 @@ async def test_a_view_is_opened(way: str, revision: str) -> None:
             assert (view.domain, view.prefers_border) == ("a.example", False)
             assert URI in repr(view)
         # The page was written for its own server, and names its tools as that does.
-        own = "" if way in ("direct", "several") else "b_"
+        own = "b_" if way == "mounted" else ""
         assert [each.name for each in await client.apps.tools_for_view(view)] == [f"{own}cancel", f"{own}show"]
         result = await client.apps.call_from_view(view, f"{own}cancel", {"order": 3})
         assert result.text == f"shop cancelled 3 {revision >= '2025-11-25'}"

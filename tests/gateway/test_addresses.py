@@ -20,6 +20,7 @@ from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ResourceNotFound
 from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.upstreams import UPSTREAM_KEY
 from toolwire.types import EmbeddedResource, ResourceContents, ResourceLink
 
 APP = "ui://app/main.html"
@@ -89,7 +90,8 @@ async def test_an_address_that_two_servers_have_is_rewritten_everywhere(front: s
                 listed = {each.uri: each for each in await client.list_resources()}
                 assert {today, app} <= set(listed)
                 assert listed[app].mime_type == MIME
-                assert listed[app].meta == {"ui": {"csp": {"connectDomains": ["https://x.example"]}}}
+                csp, upstream = {"connectDomains": ["https://x.example"]}, {"servers": [name]}
+                assert listed[app].meta == {"ui": {"csp": csp}, UPSTREAM_KEY: upstream}
                 templates = [each.uri_template for each in await client.list_resource_templates()]
                 assert f"note://{inside}at/{{hour}}" in templates
                 for uri, text in ((today, says), (at, f"{says} 9"), (app, f"<p>{says}</p>")):
@@ -97,7 +99,7 @@ async def test_an_address_that_two_servers_have_is_rewritten_everywhere(front: s
                     assert (contents.uri, contents.text) == (uri, text)
                 ui = {"ui": {"resourceUri": app, "visibility": ["model"]}, "ui/resourceUri": app, "com.example/x": 1}
                 (tool,) = [each for each in await client.list_tools() if each.name == f"{name}_show"]
-                assert tool.meta == ui
+                assert tool.meta == {**ui, UPSTREAM_KEY: {**upstream, "name": "show"}}
                 result = await client.call_tool(f"{name}_show")
                 assert {key: value for key, value in result.meta.items() if key in ui} == ui
                 blocks = [each.to_dict() for each in result.content]

@@ -131,6 +131,7 @@ ENTRY: dict[str, Row] = {
     "revision": Row("2025-11-25", lambda gateway: gateway.backs["x"].revision == "2025-11-25"),
     "list_timeout": Row(7.0),
     "trust": Row(True, lambda gateway: remote(gateway).trusts),
+    "views": Row(False, lambda gateway: not remote(gateway).shows_views),
     "breaker": Row({"failures": 3}),
     "health": Row({"every": 900.0}),
     "max_calls": Row(3),

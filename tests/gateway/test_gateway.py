@@ -185,7 +185,8 @@ async def test_the_second_server_with_an_address_carries_its_name_everywhere(rev
         assert (await client.read_resource("day://monday"))[0].text == "first monday"
         for tool in await client.list_tools():
             ui = "note://two/today" if tool.name == "two_link" else "note://today"
-            assert tool.meta == {"ui": {"resourceUri": ui}, "ui/resourceUri": ui}
+            assert isinstance(tool.meta, dict)
+            assert (tool.meta["ui"], tool.meta["ui/resourceUri"]) == ({"resourceUri": ui}, ui)
         plain = await client.call_tool("one_link")
         named = await client.call_tool("two_link")
         link, embedded, text = named.to_wire().content

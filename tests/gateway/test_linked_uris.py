@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,9 @@ from toolwire.gateway import Gateway
 from toolwire.gateway.linked_uris import MAX_CALLERS, MAX_URIS, LinkedUris
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.upstreams import UPSTREAM_KEY
+from toolwire.stores import Stores
+from toolwire.stores.sqlite import SqliteStores
 
 SIGNED = "https://files.example/report?signature=secret"
 
@@ -41,7 +45,8 @@ def naming(uri: str, way: str) -> Any:
 
 
 def a_call(subject: str) -> Any:
-    return SimpleNamespace(principal=Principal(subject), request=SimpleNamespace(caller=None))
+    host = SimpleNamespace(stores=Stores.memory())
+    return SimpleNamespace(principal=Principal(subject), request=SimpleNamespace(caller=None), host=host)
 
 
 async def tell(client: Client, method: str) -> None:
@@ -113,8 +118,80 @@ async def test_without_a_result_an_address_goes_to_servers_with_addresses_of_its
             with pytest.raises(ProtocolError, match="not found"):
                 await client.read_resource(SIGNED)
             assert not first.sent("resources/read")
-            # Nothing in it is secret, and another replica may have handed on its name.
-            assert (await client.read_resource("other://one"))[0].text == "read"
+            for uri in ("other://one", "docs://x"):
+                with pytest.raises(ProtocolError, match="not found"):
+                    await client.read_resource(uri)
+            assert not first.sent("resources/read")
+
+
+@BACKS
+async def test_an_unlisted_uri_that_may_belong_to_two_servers_is_withheld(
+    back: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, other = Recorded(), Recorded()
+    named = "files://report"
+    async with (
+        behind(naming(named, "link"), "memory", first) as one,
+        behind(naming(named, "link"), "memory", other) as two,
+    ):
+        gateway = Gateway("front").add("a", one, revision=back).add("b", two, revision=back)
+        async with Client(gateway) as client:
+            await client.call_tool("a_plain")
+            assert (await client.read_resource(named))[0].text == "read"
+            assert first.sent("resources/read") and not other.sent("resources/read")
+            await client.call_tool("b_plain")
+            # Both named it, and both list URIs of the scheme of the second one.
+            for uri in (named, "note://unlisted"):
+                with pytest.raises(ProtocolError, match="is withheld: 'a' and 'b' may have it"):
+                    await client.read_resource(uri)
+            for name in ("a", "b"):
+                meta = {UPSTREAM_KEY: {"servers": [name]}}
+                assert (await client.read_resource(named, meta=meta))[0].text == "read"
+            assert (len(first.sent("resources/read")), len(other.sent("resources/read"))) == (2, 1)
+    assert "a URI of the origin 'files' is withheld: 'a' and 'b' may have it" in caplog.text
+
+
+@BACKS
+@pytest.mark.parametrize("template", ["{+uri}", "https://files.example/{+path}", "https://{+rest}"])
+async def test_a_template_of_another_server_gets_no_signed_uri(back: str, template: str) -> None:
+    greedy, owner = Recorded(), Recorded()
+    server = notes()
+
+    @server.use
+    async def list_it(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "resources/templates/list":
+            listed = [{"uriTemplate": template, "name": "greedy"}]
+            return {"resourceTemplates": listed, "ttlMs": 0, "cacheScope": "private"}
+        return await call_next(ctx)
+
+    async with behind(server, "memory", greedy) as one, behind(naming(SIGNED, "link"), "memory", owner) as two:
+        gateway = Gateway("front").add("a", one, revision=back).add("b", two, revision=back)
+        async with Client(gateway) as client:
+            assert template in {each.uri_template for each in await client.list_resource_templates()}
+            await client.call_tool("b_plain")
+            assert (await client.read_resource(SIGNED))[0].text == "read"
+    assert not greedy.sent("resources/read") and owner.sent("resources/read")
+
+
+async def test_another_replica_reads_a_linked_uri_at_the_server_that_named_it(tmp_path: Path) -> None:
+    first, owner = Recorded(), Recorded()
+    uri = "files://report"
+    async with behind(notes(), "memory", first) as one, behind(naming(uri, "link"), "memory", owner) as two:
+
+        def replica() -> Gateway:
+            gateway = Gateway("front", stores=SqliteStores(tmp_path / "store.db"), secret="s" * 32)
+            return gateway.add("a", one).add("b", two)
+
+        async with (
+            testing.connect(replica(), principal=STAFF) as (ann, _),
+            testing.connect(replica(), principal=STAFF) as (ann_there, _),
+            testing.connect(replica(), principal=GUEST) as (bob, _),
+        ):
+            await tell(ann, "tools/call")
+            assert (await ann_there.read_resource(uri))[0].text == "read"
+            with pytest.raises(ProtocolError, match="not found"):
+                await bob.read_resource(uri)
+    assert not first.sent("resources/read") and len(owner.sent("resources/read")) == 1
 
 
 async def test_an_only_server_is_asked_for_every_address() -> None:

@@ -125,7 +125,7 @@ async def test_of_two_servers_an_unlisted_address_is_read_at_those_that_a_caller
         gateway = Gateway("front").add("b", target, revision=back, shape=Shape(scopes="staff"))
         gateway.add("c", notes(), revision=back)
         async with testing.connect(gateway, principal=GUEST) as (guest, _):
-            assert (await guest.read_resource("other://one"))[0].text == "read"
+            assert (await guest.read_resource("note://one"))[0].text == "read"
     assert not recorded.sent("resources/read")
 
 

@@ -57,6 +57,13 @@ VIEW_HOST_PACKAGES = {
     "zod": "4.2.0",
     "esbuild": "0.28.2",
 }
+# The servers that the authors of the extension for views publish: each has a page on their `App`.
+VIEW_SERVER_PACKAGES = {
+    "@modelcontextprotocol/server-system-monitor": "2.0.3",
+    "@modelcontextprotocol/server-basic-vanillajs": "2.0.3",
+    "@modelcontextprotocol/server-cohort-heatmap": "2.0.3",
+    "@modelcontextprotocol/server-budget-allocator": "2.0.3",
+}
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,14 @@ def view_hosts_recipe() -> str:
     return json.dumps({"node": NODE, **VIEW_HOST_PACKAGES})
 
 
+def view_servers_folder() -> Path:
+    return FOLDER / "view-servers"
+
+
+def view_servers_recipe() -> str:
+    return json.dumps({"node": NODE, **VIEW_SERVER_PACKAGES})
+
+
 def _is_ready(folder: Path, recipe: str) -> bool:
     mark = folder / ".ready"
     return mark.is_file() and mark.read_text("utf-8") == recipe
@@ -187,6 +202,14 @@ def needed_view_hosts() -> Path:
     return view_hosts_folder()
 
 
+def view_server(name: str) -> list[str]:
+    """Return the command that starts one of the published servers with a view, over stdio."""
+    if not _is_ready(view_servers_folder(), view_servers_recipe()):
+        raise AssertionError("the servers with views are not installed: run make browser")
+    script = view_servers_folder() / "node_modules" / "@modelcontextprotocol" / name / "dist" / "index.js"
+    return [str(node()), str(script), "--stdio"]
+
+
 def install(peer: Peer) -> None:
     if peer.ready:
         return
@@ -209,13 +232,20 @@ def install_node() -> None:
 
 
 def install_view_hosts() -> None:
+    _install_folder(view_hosts_folder(), VIEW_HOST_PACKAGES, view_hosts_recipe())
+
+
+def install_view_servers() -> None:
+    _install_folder(view_servers_folder(), VIEW_SERVER_PACKAGES, view_servers_recipe())
+
+
+def _install_folder(folder: Path, packages: dict[str, str], recipe: str) -> None:
     install_node()
-    folder = view_hosts_folder()
-    if _is_ready(folder, view_hosts_recipe()):
+    if _is_ready(folder, recipe):
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _install_packages(folder, VIEW_HOST_PACKAGES, view_hosts_recipe())
+    _install_packages(folder, packages, recipe)
 
 
 def _install_packages(folder: Path, packages: dict[str, str], recipe: str) -> None:
@@ -235,7 +265,7 @@ _installing_node = Lock()
 
 def main(names: list[str]) -> None:
     jobs: list[tuple[str, Callable[[], None]]] = [(peer.name, partial(install, peer)) for peer in BY_NAME.values()]
-    jobs += [("node", install_node), ("view-hosts", install_view_hosts)]
+    jobs += [("node", install_node), ("view-hosts", install_view_hosts), ("view-servers", install_view_servers)]
     known = [name for name, _ in jobs]
     if unknown := sorted(set(names) - set(known)):
         raise SystemExit(f"there is no peer {', '.join(unknown)}; there are {', '.join(known)}")

@@ -16,6 +16,7 @@ def test_other_libraries_are_installed() -> None:
     assert [peer.name for peer in peers.BY_NAME.values() if not peer.ready] == []
     assert peers.node_ready()
     assert peers.needed_view_hosts().is_dir()
+    assert peers.view_server("server-system-monitor")
 
 
 @pytest.mark.parametrize("name", peers.BY_NAME)

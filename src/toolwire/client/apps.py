@@ -1,8 +1,8 @@
 """Views of tools on the client (SEP-1865): their pages, and the calls and reads that they make.
 
 A view is a program of its server, which a host runs in a sandbox. So a view reaches nothing but its own server, and
-there only what is open to views. "Clause" in the comments names a section of specification/2026-01-26/apps.mdx of
-modelcontextprotocol/ext-apps.
+there only what is open to views. A gateway says in `_meta` which upstream a component belongs to. "Clause" in the
+comments names a section of specification/2026-01-26/apps.mdx of modelcontextprotocol/ext-apps.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from toolwire.protocol.apps import (
 )
 from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.open_codec import replace_members
+from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, read_upstream, upstream_meta
 from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.client")
@@ -38,13 +39,15 @@ R = TypeVar("R")
 
 #: How long the address may be that a view asks for.
 MAX_ADDRESS: Final = 8192
-#: A function that makes a call of a view: the name of the tool, the arguments, the timeout that the program has set,
-#: the time limit, and a check before the call.
+#: A function that makes a call of a view: the name of the tool, the arguments, `_meta`, the timeout that the program
+#: has set, the time limit, and a check before the call.
 CallForView: TypeAlias = Callable[
-    [str, Mapping[str, Any] | None, float | None, CallClock, Check], Awaitable[ToolResult]
+    [str, Mapping[str, Any] | None, Mapping[str, Any] | None, float | None, CallClock, Check], Awaitable[ToolResult]
 ]
 #: A function that returns the definition of a tool within a time limit.
 FindTool: TypeAlias = Callable[[str, CallClock], Awaitable[t.Tool | None]]
+#: A function that returns the definitions of all tools within a time limit.
+FindTools: TypeAlias = Callable[[CallClock], Awaitable[builtins.list[t.Tool]]]
 _Contents: TypeAlias = builtins.list[t.ResourceContents]
 #: A function that makes a read of a view, and records it: the server of the view, the address, and the read itself.
 ReadForView: TypeAlias = Callable[[str, str, Callable[[], Awaitable[_Contents]]], Awaitable[_Contents]]
@@ -59,7 +62,9 @@ class ServerClient(Protocol):
 
     async def list_resource_templates(self, *, timeout: float | None) -> list[t.ResourceTemplate]: ...
 
-    async def read_resource(self, uri: str, *, timeout: float | None) -> list[t.ResourceContents]: ...
+    async def read_resource(
+        self, uri: str, *, timeout: float | None, meta: Mapping[str, Any] | None = None
+    ) -> list[t.ResourceContents]: ...
 
 
 class ListedView(Struct, frozen=True):
@@ -84,6 +89,9 @@ class View:
         self.html: str = html
         self.meta: Mapping[str, Any] = meta
         """`_meta.ui` of the view, as the server wrote it."""
+        named = UPSTREAM_KEY in _object(listed.tool.meta)
+        self.upstream: Upstream | None = read_upstream(listed.tool.meta) if named else None
+        """The upstream that the view belongs to; None as long as it is unknown."""
 
     @property
     def csp(self) -> Mapping[str, Any]:
@@ -124,18 +132,20 @@ class Apps:
         target: Target,
         clock: Callable[[float | None], CallClock],
         find: FindTool,
+        find_all: FindTools,
         call: CallForView,
         read: ReadForView,
     ) -> None:
         """`members` are the clients of the servers, by name.
 
-        `clock` returns the time limit of a call, and `find` the definition of a tool.
+        `clock` returns the time limit of a call, `find` the definition of a tool, and `find_all` those of all tools.
         """
         self._client = client
         self._members = members
         self._target = target
         self._clock = clock
         self._find = find
+        self._find_all = find_all
         self._call = call
         self._read = read
 
@@ -198,10 +208,41 @@ class Apps:
     async def tools_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Tool]:
         """List the tools that a view may call, under the names that they have at their server."""
         self._check_own(view)
+        clock = self._clock(timeout)
         tools = await self._client.list_tools(audience="app", timeout=timeout)
-        target = self._target
-        own = [tool for tool in tools if target.server_of(tool.name) == view.server]
-        return [replace_members(tool, name=target.own_name(tool.name)) for tool in own]
+        upstream = await self._upstream(view, clock)
+        return [
+            replace_members(tool, name=self._names_in(view, upstream, tool)[0])
+            for tool in tools
+            if self._is_own(view, upstream, tool)
+        ]
+
+    async def _upstream(self, view: View, clock: CallClock) -> Upstream:
+        """Return the upstream of a view. It has no servers unless the server of the view is a gateway."""
+        if view.upstream is None:
+            # The program may have made up the definition that it gave.
+            listed = await self._find(view.tool.name, clock)
+            if listed is None:
+                raise Denied(f"The tool {view.tool.name[:100]!r} of the view is not listed any more")
+            view.upstream = read_upstream(listed.meta)
+        return view.upstream
+
+    def _is_own(self, view: View, upstream: Upstream, tool: t.Tool) -> bool:
+        is_there = self._target.server_of(tool.name) == view.server
+        return is_there and upstream.has(read_upstream(tool.meta).servers)
+
+    def _names_in(self, view: View, upstream: Upstream, tool: t.Tool) -> builtins.list[str]:
+        """Return the names by which a view may call a tool of its upstream, that at its server first."""
+        listed, named = self._target.own_name(tool.name), read_upstream(tool.meta)
+        names = [listed, tool.name]
+        if not upstream.servers:
+            return names
+        if named.servers == upstream.servers and named.name is not None:
+            return [named.name, *names]
+        # The view is one of a gateway behind this one, which has names for the tools of its own upstreams.
+        shown = self._target.own_name(view.tool.name)
+        prefix = shown.removesuffix(upstream.name) if upstream.name else shown
+        return [listed.removeprefix(prefix), *names] if prefix != shown else names
 
     async def call_from_view(
         self, view: View, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -217,7 +258,12 @@ class Apps:
         async def check() -> None:
             await self._definition(view, tool, name, clock)
 
-        return await self._call(name, arguments, timeout, clock, check)
+        return await self._call(name, arguments, await self._meta(view, clock), timeout, clock, check)
+
+    async def _meta(self, view: View, clock: CallClock) -> Mapping[str, Any] | None:
+        """Return `_meta` of a request of a view, by which a gateway keeps it at its upstream."""
+        upstream = await self._upstream(view, clock)
+        return upstream_meta(Upstream(upstream.servers)) if upstream.servers else None
 
     async def is_destructive(self, view: View, tool: str, *, timeout: float | None = None) -> bool:
         """Return whether a tool that a view names has `destructiveHint`: a host asks the user before the call.
@@ -235,7 +281,7 @@ class Apps:
     async def _definition(self, view: View, tool: str, name: str, clock: CallClock) -> t.Tool:
         """Return a tool that a view may call; raise `Denied` for any other. `name` is that of the client for it."""
         definition = await self._find(name, clock)
-        if definition is None or self._target.server_of(name) != view.server:
+        if definition is None or not self._is_own(view, await self._upstream(view, clock), definition):
             raise Denied(f"The view {view.uri[:200]} called {tool[:100]!r}, which its server does not list")
         # Clause "Visibility": a host rejects a call from a view of a tool without "app".
         if "app" not in audiences(definition.meta):
@@ -244,6 +290,14 @@ class Apps:
 
     async def _name_here(self, view: View, tool: str, clock: CallClock) -> str:
         """Return the name under which the client knows a tool that a view names."""
+        upstream = await self._upstream(view, clock)
+        if upstream.servers:
+            tools = [each for each in await self._find_all(clock) if self._is_own(view, upstream, each)]
+            for place in range(3):
+                for each in tools:
+                    if self._names_in(view, upstream, each)[place : place + 1] == [tool]:
+                        return each.name
+            return tool
         own = self._target.tool_at(view.server, tool)
         if await self._find(own, clock) is None and self._target.server_of(tool) == view.server:
             return tool  # Results name tools as the client knows them.
@@ -254,26 +308,34 @@ class Apps:
     ) -> builtins.list[t.ResourceContents]:
         """Read a resource that a view asks for, at the server of the view and nowhere else. `audit` records it."""
         self._check_own(view)
+        clock = self._clock(timeout)
 
         async def make() -> _Contents:
             if len(uri) > MAX_ADDRESS:
                 raise Denied(f"The view {view.uri[:200]} asked for an address of more than {MAX_ADDRESS} characters")
             address = self._target.address_at(view.server, uri)
-            return await self._members[view.server].read_resource(address, timeout=timeout)
+            meta = await self._meta(view, clock)
+            return await self._members[view.server].read_resource(address, timeout=timeout, meta=meta)
 
         return await self._read(view.server, uri, make)
 
     async def resources_for_view(self, view: View, *, timeout: float | None = None) -> builtins.list[t.Resource]:
         """List the resources of the server of a view."""
         self._check_own(view)
-        return await self._members[view.server].list_resources(timeout=timeout)
+        clock = self._clock(timeout)
+        upstream = await self._upstream(view, clock)
+        listed = await self._members[view.server].list_resources(timeout=timeout)
+        return [each for each in listed if upstream.has(read_upstream(each.meta).servers)]
 
     async def templates_for_view(
         self, view: View, *, timeout: float | None = None
     ) -> builtins.list[t.ResourceTemplate]:
         """List the resource templates of the server of a view."""
         self._check_own(view)
-        return await self._members[view.server].list_resource_templates(timeout=timeout)
+        clock = self._clock(timeout)
+        upstream = await self._upstream(view, clock)
+        listed = await self._members[view.server].list_resource_templates(timeout=timeout)
+        return [each for each in listed if upstream.has(read_upstream(each.meta).servers)]
 
     def _check_own(self, view: View) -> None:
         if view.apps is not self:

@@ -732,6 +732,12 @@ class Client(Extending):
             await self.list_tools(timeout=clock.rest("tools/list"))
         return self._connector.current().tools.definition(name)
 
+    async def _definitions(self, clock: CallClock) -> list[t.Tool]:
+        """Return the definitions of all tools; list them first if the list is missing or out of date."""
+        if not (await self._connector.usable(clock)).tools.current:
+            await self.list_tools(timeout=clock.rest("tools/list"))
+        return self._connector.current().tools.definitions
+
     async def _checked_definition(self, name: str, clock: CallClock) -> t.Tool | None:
         """Return the definition that a call is checked by; with pins, list again before a name counts as not listed.
 
@@ -822,17 +828,30 @@ class Client(Extending):
 
             members = self._members or {self._target.label: self}
             self._apps = Apps(
-                self, members, self._target, self._clock, self._definition, self._call_for_view, self._read_for_view
+                self,
+                members,
+                self._target,
+                self._clock,
+                self._definition,
+                self._definitions,
+                self._call_for_view,
+                self._read_for_view,
             )
         return self._apps
 
     async def _call_for_view(
-        self, name: str, arguments: Mapping[str, Any] | None, timeout: float | None, clock: CallClock, check: Check
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        meta: Mapping[str, Any] | None,
+        timeout: float | None,
+        clock: CallClock,
+        check: Check,
     ) -> ToolResult:
         """Make a call of a view, if the check of the view and all checks of this client pass."""
 
         async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> ToolResult:
-            result: ToolResult = await self._call_tool(name, arguments, None, timeout, None, None, None, clock)
+            result: ToolResult = await self._call_tool(name, arguments, None, timeout, None, meta, None, clock)
             return result
 
         if self._safety is None:

@@ -226,6 +226,11 @@ class KnownTools:
         """The names of the tools that are known now."""
         return self._known
 
+    @property
+    def definitions(self) -> list[t.Tool]:
+        """The definitions of all tools that are known now."""
+        return [each.definition for each in self._known.values()]
+
     def definition(self, name: str) -> t.Tool | None:
         known = self._known.get(name)
         return None if known is None else known.definition

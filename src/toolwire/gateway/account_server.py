@@ -295,7 +295,7 @@ class AccountServer(RemoteServer):
             await self._hear_for(known, connection, place)
             known.read_at = asyncio.get_running_loop().time()
             before = None if known.group is None else known.group.lists
-            lists = await read_lists(self.name, connection, before, self._timeout)
+            lists = await read_lists(self.name, connection, before, self._timeout, self.shows_views)
             self._lists_read += 1
             if not set(self._marks()).isdisjoint(lists.gateways):
                 raise Unreachable("its lists lead back to this server: the gateways form a circle")

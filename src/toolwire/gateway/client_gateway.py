@@ -49,6 +49,8 @@ class ClientGateway(Gateway):
     `patience` is how many seconds to wait for them at the start.
     """
 
+    _marks_upstreams = False
+
     def __init__(self, members: Mapping[str, tuple[Target, Connector]], patience: float) -> None:
         super().__init__("toolwire-gateway", version=__version__)
         self.errors: dict[RequestId, Exception | None] = {}

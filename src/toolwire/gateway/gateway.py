@@ -26,6 +26,7 @@ from toolwire.gateway.back_health import (
 from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.gateway.sent_request import allowed_headers
+from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
@@ -156,6 +157,9 @@ class Gateway(Server):
     2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`.
     """
 
+    _marks_upstreams: bool = True
+    """Whether lists say which upstream a component belongs to."""
+
     def __init__(
         self, name: str, *, strict: bool = False, stale: bool = False, ping: bool = True, **options: Any
     ) -> None:
@@ -214,6 +218,7 @@ class Gateway(Server):
         idle_seconds: float | None = None,
         urls: Sequence[str] | None = None,
         shape: Shape | None = None,
+        views: bool = True,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
@@ -238,6 +243,7 @@ class Gateway(Server):
         many connections to the server there are for callers, and each is a process if it is a command; the one that
         was used longest ago ends. One that nobody has used for `idle_seconds` ends, too. `urls` are the addresses of
         the server, if it has several, in place of a target or behind it: the first one that works is used.
+        `views=False` takes its views away: its tools have none, and its tools for views alone do not come through.
         """
         if target is None and not urls:
             return super().add(name)
@@ -248,7 +254,7 @@ class Gateway(Server):
         if isinstance(target, DescribedApi):
             others = (revision, env, cwd, inherit_env, headers, auth, tls, proxy, credentials, list_credentials, health)
             others = (*others, credential_variable, max_calls, max_calls_per_caller, isolation, urls, *forward_headers)
-            if any(each is not None for each in others) or trust:
+            if any(each is not None for each in others) or trust or not views:
                 raise ServerError(
                     f"{name!r} is an API, which takes prefix=, policy= and shape=: give openapi() the rest"
                 )
@@ -312,6 +318,8 @@ class Gateway(Server):
             policy=policy,
             bounds=bounds,
         )
+        if not views:
+            back.hide_views()
         if credentials is not None:
             back.credential = type(credentials).__name__
         elif auth is not None:
@@ -349,7 +357,7 @@ class Gateway(Server):
         back.answers_pings = self.answers_pings
         back.back_connections.caller_share = self.limits.share
         self._backs[back.name] = (back, prefix)
-        self.mount_catalog(prefix, back.catalog, shape)
+        self.mount_catalog(prefix, back.catalog, shape, back.name if self._marks_upstreams else None)
 
     def _mount_of(self, back: RemoteServer) -> Mount:
         return next(mount for mount in self.catalog.mounts if mount.catalog is back.catalog)
@@ -678,7 +686,7 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
         len(catalog.all("prompts")),
         len(catalog.all("resources")) + len(catalog.all("templates")),
         hidden,
-        tuple(sorted(remote.relay.withheld)),
+        tuple(sorted(remote.relay.withheld if remote.shows_views else remote.relay.withheld - {UI_EXTENSION})),
         remote.guard.state,
         remote.back_connections.count,
         remote.guard.waiting + remote.back_connections.waiting,

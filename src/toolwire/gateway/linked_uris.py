@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from msgspec import Raw
 
 from toolwire.gateway.uris import UriNames
+from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.rounds import digest
+from toolwire.protocol.skills import SKILL_FILE
 from toolwire.server.call import Call
 from toolwire.server.kept_results import is_kept_result
 from toolwire.server.replay_state import limit_key, principal_key
+from toolwire.stores import MemoryKV, Stores
 from toolwire.util.expiring import Expiring
 
 if TYPE_CHECKING:
     from toolwire.server.kernel import Kernel
 
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
 #: How many callers of one upstream have linked URIs, and how many each of them has.
 MAX_CALLERS: Final = 200
 MAX_URIS: Final = 100
+#: For how many seconds the other replicas know who named a URI.
+LINK_SECONDS: Final = 3600.0
+_SETTLE_SECONDS: Final = 0.2
+#: How deep the files of an unlisted skill lie at most.
+MAX_DEPTH: Final = 8
+_SKILL: Final = "skill://"
+# Two upstreams named a URI. No upstream has this key.
+_SEVERAL: Final = b""
 _WEB: Final = frozenset(("http", "https"))
 
 
@@ -48,23 +63,25 @@ class _Result(msgspec.Struct):
     contents: list[_Block] = []
     resources: list[_Block] = []
     messages: list[_Message] = []
+    skill: _Block | None = None
     meta: _Meta | None = msgspec.field(default=None, name="_meta")
 
 
 _decode = msgspec.json.Decoder(_Result).decode
 
 
-def names_uris(raw: Any) -> bool:
-    """Return whether a result, or its content, may name URIs."""
-    text = bytes(raw)
-    return b'"uri"' in text or b'"resourceUri"' in text
+#: Every result that names URIs has this text, as the end of `"uri"` or `"resourceUri"`.
+URI_MARK: Final = b'ri"'
 
 
 class LinkedUris:
     """The URIs that an upstream named to each caller. It alone is asked for them."""
 
-    def __init__(self, names: UriNames) -> None:
+    def __init__(self, names: UriNames, key: str = "") -> None:
+        """`key` is that of the upstream, the same on every replica."""
         self._names = names
+        self._key = key
+        self._writing: set[asyncio.Task[None]] = set()
         self._callers: Expiring[str, Expiring[str, None]] = Expiring(MAX_CALLERS)
 
     def remember(self, call: Call, raw: Raw) -> None:
@@ -81,16 +98,60 @@ class LinkedUris:
             uris = Expiring(MAX_URIS)
             self._callers.put(caller, uris)
         for uri in map(self._names.public, found):
+            if digest(uri) not in uris and not isinstance(call.host.stores.kv, MemoryKV):
+                task = asyncio.get_running_loop().create_task(self._share(call.host.stores, _link_key(call, uri)))
+                self._writing.add(task)
+                task.add_done_callback(self._writing.discard)
             uris.put(digest(uri), None)
             if is_kept_result(uri):
                 kernel = cast("Kernel", call.host)
                 if (judgement := kernel.judge_result(call)) is not None:
                     kernel.judgements.keep_result(principal_key(call.principal), uri, judgement)
 
+    async def _share(self, stores: Stores, key: str) -> None:
+        """Tell the other replicas that the upstream named a URI."""
+        own = self._key.encode()
+        try:
+            if await stores.kv.put(key, own, ttl=LINK_SECONDS, if_absent=True) or await stores.kv.get(key) == own:
+                return
+            await stores.kv.put(key, _SEVERAL, ttl=LINK_SECONDS)
+        except ToolwireError as error:
+            log.warning("a linked URI can be read by this process only: %s", error)
+
     def has(self, call: Call, uri: str) -> bool:
         """Return whether the upstream named a URI to the caller."""
         uris = self._callers.get(limit_key(call))
-        return uris is not None and digest(uri) in uris
+        return uris is not None and any(digest(each) in uris for each in _named_with(uri))
+
+
+async def find_link(call: Call, uri: str) -> str | None:
+    """Return the key of the upstream that named a URI to the caller at another replica; None if there is none."""
+    kv = call.host.stores.kv
+    if isinstance(kv, MemoryKV):
+        return None
+    for pause in (0.0, _SETTLE_SECONDS):
+        # The record may be written at the moment in which this process reads it.
+        await asyncio.sleep(pause)
+        for each in _named_with(uri):
+            found = await kv.get(_link_key(call, each))
+            if found is not None:
+                return found.decode()
+    return None
+
+
+def _named_with(uri: str) -> Iterator[str]:
+    """Yield the URIs that name a URI: itself, and those of the skills that it may be a file of."""
+    yield uri
+    above = uri if uri.startswith(_SKILL) else ""
+    for _ in range(MAX_DEPTH):
+        above = above.rpartition("/")[0]
+        if len(above) < len(_SKILL):
+            return
+        yield f"{above}/{SKILL_FILE}"
+
+
+def _link_key(call: Call, uri: str) -> str:
+    return f"toolwire:link:{cast('Kernel', call.host).server.name}:{digest(limit_key(call), uri)}"
 
 
 def _uris(result: _Result) -> Iterator[str]:
@@ -100,6 +161,8 @@ def _uris(result: _Result) -> Iterator[str]:
         yield block.uri
         if block.resource is not None:
             yield block.resource.uri
+    if result.skill is not None:
+        yield result.skill.uri
     if result.meta is not None and result.meta.ui is not None:
         yield result.meta.ui.resource_uri
 

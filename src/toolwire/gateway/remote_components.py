@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache, partial
@@ -13,11 +14,12 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.relay import RelayConnection
 from toolwire.gateway.back_messages import PlainCall
-from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, names_uris, origin_of
+from toolwire.gateway.linked_uris import URI_MARK, LinkedUris, find_link, origin_of
 from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
 from toolwire.gateway.sent_request import PLAIN_MEMBERS, Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import is_view
 from toolwire.protocol.errors import (
     InvalidResponse,
     ProtocolError,
@@ -44,6 +46,9 @@ from toolwire.server.judgements import Judgement
 from toolwire.server.kept_results import SCHEME as KEPT_SCHEME
 from toolwire.server.kernel import Kernel
 from toolwire.server.replay_state import principal_key
+from toolwire.server.upstream_views import servers_on
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 R = TypeVar("R", bound=t.Result)
 
@@ -59,8 +64,8 @@ _SHORT_META: Final = 2048
 # Results of unknown tools are short: one sentence.
 _SHORT: Final = 500
 _UNKNOWN: Final = re.compile(rb"unknown tool|not found", re.IGNORECASE)
-#: How many servers are asked for an address that none of them lists.
-MAX_ASKED: Final = 8
+#: How many upstreams an error names that may have a URI.
+MAX_NAMED: Final = 3
 
 
 class ToolTasks(Protocol):
@@ -86,16 +91,16 @@ class Home(Protocol):
     """Whether what the other server calls public is public."""
     origins: frozenset[str]
     """The origins of the addresses that the other server lists."""
+    shows_views: bool
+    """Whether views of the other server are offered."""
     links: LinkedUris
     """The addresses that results of the other server name."""
     reads_directories: bool
     """Whether the other server declares that it reads directories of skills."""
     answers_pings: bool
     """Whether pings of hosts that show its views are answered on 2026-07-28."""
-
-    @property
-    def uris(self) -> UriNames:
-        """The addresses of the other server that are other ones here."""
+    uris: UriNames
+    """The URIs of the other server that are renamed here."""
 
     @property
     def tool_tasks(self) -> ToolTasks: ...
@@ -120,6 +125,7 @@ class RemoteTool(ToolBase):
     def __init__(self, home: Home, definition: t.Tool, key: str) -> None:
         self._home = home
         self.remote: t.Tool = definition
+        self.upstream_name: str = definition.name
         self.name: str = checked_name(key, "tool")
         self.key: str = self.name
         self.annotations: t.ToolAnnotations | UnsetType = definition.annotations
@@ -205,7 +211,7 @@ class RemoteTool(ToolBase):
                     or call.host.results_are_read
                 ):
                     # Both sides are modern, and nobody here reads it: see `handed_on`.
-                    if names_uris(first):
+                    if URI_MARK in bytes(first):
                         self._home.links.remember(call, first)
                     return _signed(call, members)
             except ToolwireError as error:
@@ -331,8 +337,8 @@ class RemoteTemplate(ResourceTemplate):
         text = home.uris.public_template(definition.uri_template)
         super().__init__(
             text,
-            # Clients expand any template. The addresses of one that cannot be matched are read as unlisted ones.
-            _elsewhere if _can_match(text) else None,
+            # Clients expand any template. URIs of one that cannot be matched, or has no scheme, are read as unlisted.
+            _elsewhere if _can_match(text) and _has_scheme(text) else None,
             name=definition.name or None,
             screen=False,
             timeout=handler_seconds(home.relay),
@@ -361,6 +367,11 @@ def _can_match(text: str) -> bool:
         raise ServerError(f"{text!r} is not a URI template: {error}") from None
 
 
+def _has_scheme(text: str) -> bool:
+    """Return whether all URIs of a template have one scheme. Other templates match the URIs of all upstreams."""
+    return ":" in text.partition("{")[0]
+
+
 async def _elsewhere() -> str:
     """Stand for the function of a template, which is at another server."""
     raise ToolError("This resource is read at another server")
@@ -380,7 +391,7 @@ class UnlistedResources(ResourceTemplate):
         return sent
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
-        """Read an address at the server that named it, else at the first server that may have it."""
+        """Read a URI at the one upstream that it may belong to."""
         kernel = cast("Kernel", call.host)
         usable = kernel.methods.usable(call)
         ways = [
@@ -393,41 +404,49 @@ class UnlistedResources(ResourceTemplate):
         if is_kept:
             # The answer names the URI once more.
             judgement = call.judgement = await _find_judgement(kernel, call, uri)
-        ways = _ways_to_owner(call, ways, uri)
-        failure: ToolwireError = ResourceNotFound()
-        for way in ways[:MAX_ASKED]:
-            try:
-                result = await _read_under_policy(kernel, call, way, uri)
-                return _contents(call, _mask_kept(kernel, call, way, result, judgement) if is_kept else result)
-            except ResourceNotFound:
-                continue
-            except (ProtocolError, ToolError) as error:
-                # Old servers in Python answer an unknown address with the code 0.
-                if not isinstance(error, ProtocolError) or error.code != 0:
-                    failure = error
-        raise failure
+        way = await _find_owner(call, ways, uri)
+        try:
+            result = await _read_under_policy(kernel, call, way, uri)
+        except ProtocolError as error:
+            # Old servers in Python answer an unknown URI with the code 0.
+            raise (ResourceNotFound() if error.code == 0 else error) from None
+        return _contents(call, _mask_kept(kernel, call, way, result, judgement) if is_kept else result)
 
 
-def _ways_to_owner(call: Call, ways: list[Found[Any]], uri: str) -> list[Found[Any]]:
-    """Return the ways to the servers that may own an address, most likely first.
+async def _find_owner(call: Call, ways: list[Found[Any]], uri: str) -> Found[Any]:
+    """Return the way to the one upstream that an unlisted URI may belong to; raise `ResourceNotFound` for any other.
 
-    A view belongs to the server whose tool names it, a link to the server whose result named it to the caller. Another
-    replica does not know that: there, servers with addresses of the same origin are asked, and all servers where none
-    has such addresses, unless the address may be a secret of one of them.
+    A view belongs to the upstream whose tool names it, a link to the one whose result named it to the caller. The store
+    knows the links of other replicas. A URI that no upstream named is one of the only upstream that lists URIs of its
+    origin. Nothing is asked for a URI that may belong to two of them.
     """
     kernel = cast("Kernel", call.host)
-    holder = kernel.catalog.addresses.get(("resources", uri))
-    origin = origin_of(uri)
-    for owns in (
-        lambda home: home is holder,
-        lambda home: home.links.has(call, uri),
-        lambda home: origin in home.origins,
-    ):
-        owners = [each for each in ways if owns(each.component.home)]
-        if owners:
-            return owners
     is_only = len(kernel.catalog.unlisted_ways(uri)) == 1
-    return ways if is_only or not may_be_secret(uri) else []
+    if call.view_servers is not None:
+        servers = call.view_servers
+        ways = [each for each in ways if servers[: len(on_way := servers_on(each.way))] == on_way]
+        is_only = len(ways) == 1
+    holder = kernel.catalog.addresses.get(("resources", uri))
+    owners = [each for each in ways if each.component.home is holder]
+    owners = owners or [each for each in ways if each.component.home.links.has(call, uri)]
+    if not owners and (key := await find_link(call, uri)) is not None:
+        owners = [each for each in ways if each.component.home.relay.key == key]
+        if not owners:
+            raise ResourceNotFound()
+    if not owners:
+        origin = origin_of(uri)
+        owners = [each for each in ways if origin in each.component.home.origins]
+    if not owners and is_only:
+        owners = ways
+    if len(owners) > 1:
+        names = " and ".join(repr(each.owner.name) for each in owners[:MAX_NAMED])
+        log.warning("a URI of the origin %r is withheld: %s may have it", origin_of(uri)[:200], names)
+        raise ResourceNotFound(f"The resource is withheld: {names} may have it, and neither of them lists it")
+    if not owners:
+        raise ResourceNotFound()
+    if call.view_servers is not None:
+        call.view_servers = call.view_servers[len(servers_on(owners[0].way)) :]
+    return owners[0]
 
 
 async def _find_judgement(kernel: Kernel, call: Call, uri: str) -> Judgement:
@@ -476,6 +495,8 @@ async def read_elsewhere(home: Home, call: Call, uri: str) -> Any:
 
 
 async def _answer_elsewhere(home: Home, call: Call, uri: str) -> Any:
+    if is_view(uri) and not home.shows_views:
+        raise ResourceNotFound()
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
     answer = await home.relay.send(call, "resources/read", sent)
@@ -514,7 +535,7 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     if answer.questions is not None:
         return answer.questions
     connection, raw, members, uris = answer.connection, answer.raw, answer.members, home.uris
-    if names_uris(raw):
+    if URI_MARK in bytes(raw):
         home.links.remember(call, raw)
     if members is not None and "cacheScope" in members and not _is_shared(home, call):
         members["cacheScope"] = _PRIVATE

@@ -51,7 +51,7 @@ def extensions_of(home: Home, catalog: Catalog, capabilities: Mapping[str, Any])
         return found
     known: dict[str, None] = {}
     for identifier, settings in list(declared.items())[:MAX_EXTENSIONS]:
-        if identifier == t.TASKS_EXTENSION:
+        if identifier == t.TASKS_EXTENSION or (identifier == UI_EXTENSION and not home.shows_views):
             continue
         if not isinstance(settings, dict) or len(msgspec.json.encode(settings)) > MAX_SETTINGS:
             log.warning("%s: the extension %r is left out: its settings cannot be used", catalog.owner.name, identifier)

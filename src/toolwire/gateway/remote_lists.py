@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -12,8 +12,11 @@ from toolwire.client.connection import ClientConnection
 from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
 from toolwire.client.requests import Read, reader
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import audiences, is_view, without_view
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
+from toolwire.protocol.open_codec import exact_meta, replace_members
+from toolwire.protocol.upstreams import UPSTREAM_KEY
 from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -63,9 +66,9 @@ _read_skills: Final[Read[_SkillPage]] = reader(_SkillPage)
 
 
 async def read_lists(
-    server: str, connection: ClientConnection, before: RemoteLists | None, timeout: float | None
+    server: str, connection: ClientConnection, before: RemoteLists | None, timeout: float | None, views: bool = True
 ) -> RemoteLists:
-    """Read all lists of a server. One that cannot be read is the one in `before`."""
+    """Read all lists of a server. One that cannot be read is the one in `before`. `views`: views stay in them."""
     before = before or RemoteLists()
     lists = RemoteLists()
 
@@ -106,6 +109,32 @@ async def read_lists(
 
         lists.skill_entries = await read("skills/list", _read_skills, lambda page: page.skills, before.skill_entries)
         lists.skills = read_entries(server, lists.skill_entries)
+    if not lists.gateways:
+        # Only a gateway has upstreams. Nothing else says which one a component belongs to.
+        lists.tools = [_without_upstream(each) for each in lists.tools]
+        lists.resources = [_without_upstream(each) for each in lists.resources]
+        lists.templates = [_without_upstream(each) for each in lists.templates]
+    return lists if views else _without_views(lists)
+
+
+def _without_upstream(entry: Item) -> Item:
+    """Return an entry of a list without the upstream that it names."""
+    meta = getattr(entry, "meta", UNSET)
+    if not isinstance(meta, dict) or UPSTREAM_KEY not in meta:
+        return entry
+    kept = {key: value for key, value in exact_meta(cast("t.Wire", entry)).items() if key != UPSTREAM_KEY}
+    return cast("Item", replace_members(cast("t.Wire", entry), meta=kept or UNSET))
+
+
+def _without_views(lists: RemoteLists) -> RemoteLists:
+    """Take the views out of lists, and the tools that are for views alone."""
+    lists.tools = [
+        replace_members(each, meta=without_view(exact_meta(each)) or UNSET) if isinstance(each.meta, dict) else each
+        for each in lists.tools
+        if "model" in audiences(each.meta)
+    ]
+    lists.resources = [each for each in lists.resources if not is_view(each.uri)]
+    lists.templates = [each for each in lists.templates if not is_view(each.uri_template)]
     return lists
 
 

@@ -27,7 +27,7 @@ from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
 from toolwire.gateway.back_urls import Returning
-from toolwire.gateway.linked_uris import LinkedUris, origin_of
+from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -58,7 +58,7 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.call import Call
+from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase, checked_policy
 from toolwire.server.hops import BackFigures
@@ -152,6 +152,9 @@ class RemoteServer(Server):
         self._stop_following: Callable[[], None] | None = None
         """Ends the watch over the restrictions of an upstream in this process."""
         self._addresses = Addresses(self)
+        self.uris: UriNames = self._addresses.names
+        """The URIs of the other server that are renamed here."""
+        self.catalog.public_uri = self.uris.public
         self.relay: Relay = _relay(
             credentials,
             name,
@@ -184,7 +187,8 @@ class RemoteServer(Server):
         self.reads_directories: bool = False
         self.answers_pings: bool = True
         self.origins: frozenset[str] = frozenset()
-        self.links: LinkedUris = LinkedUris(self.uris)
+        self.links: LinkedUris = LinkedUris(self.uris, self.relay.key)
+        self.shows_views: bool = True
         self.tool_tasks: RemoteTasks = RemoteTasks(self, name)
         self.catalog.foreign_tasks = self.tool_tasks
         self.state: State = "connecting"
@@ -248,10 +252,11 @@ class RemoteServer(Server):
         """The connection on which the other server said what it is, and what it can do. It may be closed."""
         return self.back_connections.shared.connection
 
-    @property
-    def uris(self) -> UriNames:
-        """The addresses of the other server that are other ones here."""
-        return self._addresses.names
+    def hide_views(self) -> None:
+        """Offer no views, and no tools that are for views alone. Call this before `begin`."""
+        self.shows_views = False
+        self.uris.hide_views()
+        self._host_changed("extensions")
 
     # --- beginning and end ---
 
@@ -682,7 +687,7 @@ class RemoteServer(Server):
         while True:
             connection = await self.back_connections.shared_connection()
             try:
-                return await read_lists(self.name, connection, self._lists, self._timeout)
+                return await read_lists(self.name, connection, self._lists, self._timeout, self.shows_views)
             except ToolwireError as error:
                 if not self.back_connections.lost(error, connection, for_sure=True):
                     raise
@@ -805,7 +810,8 @@ class RemoteServer(Server):
                 for identifier, owners in host.withheld_extensions().items()
                 if self in owners
             )
-            self.relay.withhold(frozenset(withheld))
+            hidden = () if self.shows_views else (UI_EXTENSION,)
+            self.relay.withhold(frozenset((*withheld, *hidden)))
 
     def give_up_addresses(self) -> None:
         """Leave all addresses to others, before the server is unmounted."""
@@ -843,6 +849,11 @@ class RemoteServer(Server):
     def listed_tool(self, key: str) -> ToolBase | None:
         """Return the tool that is listed under a key now."""
         return self.catalog.tools.get(key)
+
+    def has_named_secret(self, uri: str) -> bool:
+        """Return whether the server named a URI to the caller that others should not get."""
+        call = CURRENT.get(None)
+        return call is not None and may_be_secret(uri) and self.links.has(call, uri)
 
     # --- the state of the other server ---
 

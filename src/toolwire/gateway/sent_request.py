@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -21,9 +21,13 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
+from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, upstream_meta
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import find_secret_headers, forwardable
 from toolwire.server.subscriptions import LegacyClient
+
+if TYPE_CHECKING:
+    from toolwire.server.kernel import Kernel
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -35,8 +39,8 @@ MAX_HOPS: Final = 8
 CLIENT_KEY: Final = "io.toolwire/client"
 #: How many different `_meta` of clients a connection keeps in the form that the server gets.
 MAX_DESCRIBED: Final = 64
-# These members of `_meta` describe one connection.
-OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY})
+# These members of `_meta` describe one connection, or what this gateway alone has to know.
+OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY, UPSTREAM_KEY})
 #: The headers of a trace, which go on to every server (W3C Trace Context). The second means nothing without the first.
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
 #: Members of params that the gateway writes itself.
@@ -171,13 +175,19 @@ def meta_for(
             return known
     meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
     meta[HOPS_KEY] = hops_of(sent.meta) + 1
+    view = sent.meta.get(UPSTREAM_KEY)
+    if call.view_servers:
+        meta.update(upstream_meta(Upstream(call.view_servers)))
+    elif view is not None and not cast("Kernel", call.host).catalog.has_upstreams:
+        meta[UPSTREAM_KEY] = view
     if progress_token is not None:
         meta[t.PROGRESS_TOKEN_KEY] = progress_token
     if connection.modern:
         _describe(call, connection, sent.meta, meta, withheld, takes_tasks=takes_tasks)
     elif call.request.client is not UNSET:
         meta[CLIENT_KEY] = call.request.client
-    if is_same and len(sent.raw_meta) <= SHORT_META:
+    # Two servers may lead to the upstream of a view on different ways.
+    if is_same and view is None and len(sent.raw_meta) <= SHORT_META:
         if len(connection.described) >= MAX_DESCRIBED:
             connection.described.clear()
         connection.described[key] = Raw(_encode(meta))

@@ -7,18 +7,22 @@ it carries the name of its server. Then it is rewritten wherever the protocol ha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from toolwire.gateway.names import Renaming
-from toolwire.protocol.apps import FLAT_KEY, OPENAI_KEY
+from toolwire.protocol.apps import FLAT_KEY, OPENAI_KEY, is_view, without_view
 from toolwire.protocol.uri_template import UriTemplate
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.encode
+
+
+#: The content of a message that has nothing but a view, where views are hidden.
+_HIDDEN: Final = Raw(b'{"type":"text","text":"(a view)"}')
 
 
 class UriNames:
@@ -33,6 +37,7 @@ class UriNames:
         self._templates: dict[str, tuple[UriTemplate, Renaming]] = {}
         self.active: bool = False
         """Whether any address is renamed."""
+        self._hides_views = False
         self.generation: int = 0
         """Another number, whenever an address got another name."""
         # The members of results, messages, content blocks and entries in which addresses stand.
@@ -70,7 +75,11 @@ class UriNames:
         self._roots = dict(roots)
         self._public_roots = {renaming.public(root): renaming for root, renaming in roots.items()}
         self._templates = {text: (UriTemplate(text, screen=False), each) for text, each in templates.items()}
-        self.active = bool(public or roots or templates)
+        self.active = bool(public or roots or templates or self._hides_views)
+
+    def hide_views(self) -> None:
+        """Take views out of all messages."""
+        self.active = self._hides_views = True
 
     def public(self, uri: str) -> str:
         """Return the address that clients know."""
@@ -119,7 +128,9 @@ class UriNames:
 
     def in_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return `_meta` with the public address of its view, under all the keys by which hosts find it (SEP-1865)."""
-        changed = dict(meta)
+        changed = without_view(meta) if self._hides_views else dict(meta)
+        if self._hides_views:
+            return changed
         for key in (FLAT_KEY, OPENAI_KEY):
             flat = _plain(meta.get(key))
             if isinstance(flat, str):
@@ -143,7 +154,12 @@ class UriNames:
         return _changed(raw, self._places)
 
     def _in_blocks(self, raw: Raw) -> Any:
-        return [self._in_block(item) for item in _items(raw)] if _is(raw, b"[") else self._in_block(raw)
+        if not _is(raw, b"["):
+            return _HIDDEN if self._hides_views and _is_view(raw) else self._in_block(raw)
+        items = _items(raw)
+        if self._hides_views:
+            items = [item for item in items if not _is_view(item)]
+        return [self._in_block(item) for item in items]
 
     def _in_questions(self, raw: Raw) -> Any:
         """Rewrite the questions of a server, each by its key."""
@@ -178,6 +194,15 @@ def _above(roots: Mapping[str, Renaming], uri: str) -> Renaming | None:
 
 def _matches(template: UriTemplate, uri: str) -> bool:
     return template.unmatchable is None and template.match(uri) is not None
+
+
+def _is_view(raw: Raw) -> bool:
+    """Return whether a content block, or an entry of a list, has the URI of a view."""
+    if not _is(raw, b"{"):
+        return False
+    members = _members(raw)
+    uri = _plain(members.get("uri"))
+    return (isinstance(uri, str) and is_view(uri)) or ("resource" in members and _is_view(members["resource"]))
 
 
 def _plain(value: Any) -> Any:

@@ -58,7 +58,7 @@ class IncludedApis:
         security = api.tools.security
         security.add_to(self._server, str if account is None else partial(_account_name, account, security))
         try:
-            mount = self._server.mount_catalog(prefix, offered.catalog, shape)
+            mount = self._server.mount_catalog(prefix, offered.catalog, shape, account)
         except BaseException:
             security.remove_from(self._server)
             raise

@@ -54,6 +54,16 @@ def view_address(meta: Any) -> str | None:
     return found if isinstance(found, str) and found.startswith(SCHEME) else None
 
 
+def without_view(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `_meta` without the members by which hosts find a view and its rules."""
+    return {key: value for key, value in meta.items() if key not in VIEW_KEYS}
+
+
+def is_view(uri: str) -> bool:
+    """Return whether a URI is that of a view, whatever the case of its scheme."""
+    return uri[: len(SCHEME)].lower() == SCHEME
+
+
 def audiences(meta: Any) -> frozenset[str]:
     """Return the audiences of a tool. Clause "Tool Visibility": without `visibility`, it is for models and apps.
 

@@ -209,10 +209,11 @@ _OF_VIEWS = (t.Tool, t.ResourceMetadata, t.ResourceContents)
 def _view_alone(meta: Any) -> Any:
     # Imported here because few servers have views and clients of these revisions.
     from toolwire.protocol.apps import VIEW_KEYS
+    from toolwire.protocol.upstreams import UPSTREAM_KEY
 
     if not isinstance(meta, dict):
         return UNSET
-    return {key: meta[key] for key in VIEW_KEYS if key in meta} or UNSET
+    return {key: meta[key] for key in (*VIEW_KEYS, UPSTREAM_KEY) if key in meta} or UNSET
 
 
 def _member_conversion(type_: type[t.Wire], attribute: str, hint: Any, revision: str) -> _Convert | None:

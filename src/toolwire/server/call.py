@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
@@ -176,6 +176,8 @@ class Call:
     """The `Cache` of this answer, where it is known only after reading; None for the hint of the component."""
     cancelled: bool = False
     """Whether the handler was cancelled, or ran out of time."""
+    denial: ProtocolError | None = None
+    """The error for a view that leaves its upstream."""
     deadline: Deadline | None = None
     """The time that the handler has, while it runs."""
     error_id: str | None = None
@@ -216,6 +218,8 @@ class Call:
     task_run: TaskRun | None = None
     trace: str | None = None
     """The id of the OpenTelemetry trace."""
+    view_servers: tuple[str, ...] | None = None
+    """The servers from here to the upstream of a view that makes the request; None for any other request."""
     workers: Workers | None = None
     """The threads for this call; None for those of the server."""
     _meta: dict[str, Any] | None = None
@@ -231,7 +235,7 @@ class Call:
         inner = copy(self)
         inner.outer, inner.owner, inner.target, inner.in_thread = self, owner, target, in_thread
         inner.sync_context = inner.own_loop_context = inner.guard = inner.release = inner.stack = inner.task_run = None
-        inner.may_be_task, inner.judgement = False, None
+        inner.may_be_task, inner.judgement, inner.view_servers = False, None, None
         # Both calls share one state.
         inner._state = self.state
         return inner

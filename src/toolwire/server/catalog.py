@@ -60,6 +60,8 @@ class Mount:
     """The approvals that decide what the mount lets through; None where it lets tools through without any."""
     is_shaped: bool = False
     """Whether components come through it in another form than the mounted server has."""
+    upstream: str | None = None
+    """The name of the upstream of a gateway that the catalogue is of; None for any other server."""
 
     def __init__(self, prefix: str, catalog: Catalog) -> None:
         self.prefix = prefix
@@ -222,6 +224,9 @@ class Follower(Awaited, Protocol):
     def credential(self) -> str | None:
         """The kind of the credential with which calls are made there; None where there is none."""
 
+    def has_named_secret(self, uri: str) -> bool:
+        """Return whether the server named a URI to the caller that others should not get."""
+
     def figures(self) -> BackFigures:
         """Return the state of the server that has the components, for the metrics."""
 
@@ -368,6 +373,10 @@ class Catalog:
         """The restrictions of an upstream that is a server of this process; None for any other server."""
         self.own_tasks: bool = False
         """Whether the program of the server makes tasks by itself (`Server(tasks=True)`)."""
+        self.public_uri: Callable[[str], str] | None = None
+        """Returns the URI that a resource of an upstream has in the servers that mount it; None if all URIs stay."""
+        self.has_upstreams: bool = False
+        """Whether a gateway has upstreams here, or in a catalogue that is mounted here."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._repeating = (-1, False)
@@ -485,6 +494,8 @@ class Catalog:
         hosts = (self, *self.hosts())
         for host in hosts:
             host._family = host._local = host._followers = host._awaited = None
+            each_mount = (mount for each in (host, *host.family()) for mount in each.mounts)
+            host.has_upstreams = any(mount.upstream is not None for mount in each_mount)
         meets = any(each.meet is not None for each in catalog.followers)
         if meets or any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
             for host in hosts:
@@ -838,6 +849,10 @@ class Catalog:
                 return found, variables
         mounted = [mount.template(uri, sees, way) for mount in self.mounts]
         matched = [each for each in mounted if each is not None]
+        if matched and not way and self.has_upstreams:
+            # A signed URI is for nobody but the upstream that named it, whatever templates match it.
+            named = [each for each in self.followers if each.has_named_secret(uri)]
+            matched = [each for each in matched if not named or each[0].owner.catalog.follower in named]
         # Of templates that are equally specific, that of the first mount is used.
         return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
 

@@ -54,6 +54,7 @@ from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import Questions, asked
 from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub, LegacyClient
+from toolwire.server.upstream_views import UpstreamViews
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -113,6 +114,7 @@ class Kernel:
         self.hub: Hub = Hub(limits)
         self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
         self.methods: Methods = Methods(self, page_size, cache)
+        self.upstream_views: UpstreamViews = UpstreamViews(catalog, self.access)
         self.workers: ThreadWorkers = self._new_workers()
         self._processes: ProcessWorkers | None = None
         self.tracked: WeakSet[Progress] = WeakSet()
@@ -301,7 +303,7 @@ class Kernel:
         self._is_watched = chain is not None or bool(self._observers)
         self._entry = with_observers(self._observers, self._admitted) if self._is_watched else None
         if any(each.meet is not None for each in self.catalog.followers):
-            self._entry = _after_meeting(self.catalog, self._entry or self._admitted)
+            self._entry = _after_meeting(self.catalog, self.upstream_views, self._entry or self._admitted)
         self._around_mounted = any(each.owner.kernel.middleware for each in self.catalog.family())
         self._operations, self._extended = around_mounted(
             self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
@@ -310,6 +312,8 @@ class Kernel:
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         call = Call(self, request, outlet)
         CURRENT.set(call)
+        if self.catalog.has_upstreams and self.upstream_views.resolve(call) and self._entry is None:
+            raise cast("ProtocolError", call.denial)
         if self._entry is None:
             if self.access.active:
                 self.access.admit(request, outlet)
@@ -319,6 +323,8 @@ class Kernel:
 
     async def _admitted(self, call: Call) -> Any:
         """Refuse a caller who lacks a scope before any middleware runs; observers see the refusal."""
+        if call.denial is not None:
+            raise call.denial
         if self.access.active:
             try:
                 self.access.admit(call.request, call.outlet)
@@ -557,7 +563,7 @@ class Kernel:
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
 
 
-def _after_meeting(catalog: Catalog, entry: Operation) -> Operation:
+def _after_meeting(catalog: Catalog, views: UpstreamViews, entry: Operation) -> Operation:
     """Return an operation before which servers elsewhere learn of the caller, because each caller has other components.
 
     Policies and scopes are those of a component, so that it has to be known before they are looked up.
@@ -568,6 +574,7 @@ def _after_meeting(catalog: Catalog, entry: Operation) -> Operation:
         waits = [wait for meet in meeting if meet is not None and (wait := meet(call)) is not None]
         if waits:
             await asyncio.gather(*waits)
+            views.resolve(call)
         return await entry(call)
 
     return run

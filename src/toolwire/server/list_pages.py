@@ -10,7 +10,8 @@ from msgspec import Raw
 from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
-from toolwire.server.catalog import FAMILY, Catalog, Seen
+from toolwire.server.catalog import FAMILY, Catalog, Found, Seen
+from toolwire.server.upstream_views import with_upstream
 
 #: Pages that are kept.
 MAX_PAGES: Final = 1024
@@ -64,13 +65,14 @@ class Pages:
     ) -> tuple[list[Any], str | None]:
         """Return the entries of a page as a caller sees it, and the cursor of the next."""
         entries, following = self._catalog.page(kind, cursor, self.size, view)
-        return [_renamed(found.component.wire(revision), kind, name) for name, found in entries], following
+        return [_entry(found, revision, kind, name) for name, found in entries], following
 
 
-def _renamed(definition: Any, kind: str, name: str) -> Any:
+def _entry(found: Found[Any], revision: str, kind: str, name: str) -> Any:
+    definition = found.component.wire(revision)
     if kind in ("tools", "prompts") and definition.name != name:
-        return replace_members(definition, name=name)
-    return definition
+        definition = replace_members(definition, name=name)
+    return definition if kind == "prompts" else with_upstream(definition, found)
 
 
 def definitions(catalog: Catalog, kind: str) -> list[bytes]:

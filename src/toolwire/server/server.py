@@ -232,18 +232,20 @@ class Server(Registering, Serving):
         server file. The names of tools and prompts start with `prefix_`. `shape` says which components come through,
         and in which form.
         """
+        upstream: str | None = None
         if not isinstance(other, Server):
             other = cast("Server", load_part("server.mount")(other, prefix))
+            upstream = prefix or other.name
         if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
             raise other._unmountable("low-level handlers")
         if other._vault is not None and other._vault.has_accounts:
             # The pages on which users connect accounts are those of the server that is called.
             raise other._unmountable("credentials= of callers")
-        self.mount_catalog(f"{prefix}_" if prefix else "", other.catalog, shape)
+        self.mount_catalog(f"{prefix}_" if prefix else "", other.catalog, shape, upstream)
         return self
 
-    def mount_catalog(self, prefix: str, catalog: Catalog, shape: Shape | None) -> Mount:
-        """Mount a catalogue, and return the mount."""
+    def mount_catalog(self, prefix: str, catalog: Catalog, shape: Shape | None, upstream: str | None = None) -> Mount:
+        """Mount a catalogue, and return the mount. `upstream` is its name as an upstream of a gateway."""
         if shape is None:
             mount = Mount(prefix, catalog)
         else:
@@ -254,6 +256,7 @@ class Server(Registering, Serving):
             if not catalog.followers:
                 # All components are known. Those of a server elsewhere come later, and mistakes are logged then.
                 mount.check()
+        mount.upstream = upstream
         self.catalog.mount(mount)
         return mount
 

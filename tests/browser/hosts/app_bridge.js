@@ -90,11 +90,13 @@ async function show() {
   addEventListener("message", ({ source, data }) => source === frame.contentWindow && judgeMessage(data));
 
   const args = JSON.parse(asked.get("arguments"));
+  // A host may leave out the tool.
+  const toolInfo = asked.get("toolInfo") === "no" ? {} : { toolInfo: { tool } };
   const bridge = new AppBridge(
     client,
     { name: "app-bridge-host", version: "1" },
     { openLinks: {}, downloadFile: {}, serverTools: {}, serverResources: {}, logging: {}, updateModelContext: { text: {} }, message: { text: {} } },
-    { hostContext: { theme: "dark", displayMode: "inline", availableDisplayModes: ["inline", "fullscreen"], locale: "en", platform: "web", containerDimensions: { maxHeight: 600, width: 400 }, styles: { variables: { "--color-text-primary": "rgb(1, 2, 3)" } }, toolInfo: { tool } } },
+    { hostContext: { theme: "dark", displayMode: "inline", availableDisplayModes: ["inline", "fullscreen"], locale: "en", platform: "web", containerDimensions: { maxHeight: 600, width: 400 }, styles: { variables: { "--color-text-primary": "rgb(1, 2, 3)" } }, ...toolInfo } },
   );
   host.bridge = bridge;
   bridge.onsandboxready = () => {

@@ -207,6 +207,7 @@ BACK_ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("revision", "2025-11-25", "2026-07-28", None, "2025-11-25", "2026-07-28"),
     ("list_timeout", 1, 2, None, 1, 2),
     ("trust", True, False, None, True, None),
+    ("views", False, True, None, False, None),
     ("breaker", False, {}, lambda found: found is False, True, False),
     ("health", {"every": 5}, {"every": 6}, lambda found: found.every, 5, 6),
     ("max_calls", 1, 2, None, 1, 2),

@@ -104,6 +104,8 @@ class BackEntry(ServerEntry, kw_only=True):
     """The HTTP headers of a client's request that go on to the server, beside those of a trace."""
     policy: PolicyTable | None = None
     """The policy for all calls of the server."""
+    views: bool = True
+    """Whether its views come through, and its tools that are for views alone."""
     allow: list[str] | None = None
     """The tools that come through: names with `*` and `?`, `tag:NAME`, `annotation:NAME`; all by default."""
     deny: list[str] = []

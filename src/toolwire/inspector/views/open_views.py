@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import UNSET
 
 from toolwire.apps.bridge import FLOOD, MAX_BURST, MAX_MESSAGE_BYTES, MAX_MESSAGES_PER_SECOND, TOO_LONG
 from toolwire.apps.profiles import CHATGPT, CLAUDE, PLAIN, HostProfile
@@ -25,6 +26,7 @@ from toolwire.inspector.views.view import OpenView
 from toolwire.inspector.wire_log import WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.upstreams import UPSTREAM_KEY
 from toolwire.util.expiring import Expiring
 
 #: The oldest view is closed when more are opened.
@@ -251,8 +253,10 @@ class _Server:
 
 
 def _tool(definition: Mapping[str, Any]) -> t.Tool:
-    # Only its name counts here. The definition of a foreign server may be broken.
-    return t.Tool(name=str(definition["name"]), input_schema={"type": "object"})
+    # Only its name and its upstream count here. The definition of a foreign server may be broken.
+    meta = definition.get("_meta")
+    upstream = {UPSTREAM_KEY: meta[UPSTREAM_KEY]} if isinstance(meta, Mapping) and UPSTREAM_KEY in meta else UNSET
+    return t.Tool(name=str(definition["name"]), input_schema={"type": "object"}, meta=upstream)
 
 
 def has_view(tool: Mapping[str, Any]) -> bool:

@@ -1,0 +1,237 @@
+"""Requests of views at a gateway: the tools that they name, and the upstream that they must not leave.
+
+A view names the tools of its server as that server does, and most hosts send the name as it is. So an unlisted name is
+replaced by the public name of the tool before anything judges the request. A host may name the upstream of a view in
+`_meta`. Then the request reaches nothing but this upstream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.apps import view_address
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.lifecycle.terms import Incoming
+from toolwire.protocol.open_codec import exact_meta, replace_members
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.upstreams import MAX_SERVERS, UPSTREAM_KEY, Upstream, read_upstream, upstream_meta
+from toolwire.server.access import Access, View
+from toolwire.server.call import Call
+from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
+from toolwire.server.components import Component
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+_KEY: Final = UPSTREAM_KEY.encode()
+#: How many names that two upstreams have are logged.
+_MAX_LOGGED: Final = 1_000
+
+
+def servers_on(way: Way) -> tuple[str, ...]:
+    """Return the servers on a way, as far as the last upstream of a gateway; none if there is no upstream."""
+    last = max((index for index, mount in enumerate(way) if mount.upstream is not None), default=-1)
+    return tuple(_name_of(mount) for mount in way[: last + 1])
+
+
+def _name_of(mount: Mount) -> str:
+    # Two gateways in one server may have the same name, and upstreams of the same names.
+    plain = mount.catalog.owner.name
+    return mount.upstream or (f"{plain}:{mount.prefix}" if mount.prefix else plain)
+
+
+def upstream_of(found: Found[Any]) -> Upstream:
+    """Return the upstream that a component belongs to. An upstream that is a gateway names those behind it."""
+    servers = servers_on(found.way)
+    if not servers:
+        return Upstream()
+    named = read_upstream(getattr(found.component.wire(MODERN), "meta", None))
+    name = named.name or _own_name(found.component)
+    return Upstream((*servers, *named.servers)[:MAX_SERVERS], name)
+
+
+def _own_name(component: Component) -> str | None:
+    """Return the name that an upstream gives a tool; None for anything else."""
+    while component.original is not None:
+        component = component.original
+    # A name that is too long for this server is the key in another form.
+    return getattr(component, "upstream_name", component.key) if component.kind == "tools" else None
+
+
+def with_upstream(definition: Any, found: Found[Any]) -> Any:
+    """Return the entry of a list with the upstream that a component belongs to."""
+    if not any(mount.upstream is not None for mount in found.way):
+        return definition
+    meta = exact_meta(definition) if isinstance(definition.meta, dict) else {}
+    return replace_members(definition, meta={**meta, **upstream_meta(upstream_of(found))})
+
+
+class _Tool(NamedTuple):
+    """A tool of an upstream: the upstream, and the name that it has here."""
+
+    upstream: Upstream
+    public: str
+
+
+class _Index(NamedTuple):
+    """The tools of all upstreams that have views, by the names that the upstreams give them."""
+
+    names: Mapping[str, tuple[_Tool, ...]]
+    views: Mapping[str, frozenset[tuple[str, ...]]]
+    """The upstreams of each view, by its address."""
+
+
+class UpstreamViews:
+    """Finds the tools that views name, and keeps views at their upstream."""
+
+    def __init__(self, catalog: Catalog, access: Access) -> None:
+        self._catalog = catalog
+        self._access = access
+        self._version = -1
+        self._index = _Index({}, {})
+        self._logged: set[str] = set()
+
+    def resolve(self, call: Call) -> bool:
+        """Give a request of a view the name that its tool has here. Return whether the request is refused."""
+        request = call.request
+        raw = request.raw
+        if request.method == "tools/call":
+            # Nearly all calls end here, so this is short.
+            if self._version != self._catalog.version:
+                self._version, self._index = self._catalog.version, _index(self._catalog)
+            if raw is UNSET or _KEY not in bytes(raw):
+                if request.params.name not in self._index.names:
+                    return False
+                call.denial = self._resolve_unlisted(call)
+            elif (view := _view_of(raw)) is not None:
+                call.denial = self._resolve_at(call, view)
+        elif request.method == "resources/read" and raw is not UNSET and (view := _view_of(raw)) is not None:
+            call.denial = self._check_read(call, view)
+        return call.denial is not None
+
+    def _resolve_at(self, call: Call, view: Upstream) -> ProtocolError | None:
+        """Find a tool at the upstream of a view, which the request names."""
+        name = call.request.params.name
+        found = self._catalog.tool(name, self._sees(call))
+        if found is None or not view.has(upstream_of(found).servers):
+            tools = [each for each in self._index.names.get(name, ()) if view.has(each.upstream.servers)]
+            exact = [each for each in tools if each.upstream.servers == view.servers] or tools
+            found = self._found(call, exact[0]) if len(exact) == 1 else None
+            if found is None:
+                return ProtocolError(INVALID_PARAMS, f"The server of the view has no tool {name[:200]!r}")
+            call.request.params.name = exact[0].public
+        call.view_servers = view.servers[len(servers_on(found.way)) :]
+        return None
+
+    def _resolve_unlisted(self, call: Call) -> ProtocolError | None:
+        """Find the tool with a name that is in no list: that of the one upstream that has it and has views."""
+        name = call.request.params.name
+        if self._catalog.tool(name) is not None or self._catalog.unlisted_component("tools", name) is not None:
+            return None
+        tools = self._index.names[name]
+        if len(tools) > 1:
+            tools = self._of_view(call.request, tools) or tools
+        seen = [each for each in tools if self._found(call, each) is not None]
+        if len(tools) == 1:
+            if seen:
+                call.request.params.name = seen[0].public
+            return None
+        if len(seen) < 2:
+            return None  # Nothing reveals the tools that the caller does not see.
+        names = " or ".join(repr(each.public) for each in seen)
+        if name not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(name)
+            text = "a view called %r, which may be %s: say views=False for the upstream of one of them"
+            log.warning(text, name, names)
+        return ProtocolError(INVALID_PARAMS, f"The tool {name[:200]!r} may be {names}: call it by one of these names")
+
+    def _of_view(self, request: Incoming, tools: tuple[_Tool, ...]) -> tuple[_Tool, ...]:
+        """Return the tools of the upstream whose view the request names, as some hosts do."""
+        address = None if request.raw is UNSET else view_address(t.request_meta(request.raw))
+        owners = self._index.views.get(address, frozenset()) if address is not None else frozenset()
+        return tuple(each for each in tools if each.upstream.servers in owners) if len(owners) == 1 else ()
+
+    def _found(self, call: Call, tool: _Tool) -> Found[Any] | None:
+        """Return a tool as the caller sees it. None if a shape takes it away, or gives its name to another one."""
+        found = self._catalog.tool(tool.public, self._sees(call))
+        return found if found is not None and upstream_of(found) == tool.upstream else None
+
+    def _check_read(self, call: Call, view: Upstream) -> ProtocolError | None:
+        """Refuse to read a resource that does not belong to the upstream of a view."""
+        params = call.request.params
+        found = self._readable(call, params.uri)
+        if found is None or not view.has(upstream_of(found).servers):
+            public = self._public_uri(view, params.uri)
+            renamed = None if public == params.uri else self._readable(call, public)
+            if renamed is not None and view.has(upstream_of(renamed).servers):
+                params.uri, found = public, renamed
+        if found is None:
+            call.view_servers = view.servers  # No other upstream is asked for what no list has.
+        elif view.has(upstream_of(found).servers):
+            call.view_servers = view.servers[len(servers_on(found.way)) :]
+        else:
+            return ProtocolError(INVALID_PARAMS, "The server of the view has no such resource")
+        return None
+
+    def _public_uri(self, view: Upstream, uri: str) -> str:
+        """Return the public form of a URI that a view names as its server does."""
+        way = next((each for each in _ways(self._catalog, ()) if servers_on(each) == view.servers), ())
+        rename = way[-1].catalog.public_uri if way else None
+        return uri if rename is None else rename(uri)
+
+    def _readable(self, call: Call, uri: str) -> Found[Any] | None:
+        return self._access.readable(uri, self._view(call))
+
+    def _view(self, call: Call) -> View | None:
+        return self._access.view(call.request, call.outlet) if self._access.active else None
+
+    def _sees(self, call: Call) -> Sees | None:
+        view = self._view(call)
+        return None if view is None else view.sees
+
+
+def _view_of(raw: Raw) -> Upstream | None:
+    """Return the upstream of the view that a request comes from, as its host says; None if it says nothing."""
+    upstream = read_upstream(t.request_meta(raw))
+    return upstream if upstream.servers else None
+
+
+def _index(catalog: Catalog) -> _Index:
+    tools: dict[_Tool, None] = {}
+    views: dict[str, set[tuple[str, ...]]] = {}
+    for public, found in _upstream_tools(catalog, ()):
+        tool = _Tool(upstream_of(found), public)
+        tools[tool] = None
+        address = view_address(found.component.wire(MODERN).meta or None)
+        if address is not None:
+            views.setdefault(address, set()).add(tool.upstream.servers)
+    having = {servers for each in views.values() for servers in each}
+    names: dict[str, tuple[_Tool, ...]] = {}
+    for tool in tools:
+        if tool.upstream.servers in having and tool.upstream.name is not None:
+            names[tool.upstream.name] = (*names.get(tool.upstream.name, ()), tool)
+    return _Index(names, {address: frozenset(owners) for address, owners in views.items()})
+
+
+def _upstream_tools(catalog: Catalog, way: Way) -> Iterator[tuple[str, Found[Any]]]:
+    """Yield the tools of all upstreams by their public names, also those that a shape takes away."""
+    for path in _ways(catalog, way):
+        for name, found in path[-1].catalog.merged("tools", None, path):
+            public = name
+            for mount in reversed(path):
+                public = mount.public_name("tools", public)
+            yield public, found
+
+
+def _ways(catalog: Catalog, way: Way) -> Iterator[Way]:
+    """Yield the ways to all upstreams."""
+    for mount in tuple(catalog.mounts):
+        path = (*way, mount)
+        if mount.upstream is None:
+            yield from _ways(mount.catalog, path)
+        else:
+            yield path
