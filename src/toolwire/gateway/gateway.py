@@ -209,7 +209,7 @@ class Gateway(Server):
         queue: int = QUEUE,
         queue_seconds: float = QUEUE_SECONDS,
         policy: Policy | None = None,
-        isolation: Literal["shared", "principal"] | None = None,
+        isolation: Literal["conversation", "shared", "principal"] | None = None,
         max_processes: int | None = None,
         idle_seconds: float | None = None,
         urls: Sequence[str] | None = None,
@@ -234,9 +234,12 @@ class Gateway(Server):
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
         often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
         `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
-        refused. `isolation="principal"`: a command has processes of its own for each principal. `max_processes` is how
-        many connections to the server there are for callers, and each is a process if it is a command; the one that
-        was used longest ago ends. One that nobody has used for `idle_seconds` ends, too. `urls` are the addresses of
+        refused. `isolation` says who shares a connection to a server before 2026-07-28, which is a process if the
+        server is a command: `"conversation"`, the default, for one of each client session; `"shared"` for a pool of all
+        clients, for a server that keeps nothing for its clients and asks nothing; `"principal"` for a command, also
+        a modern one, with processes of its own for each principal. `max_processes` is how many connections there are
+        for callers, 256 by default and 1 for a pool; the one that was used longest ago ends. One without a call for
+        `idle_seconds` ends, too. `urls` are the addresses of
         the server, if it has several, in place of a target or behind it: the first one that works is used.
         """
         if target is None and not urls:
@@ -275,7 +278,7 @@ class Gateway(Server):
         check_number(owner, "list_timeout", list_timeout, TIMEOUT)
         slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
         protection = Protection(_breaker(name, breaker, health), health, slots)
-        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller)
+        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller, isolation)
         if isinstance(place, HttpTarget):
             place = place.with_places(max(MAX_CONVERSATIONS, max_calls or 0))
         _check_isolation(name, isolation, place, credentials)
@@ -738,6 +741,7 @@ def _bounds(
     queue: int,
     queue_seconds: float,
     max_calls_per_caller: int | None,
+    isolation: str | None,
 ) -> ConnectionBounds:
     owner = f"upstream {name!r}"
     if max_processes is not None:
@@ -745,12 +749,15 @@ def _bounds(
     if idle_seconds is not None:
         check_number(owner, "idle_seconds", idle_seconds, TIMEOUT)
     waiting = 0 if max_processes is None else queue
-    return ConnectionBounds(max_processes, idle_seconds, waiting, queue_seconds, max_calls_per_caller or 0, queue)
+    own = max_calls_per_caller or 0
+    is_shared = isolation == "shared"
+    return ConnectionBounds(max_processes, idle_seconds, waiting, queue_seconds, own, queue, is_shared)
 
 
 def _check_isolation(name: str, isolation: str | None, place: Target, credentials: Kind | None) -> None:
-    if isolation not in (None, "shared", "principal"):
-        raise ServerError(f"The isolation of {name!r} is 'shared' or 'principal', not {isolation!r}")
+    if isolation not in (None, "conversation", "shared", "principal"):
+        text = f"upstream {name!r}: isolation must be 'conversation', 'shared' or 'principal' (got {isolation!r})"
+        raise ServerError(text)
     if isolation == "principal" and place.transport != "stdio":
         raise ServerError(f"isolation= of {name!r} is for a command, which has processes")
     if isolation == "shared" and credentials is not None and credentials.is_per_user:

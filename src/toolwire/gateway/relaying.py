@@ -374,6 +374,8 @@ class Relay:
             shared = await self.connections.shared_connection()
         if shared.modern:
             return await self._legacy_session(call, sent, shared) or shared
+        if self.connections.is_shared:
+            return await self.connections.pooled(None if sent.about_task is None else sent.about_task.conversation)
         return await self._conversation(call, sent.about_task, shared)
 
     async def _legacy_session(
@@ -495,6 +497,8 @@ class Relay:
         if not connection.modern:
             if not connection.answers_itself and _may_be_held(call):
                 return await self._holding(call, connection, method, sent, clock)
+            if connection.is_pooled and _may_be_held(call) and call.params.request_state is not UNSET:
+                raise invalid_state()  # No call is held in a pool. It would be a call of its own.
             try:
                 raw = await self._once(call, connection, method, sent.members, sent, headers, clock)
             finally:
@@ -559,9 +563,12 @@ class Relay:
                     wants_progress, ends = False, sent.can_wait or call.request.modern
                     connection.reports[identifier] = reporting(call) if ends else reporting_task(call)
                     sent.stop_reports = partial(discard_report, connection.reports, identifier)
-            await set_level(call, connection)
-            connection.on_notice = telling_client(call)
-            connection.on_request = answering(call)
+            if not connection.is_pooled:
+                await set_level(call, connection)
+                connection.on_notice = telling_client(call)
+                connection.on_request = answering(call)
+            elif not connection.link.duplex:
+                await set_level(call, connection)  # Each stream says to which call a log message belongs.
         timeout = clock.limit(method)
         if about is not None and about.waiting is not None:
             relayed, timeout = about.waiting, None
@@ -645,7 +652,7 @@ class Relay:
         try:
             connection = await self.connections.shared_connection()
             if not connection.modern:
-                if not isinstance(session, Session):
+                if not isinstance(session, Session) or connection.is_pooled:
                     # A legacy server knows its client by the connection, and nothing says which client this one is.
                     log.debug("%s: %s came without a connection, and is dropped", self.name, method[:200])
                     return

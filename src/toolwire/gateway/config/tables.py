@@ -133,10 +133,11 @@ class BackEntry(ServerEntry, kw_only=True):
     """How many bytes a result may have. All of a larger one is a resource that its caller can read for a while."""
     pins: PinsTable | bool = False
     """Whether a tool that is new or changed is withheld until somebody approves it."""
-    isolation: Literal["shared", "principal"] | None = None
-    """Whether a command has processes of its own for each principal; it has where each caller has an account."""
+    isolation: Literal["conversation", "shared", "principal"] | None = None
+    """Who shares a process, or a session: one conversation at a server before 2026-07-28 (the default), all clients of
+    a server that keeps nothing for them, or one principal (the default where each caller has an account)."""
     max_processes: int | None = None
-    """How many processes of a command, or other connections, there are for callers; 256 by default."""
+    """How many processes of a command, or other connections, there are for callers; 256 by default, 1 if shared."""
     urls: list[str] = []
     """The addresses of the server, if it has several, in the order of preference; `url` is the first one of both."""
     openapi: FilePath | None = None
