@@ -185,7 +185,9 @@ async def test_progress_reaches_its_caller_alone(front: str) -> None:
         calls = [
             asyncio.ensure_future(
                 client.call_tool(
-                    "b_steps", {"label": name}, on_progress=lambda *told, name=name: heard[name].append(told[-1].message)
+                    "b_steps",
+                    {"label": name},
+                    on_progress=lambda *told, name=name: heard[name].append(told[-1].message),
                 )
             )
             for name, client in (("ann", ann), ("bob", bob))
@@ -202,7 +204,10 @@ async def test_log_messages_of_a_shared_process_reach_no_client(front: str) -> N
     # Nothing on a pipe says which call a log message belongs to.
     command, gateway = pool_of()
     heard: list[Any] = []
-    async with connected(gateway, "ann", front, on_log=heard.append) as (ann, _), connected(gateway, "bob", front) as (bob, _):
+    async with (
+        connected(gateway, "ann", front, on_log=heard.append) as (ann, _),
+        connected(gateway, "bob", front) as (bob, _),
+    ):
         command.go_on.set()
         await bob.call_tool("b_steps", {"label": "bob"})
         await ann.call_tool("b_steps", {"label": "ann"})
