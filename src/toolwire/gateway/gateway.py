@@ -20,8 +20,8 @@ from toolwire.gateway.back_health import (
     Breaker,
     BreakerState,
     Health,
-    Protection,
-    slots_of,
+    UpstreamLimits,
+    make_slots,
 )
 from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
@@ -232,7 +232,7 @@ class Gateway(Server):
         a target, `add` adds a component of this server itself, as that of every server does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
-        often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
+        often its health is checked while no call is in flight. `max_calls` is how many calls run there at once, and
         `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
         refused. `isolation` says who shares a connection to a server before 2026-07-28, which is a process if the
         server is a command: `"conversation"`, the default, for one of each client session; `"shared"` for a pool of all
@@ -276,8 +276,8 @@ class Gateway(Server):
         if timeout is not None:
             check_number(owner, "timeout", timeout, TIMEOUT)
         check_number(owner, "list_timeout", list_timeout, TIMEOUT)
-        slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
-        protection = Protection(_breaker(name, breaker, health), health, slots)
+        slots = make_slots(name, max_calls, max_calls_per_caller, queue, queue_seconds)
+        protection = UpstreamLimits(_breaker(name, breaker, health), health, slots)
         bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller, isolation)
         if isinstance(place, HttpTarget):
             place = place.with_places(max(MAX_CONVERSATIONS, max_calls or 0))

@@ -29,7 +29,7 @@ from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
-from toolwire.gateway.back_health import CallerUnready, Send
+from toolwire.gateway.back_health import CredentialMissing, Send, Source, source_of
 from toolwire.gateway.back_messages import (
     PlainCall,
     WaitingHere,
@@ -190,8 +190,8 @@ class Relay:
         self._usual: Send = self.go_on
         self.sending: Send = self._usual
         """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
-        self.on_failure: Callable[[ToolwireError], None] | None = None
-        """Is told why a request failed, where the server may be the cause."""
+        self.on_failure: Callable[[ToolwireError, Source], None] | None = None
+        """Gets the reason why a request failed, where the server may be the cause, with the caller and the tool."""
         self.on_lost: Callable[[ToolwireError, RelayConnection], bool] | None = None
         """Is told on which connection a request failed. It returns whether the next one goes to another address."""
         self.is_repeatable: Callable[[Any], bool] = lambda tool: False
@@ -429,7 +429,7 @@ class Relay:
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
             if not self._is_same_account(cast("str", made.credential), owner):
-                raise CallerUnready("the task belongs to another account")
+                raise CredentialMissing("the task belongs to another account")
             made = made._replace(credential=owner)
             return await self.connections.of(
                 made, msgspec.json.decode(made.capabilities), target=target, caller=call.request.caller
@@ -877,7 +877,7 @@ class Relay:
         Clients elsewhere are not told the address of the server, its command, nor what it wrote before it ended.
         """
         if self.on_failure is not None:
-            self.on_failure(error)
+            self.on_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
         if isinstance(error, TransportError) and not call.outlet.is_local:

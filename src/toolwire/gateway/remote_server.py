@@ -25,7 +25,7 @@ from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import ServerTarget, TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
-from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
+from toolwire.gateway.back_health import BreakerState, HealthChecks, Send, UpstreamGuard, UpstreamLimits
 from toolwire.gateway.back_urls import Returning
 from toolwire.gateway.linked_uris import LinkedUris, origin_of
 from toolwire.gateway.names import MAX_NAME, bounded_name
@@ -133,7 +133,7 @@ class RemoteServer(Server):
         trusts: bool = False,
         connections: BackConnections | None = None,
         credentials: CallerPlaces | None = None,
-        protection: Protection | None = None,
+        protection: UpstreamLimits | None = None,
         policy: Policy | None = None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
@@ -160,15 +160,15 @@ class RemoteServer(Server):
             suspect=self.suspect,
             uris=self._addresses.names,
         )
-        self._protection = protection or Protection()
+        self._protection = protection or UpstreamLimits()
         if self._access is not None:
             self.relay.find_sender = self._access.find_sender
-        self.guard: BackGuard = BackGuard(
+        self.guard: UpstreamGuard = UpstreamGuard(
             name, self._protection, self.relay.sending, self._send_by, self._breaker_moved
         )
         if credentials is None or target.transport != "stdio":
             # The process of one caller says nothing about those of others.
-            self.relay.on_failure = self.guard.failed
+            self.relay.on_failure = self.guard.record_failure
         self.credential: str | None = None
         """The kind of the credential with which calls are made; None where there is none."""
         self._returning: Returning | None = None
@@ -178,7 +178,7 @@ class RemoteServer(Server):
             self.back_connections.moved = self._begin_again
             self.guard.on_success = self.back_connections.urls.forgive
         self.relay.is_repeatable = self.is_repeatable
-        self.signs: SignsOfLife = SignsOfLife(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
+        self.signs: HealthChecks = HealthChecks(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
         self._lists_kept = 0
         self._lists_read = 0
         self.reads_directories: bool = False
@@ -863,7 +863,7 @@ class RemoteServer(Server):
         self.relay.sending = send
 
     def _breaker_moved(self, state: BreakerState) -> None:
-        """Take the components out of lists while the breaker is open, and plan the next sign of life."""
+        """Take the components out of lists while the breaker is open, and plan the next health check."""
         if state == "open":
             self._away(f"its calls failed: {self.guard.error}")
         elif self.state == "away" and self._lists is not None:
@@ -885,7 +885,7 @@ class RemoteServer(Server):
             failure = (
                 error
                 if isinstance(error, ToolwireError)
-                else Timeout(f"it gave no sign of life within {seconds:g} seconds")
+                else Timeout(f"it did not answer a health check within {seconds:g} seconds")
             )
             if connection is None or not self.back_connections.lost(failure, connection, for_sure=True):
                 raise failure from None

@@ -84,7 +84,7 @@ class BackEntry(ServerEntry, kw_only=True):
     breaker: Breaker | bool = True
     """When calls to it fail at once, because it does not work; false for never."""
     health: Health | None = None
-    """When it is asked for signs of life while nobody calls it; never by default."""
+    """When health checks are sent to it without calls; never by default."""
     max_calls: int | None = None
     """How many calls run there at once; no bound by default."""
     max_calls_per_caller: int | None = None
