@@ -31,6 +31,7 @@ from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
 from toolwire.server.catalog import Catalog, Found, Mount
 from toolwire.server.described_api import DescribedApi
+from toolwire.server.limits import Limits
 from toolwire.server.server import Server
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
 from toolwire.util.numbers import COUNT, TIMEOUT, check_number
@@ -52,6 +53,8 @@ MAX_BACK_NAME: Final = 32
 #: How many characters of the instructions of one server, and of all servers together, are handed on.
 MAX_INSTRUCTIONS: Final = 4_000
 MAX_ALL_INSTRUCTIONS: Final = 32_000
+#: The entries of one page, unless the operator sets a number: many clients read the first page alone.
+ONE_PAGE: Final = 1_000_000_000
 #: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
 MAX_LEAVING: Final = 32
 
@@ -153,7 +156,8 @@ class Gateway(Server):
 
     While a server behind it is away, its components are missing in lists. `stale=True` keeps the last ones that are
     known in lists. `strict=True`: a list in which components are missing is an error. `ping=False` refuses `ping` on
-    2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`.
+    2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`. A list comes in one page
+    unless `page_size` sets a number of entries.
     """
 
     def __init__(
@@ -178,6 +182,9 @@ class Gateway(Server):
         """Whether hosts that show views may ping on 2026-07-28."""
         self.configuration: FollowedConfiguration | None = None
         """The file that this gateway was made from, and that `reload` reads again; None for one without a file."""
+        limits = options.get("limits")
+        if options.get("page_size") is None and (limits is None or limits.page == Limits().page):
+            options["page_size"] = ONE_PAGE
         super().__init__(name, **options)
         self.catalog.is_strict = strict
 

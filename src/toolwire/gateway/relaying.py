@@ -283,6 +283,8 @@ class Relay:
             return answer
         except BaseException as error:
             hop.failed(error)
+            if isinstance(error.__cause__, NotConnected):
+                hop.ending = "no_account"  # The server did nothing wrong.
             raise
         finally:
             for end in endings:
@@ -335,7 +337,7 @@ class Relay:
             except (ToolError, NotSupported, UrlRequired):
                 raise
             except NotConnected as error:
-                raise await self._not_connected(call, error) from None
+                raise await self._not_connected(call, error) from error
             except ToolwireError as error:
                 if connection is not None and self.on_lost is not None:
                     self.on_lost(error, connection)

@@ -281,7 +281,7 @@ class GatewayTable(Table, kw_only=True, frozen=True):
     capabilities: dict[str, Any] | None = None
     """Further capabilities that clients are told."""
     page_size: int | None = None
-    """Entries of one page of a list."""
+    """Entries of one page of a list; all of them by default, because many clients read the first page alone."""
     cache: Cache | None = None
     """How long, and by whom, lists may be kept."""
     schema_profile: Profile = "portable"
