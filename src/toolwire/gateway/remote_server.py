@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
@@ -28,6 +27,7 @@ from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
 from toolwire.gateway.back_health import BreakerState, HealthChecks, Send, UpstreamGuard, UpstreamLimits
 from toolwire.gateway.back_urls import Returning
 from toolwire.gateway.linked_uris import LinkedUris, origin_of
+from toolwire.gateway.list_pace import ListPace
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -89,8 +89,6 @@ GRACE_SECONDS: Final = 5.0
 WORKS_SECONDS: Final = 5.0
 #: How many seconds pass before a legacy server that is reached by HTTP is asked again whether it is modern now.
 ERA_SECONDS: Final = VERDICT_SECONDS
-#: How often the lists of a server are read at most, however often it says that they changed.
-READINGS_A_SECOND: Final = 10
 #: How many seconds pass before a server that refused is asked again to tell of its changes. One that was slow, or could
 #: not be reached, is asked after pauses that double from the first to the second.
 LISTEN_SECONDS: Final = 30.0
@@ -214,7 +212,7 @@ class RemoteServer(Server):
         self._asked_for: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._is_outdated = False
-        self._readings: deque[float] = deque(maxlen=READINGS_A_SECOND)
+        self._pace = ListPace()
         self._listens_from = inf
         """When a server that did not tell of its changes is asked again to do so."""
         self._listen_pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
@@ -571,6 +569,8 @@ class RemoteServer(Server):
         async for change in subscription:
             if change.kind == "resource" and change.uri is not None:
                 self.notify_updated(self.uris.public(change.uri), change.params)
+            elif self._pace.seconds_until_next(asyncio.get_running_loop().time()) > LEAST_SECONDS:
+                self._read_again()  # Updates of resources do not wait behind large lists.
             else:
                 await self.refresh()
 
@@ -648,12 +648,15 @@ class RemoteServer(Server):
 
     async def _read_lists(self) -> None:
         loop = asyncio.get_running_loop()
+        size, before = 0, self.last_change
         for _ in range(2):
-            if len(self._readings) == READINGS_A_SECOND:
-                await asyncio.sleep(self._readings[0] + 1.0 - loop.time())
-            self._readings.append(loop.time())
+            # Lists that are missing are read at once, however large they are.
+            if pause := self._pace.seconds_until_next(loop.time(), is_urgent=self.state != "ready"):
+                await asyncio.sleep(pause)
+            self._pace.begin(loop.time())
             self._is_outdated = False
             lists = await self._listed_somewhere()
+            size += lists.size
             self._lists_read += 1
             if not self._is_outdated:
                 break
@@ -672,6 +675,7 @@ class RemoteServer(Server):
         self._first.set()
         if self.guard.state != "open":
             self._there()
+        self._pace.end(loop.time(), size, has_changed=self.last_change != before)
 
     def _marks(self) -> list[str]:
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
