@@ -23,6 +23,8 @@ class FaultyPool(Pool):
     def __init__(self, **servers: Server) -> None:
         self.faults: dict[str, str] = {}
         self.retry_after = ""
+        self.answers_500 = b""
+        """Part of the calls that all hosts answer with 500; empty for none."""
         self.sent: list[tuple[str, bytes]] = []
         self.headers: dict[str, Mapping[str, str]] = {}
         """The headers of the last request to a host."""
@@ -48,6 +50,8 @@ class FaultyPool(Pool):
         if fault == "hangs":
             await self._healed.wait()
             raise OutcomeUnknown("the server was started again")
+        if self.answers_500 and b'"tools/call"' in (body or b"") and self.answers_500 in (body or b""):
+            fault = "500"
         if fault is not None:
             return await self._refusing.send(method, f"{url}?{fault}", headers, body)
         return await self._pools[host].send(method, url, headers, body)

@@ -1,4 +1,4 @@
-"""The breaker, the signs of life and the slots of servers behind a gateway."""
+"""The breaker, the health checks and the slots of servers behind a gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from toolwire import Client, Server, testing
 from toolwire.auth import Principal
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Breaker, Gateway, Health, gateway_of, remote_server
-from toolwire.gateway.back_health import BackGuard, BreakerSwitch, CallerUnready, Protection, SignsOfLife, is_failure
+from toolwire.gateway.back_health import (
+    CircuitBreaker,
+    CredentialMissing,
+    HealthChecks,
+    UpstreamGuard,
+    UpstreamLimits,
+    is_failure,
+)
 from toolwire.protocol.errors import (
     InvalidResponse,
     OutcomeUnknown,
@@ -53,20 +60,25 @@ class Clock:
         return self.now
 
 
-def switch(**settings: Any) -> tuple[BreakerSwitch, Clock]:
+ANN, BOB = ("ann", "run"), ("bob", "run")
+
+
+def switch(**settings: Any) -> tuple[CircuitBreaker, Clock]:
     clock = Clock()
-    return BreakerSwitch(Breaker(**settings), clock), clock
+    return CircuitBreaker(Breaker(**settings), clock), clock
 
 
-def take(breaker: BreakerSwitch, steps: str) -> None:
-    """Take steps: a failure, a timeout, a success, a sign of life that is given or missing, a call that is a probe."""
+def take(breaker: CircuitBreaker, steps: str) -> None:
+    """Take steps: failures, timeouts and successes (capitals are those of another caller), checks, and probes."""
     ways = {
-        "f": partial(breaker.failed, DOWN),
-        "t": partial(breaker.failed, LATE),
-        "s": breaker.succeeded,
-        "a": breaker.alive,
+        "f": partial(breaker.record_failure, DOWN, ANN),
+        "F": partial(breaker.record_failure, DOWN, BOB),
+        "t": partial(breaker.record_failure, LATE, ANN),
+        "s": partial(breaker.record_success, ANN),
+        "S": partial(breaker.record_success, BOB),
+        "c": breaker.record_health_check,
         "m": partial(breaker.open, LATE),
-        "p": breaker.probed,
+        "p": breaker.record_probe,
     }
     for step in steps:
         ways[step]()
@@ -74,67 +86,97 @@ def take(breaker: BreakerSwitch, steps: str) -> None:
 
 @pytest.mark.covers("GW-9.4")
 @cases(
-    ("steps", "state"),
+    ("steps", "state", "needs_check"),
     [
-        ("ff", "closed"),
-        ("fff", "open"),
-        ("ffsff", "closed"),
-        ("ffsfff", "open"),
-        ("fffa", "half-open"),
-        ("fffas", "half-open"),
-        ("fffass", "closed"),
-        ("fffaf", "open"),
-        ("fffasf", "open"),
-        ("fffasfass", "closed"),
-        ("fffassff", "closed"),
-        ("fffs", "open"),
-        ("a", "closed"),
-        # A call that was not answered in time is a suspicion. A sign of life decides.
-        ("tttttt", "closed"),
-        ("fft", "closed"),
-        ("tff", "closed"),
-        ("tttm", "open"),
-        ("tttaff", "closed"),
-        ("tttafff", "open"),
-        ("ttsfff", "open"),
-        ("tttmat", "half-open"),
-        ("tttmata", "closed"),
-        ("tttmatm", "open"),
-        ("fffaps", "half-open"),
-        ("fffapa", "closed"),
-        ("fffapatt", "closed"),
-        ("fffapf", "open"),
+        ("ff", "closed", False),
+        # No number of failures opens the breaker: a health check decides.
+        ("ffffff", "closed", True),
+        ("fffm", "open", True),
+        ("fffc", "closed", False),
+        ("tttm", "open", True),
+        ("tttc", "closed", False),
+        ("fffcff", "closed", False),
+        ("fffcfff", "closed", True),
+        ("ffsff", "closed", False),
+        ("ffsfff", "closed", True),
+        # Failures in a row are those of one caller and tool, and count together.
+        ("fFf", "closed", True),
+        ("ffSf", "closed", True),
+        ("fFsF", "closed", False),
+        ("fFsSff", "closed", False),
+        ("fffs", "closed", False),
+        ("fffFs", "closed", False),
+        ("c", "closed", False),
+        ("fffmc", "half-open", False),
+        ("fffmcs", "half-open", False),
+        ("fffmcss", "closed", False),
+        ("fffmcsS", "closed", False),
+        ("fffmcf", "half-open", True),
+        ("fffmcfm", "open", True),
+        ("fffmcfc", "closed", False),
+        ("fffmcps", "half-open", True),
+        ("fffmcpc", "closed", False),
+        ("fffmcpcff", "closed", False),
+        ("fffms", "open", True),
     ],
 )
-def test_the_states_of_a_breaker(steps: str, state: str) -> None:
+def test_states_of_a_breaker(steps: str, state: str, needs_check: bool) -> None:
     breaker, _ = switch(failures=3, probes=2)
     take(breaker, steps)
-    assert breaker.state == state
+    assert (breaker.state, breaker.next_check_at is not None) == (state, needs_check)
 
 
 @pytest.mark.covers("GW-9.4")
 @cases(
     ("steps", "seconds"),
-    [("tt", None), ("ttt", 0.0), ("tft", 0.0), ("ttts", None), ("ttta", None), ("fffa", None), ("fffap", 8.0)],
+    [
+        ("ff", None),
+        ("fff", 0.0),
+        ("fffs", None),
+        ("fffc", None),
+        # A caller that fails all the time costs one check in each second.
+        ("fffcfff", 1.0),
+        ("fffmc", None),
+        ("fffmcp", 8.0),
+        ("fffmcf", 0.0),
+    ],
 )
-def test_when_a_sign_of_life_is_asked_for(steps: str, seconds: float | None) -> None:
+def test_time_of_the_next_health_check(steps: str, seconds: float | None) -> None:
     breaker, clock = switch(failures=3, pause=8.0)
     take(breaker, steps)
-    assert breaker.asks_at == (None if seconds is None else clock.now + seconds)
+    assert breaker.next_check_at == (None if seconds is None else clock.now + seconds)
 
 
 @pytest.mark.covers("GW-9.4")
-def test_the_pause_of_a_breaker_doubles_with_jitter_up_to_the_longest() -> None:
+def test_failures_of_a_caller_that_left_do_not_count_for_ever() -> None:
+    breaker, clock = switch(failures=3, longest=60.0)
+    take(breaker, "ffS")
+    assert breaker.failures == 2
+    clock.now += 61
+    take(breaker, "S")
+    assert breaker.failures == 0
+
+
+@pytest.mark.covers("GW-9.4")
+def test_failures_of_many_callers_use_bounded_memory() -> None:
+    breaker, _ = switch(failures=3)
+    for number in range(100):
+        breaker.record_failure(DOWN, (f"caller {number}", "run"))
+    assert breaker.failures == 3
+
+
+@pytest.mark.covers("GW-9.4")
+def test_pause_of_a_breaker_doubles_with_jitter_up_to_the_longest() -> None:
     breaker, clock = switch(failures=1, pause=1.0, longest=8.0)
     for bound in (1.0, 2.0, 4.0, 8.0, 8.0):
         breaker.open(DOWN)
-        assert bound / 2 <= breaker.wait <= bound
+        assert bound / 2 <= breaker.seconds_until_check <= bound
         clock.now += bound
-        assert breaker.wait == 0.0
-        breaker.alive()
-    breaker.succeeded()
-    breaker.failed(DOWN)
-    assert breaker.wait <= 1.0
+        assert breaker.seconds_until_check == 0.0
+        breaker.record_health_check()
+    breaker.record_success(ANN)
+    breaker.open(DOWN)
+    assert breaker.seconds_until_check <= 1.0
 
 
 @pytest.mark.covers("GW-9.4")
@@ -143,8 +185,9 @@ def test_a_server_that_names_a_time_is_left_alone_that_long(asked: Any, at_least
     breaker, _ = switch(failures=1)
     error = Unreachable("busy")
     error.retry_after = asked
-    breaker.failed(error)
-    assert at_least <= breaker.wait <= at_most
+    breaker.record_failure(error, ANN)
+    breaker.open(LATE)
+    assert at_least <= breaker.seconds_until_check <= at_most
 
 
 def status(number: int) -> TransportError:
@@ -167,7 +210,7 @@ def status(number: int) -> TransportError:
         (ProtocolError(-32603, "x"), False),
         (ToolError("x"), False),
         (InvalidResponse("x"), False),
-        (CallerUnready("no credential now"), False),
+        (CredentialMissing("no credential now"), False),
     ],
 )
 def test_which_errors_say_that_a_server_does_not_work(error: Exception, counts: bool) -> None:
@@ -257,7 +300,7 @@ async def test_a_server_that_fails_is_left_alone_and_comes_back(
         pool.faults["b"] = fault
         for _ in range(2):
             assert (await client.call_tool("b_run")).is_error
-        # Where calls were not answered in time, a sign of life is asked for first.
+        # A health check is sent first.
         await until(lambda: state_of(gateway) == ("open", "away"))
         arrived = pool.calls("b")
         refused = await client.call_tool("b_run")
@@ -289,13 +332,13 @@ async def test_errors_of_tools_and_of_the_application_say_nothing_about_health(b
                 await client.call_tool("b_refuse")
         assert state_of(gateway) == ("closed", "ready")
         # An error of the application ends a row of failures, too: the server answered.
-        pool.faults["b"] = "500"
-        assert (await client.call_tool("b_run")).is_error
-        pool.heal()
-        with pytest.raises(ProtocolError):
-            await client.call_tool("b_refuse")
-        pool.faults["b"] = "500"
-        assert (await client.call_tool("b_run")).is_error
+        for _ in range(2):
+            pool.faults["b"] = "500"
+            assert (await client.call_tool("b_refuse")).is_error
+            assert not gateway._backs["b"][0].guard.needs_check
+            pool.heal()
+            with pytest.raises(ProtocolError):
+                await client.call_tool("b_refuse")
         assert gateway.backs["b"].breaker == "closed"
 
 
@@ -305,21 +348,22 @@ async def test_one_call_finds_out_whether_a_server_works_while_others_are_refuse
         pool.faults["b"] = "503"
         for _ in range(2):
             await client.call_tool("b_run")
+        await until(lambda: gateway.backs["b"].breaker == "open")
         pool.heal()
         await until(lambda: gateway.backs["b"].breaker == "half-open")
         pool.faults["b"] = "hangs"
         pool.sent.clear()
         trying = asyncio.ensure_future(client.call_tool("b_run"))
         await until(lambda: pool.calls("b") == 1)
-        assert "does not work" in (await client.call_tool("b_run")).text
+        assert "is unreachable" in (await client.call_tool("b_run")).text
         assert pool.calls("b") == 1
-        assert "does not work" not in (await trying).text
-        # It failed, so that nobody is let through again.
-        assert gateway.backs["b"].breaker == "open"
+        assert "is unreachable" not in (await trying).text
+        # It failed, and so does the health check.
+        await until(lambda: gateway.backs["b"].breaker == "open")
 
 
 def signs(pool: FaultyPool) -> int:
-    """Return how many signs of life were asked for."""
+    """Return how many health checks were sent."""
     return sum(b'"ping"' in body or b'"server/discover"' in body for _, body in pool.sent)
 
 
@@ -366,7 +410,7 @@ async def test_a_slow_call_does_not_decide_what_happens_to_a_half_open_breaker(b
         pool.faults["b"] = "503"
         for _ in range(2):
             await bob.call_tool("b_run")
-        assert gateway.backs["b"].breaker == "open"
+        await until(lambda: gateway.backs["b"].breaker == "open")
         pool.heal()
         await until(lambda: gateway.backs["b"].breaker == "half-open")
         trying = asyncio.ensure_future(ann.call_tool("b_slow"))
@@ -376,15 +420,38 @@ async def test_a_slow_call_does_not_decide_what_happens_to_a_half_open_breaker(b
         assert (await trying).is_error
 
 
+@pytest.mark.covers("GW-9.4")
+@ERAS
+async def test_tool_that_fails_for_one_caller_stays_open_to_others(back: str) -> None:
+    # One input of a working server is answered with 500.
+    async with faulty(b=one("b", "run", "bad")) as pool:
+        pool.answers_500 = b'"bad"'
+        gateway = Gateway("front").add("b", HttpTarget("http://b/mcp", pool=pool), revision=back)
+        async with (
+            testing.connect(gateway, principal=Principal("ann")) as (ann, _),
+            testing.connect(gateway, principal=Principal("bob")) as (bob, _),
+        ):
+            await bob.call_tool("b_run")
+            pool.sent.clear()
+            begun = asyncio.get_running_loop().time()
+            for _ in range(25):
+                assert all([(await ann.call_tool("b_bad")).is_error for _ in range(3)])
+                assert await bob.call_tool("b_run", returns=str) == "b"
+            assert gateway.backs["b"].breaker == "closed"
+            await until(lambda: signs(pool) >= 1)
+            # One check in each second, and not one for each row of failures.
+            assert signs(pool) <= 2 + asyncio.get_running_loop().time() - begun
+
+
 class Asked:
-    """A guard and the signs of life that it asks for. Each waits until it is `given`, as nothing or as an error."""
+    """A guard and its health checks. Each waits until its answer is `given`, as nothing or as an error."""
 
     def __init__(self, **settings: Any) -> None:
         self.asked = 0
         self.given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        protection = Protection(Breaker(**settings))
-        self.guard = BackGuard("b", protection, self._send, lambda send: None, lambda state: self.signs.plan())
-        self.signs = SignsOfLife(self.guard, None, lambda: False, self._ask)
+        limits = UpstreamLimits(Breaker(**settings))
+        self.guard = UpstreamGuard("b", limits, self._send, lambda send: None, lambda state: self.checks.plan())
+        self.checks = HealthChecks(self.guard, None, lambda: False, self._ask)
 
     async def _ask(self, seconds: float) -> None:
         self.asked += 1
@@ -395,6 +462,7 @@ class Asked:
 
 
 @pytest.mark.covers("GW-9.4")
+@pytest.mark.parametrize("failure", [LATE, DOWN, status(500)], ids=["timeout", "unreachable", "500"])
 @cases(
     ("error", "state"),
     [
@@ -407,41 +475,44 @@ class Asked:
         (DOWN, "open"),
     ],
 )
-async def test_one_sign_of_life_is_asked_for_and_decides(error: ToolwireError | None, state: str) -> None:
+async def test_one_health_check_decides_about_the_breaker(
+    error: ToolwireError | None, state: str, failure: ToolwireError
+) -> None:
     back = Asked(failures=2, pause=1000, longest=1000)
     for _ in range(6):
-        back.guard.failed(LATE)
+        back.guard.record_failure(failure, ANN)
         await asyncio.sleep(0.001)
     assert (back.asked, back.guard.state) == (1, "closed")
     if error is None:
         back.given.set_result(None)
     else:
         back.given.set_exception(error)
-    await until(lambda: back.guard.state == state and back.guard.needs_sign is (state == "open"))
-    await back.signs.stop()
+    await until(lambda: back.guard.state == state and back.guard.needs_check is (state == "open"))
+    await back.checks.stop()
     assert back.asked == 1
 
 
 @pytest.mark.covers("GW-9.4")
-async def test_a_sign_of_life_that_was_asked_for_before_the_breaker_opened_says_nothing() -> None:
+async def test_health_check_that_began_before_the_breaker_opened_does_not_count() -> None:
     back = Asked(failures=2, pause=1000, longest=1000)
     for _ in range(2):
-        back.guard.failed(LATE)
+        back.guard.record_failure(LATE, ANN)
     assert back.guard.state == "closed"
     await until(lambda: back.asked == 1)
-    back.guard.silent(DOWN)
+    back.guard.record_failed_check(DOWN)
     back.given.set_result(None)
     await asyncio.sleep(0)
-    assert back.guard.state == "open" and back.guard.wait > 0
-    await back.signs.stop()
+    assert back.guard.state == "open" and back.guard.seconds_until_check > 0
+    await back.checks.stop()
 
 
 @pytest.mark.covers("GW-9.4")
 async def test_a_server_that_names_a_time_is_not_called_before() -> None:
-    async with scene(MODERN) as (_, client, pool):
+    async with scene(MODERN) as (gateway, client, pool):
         pool.faults["b"], pool.retry_after = "503", "120"
         for _ in range(2):
             await client.call_tool("b_run")
+        await until(lambda: gateway.backs["b"].breaker == "open")
         refused = await client.call_tool("b_run")
         assert 118_000 < refused.meta["toolwire/retryAfterMs"] <= 120_000
         assert "120 seconds" in refused.text
@@ -451,7 +522,7 @@ async def test_no_breaker() -> None:
     async with scene(MODERN, False, health=None) as (gateway, client, pool):
         pool.faults["b"] = "503"
         for _ in range(7):
-            assert "does not work" not in (await client.call_tool("b_run")).text
+            assert "is unreachable" not in (await client.call_tool("b_run")).text
         assert gateway.backs["b"].breaker == "closed"
 
 
@@ -464,7 +535,7 @@ async def test_components_stay_listed_where_that_is_configured() -> None:
             pool.faults["b"] = "503"
             for _ in range(2):
                 await client.call_tool("b_run")
-            assert state_of(gateway) == ("open", "away")
+            await until(lambda: state_of(gateway) == ("open", "away"))
             assert len(await client.list_tools()) == 3
             app = gateway.http_app()
             ready = await HttpClient(app, path="/readyz").start("GET").finished()
@@ -519,7 +590,7 @@ async def test_a_server_in_this_process_that_dies_is_left_alone_and_comes_back(b
         await target.leave()
         for _ in range(4):
             assert (await client.call_tool("b_run")).is_error
-        assert gateway.backs["b"].breaker == "open"
+        await until(lambda: gateway.backs["b"].breaker == "open")
         target.is_there = True
         await until(lambda: state_of(gateway) == ("half-open", "ready"))
         assert await client.call_tool("b_run", returns=str) == "b"
@@ -572,6 +643,7 @@ async def test_a_server_that_was_taken_away_with_calls_in_flight_is_asked_for_si
             for _ in range(2):
                 await client.call_tool("b_run")
             guard = gateway._backs["b"][0].guard
+            await until(lambda: guard.state == "open")
             gateway.remove("b")
             pool.heal()
             await until(lambda: guard.state == "half-open")
@@ -661,9 +733,10 @@ async def test_a_call_that_waited_is_refused_where_the_server_stopped_working_me
         pool.sent.clear()
         calls = [asyncio.ensure_future(client.call_tool("b_run")) for _ in range(3)]
         await until(lambda: gateway.backs["b"].waiting == 2 and pool.calls("b") == 1)
+        gateway._backs["b"][0].guard.record_failed_check(DOWN)
         pool.heal()
-        texts = sorted([(await each).text for each in calls])
-        assert ["does not work" in text for text in texts] == [True, True, False]
+        texts = [(await each).text for each in calls]
+        assert sorted("is unreachable" in text for text in texts) == [False, True, True]
         assert pool.calls("b") == 1
 
 

@@ -110,7 +110,8 @@ async def test_no_address_works_until_the_second_one_does(back: str) -> None:
         pool.faults.update(a="refuses", c="refuses")
         for _ in range(2):
             assert (await client.call_tool("b_where")).is_error
-        assert gateway.backs["b"].breaker == "open" and used(gateway) == [False, False]
+        await until(lambda: gateway.backs["b"].breaker == "open")
+        assert used(gateway) == [False, False]
         del pool.faults["c"]
         await until(lambda: gateway.backs["b"].breaker == "half-open")
         assert await where(client) == "c"

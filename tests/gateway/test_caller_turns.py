@@ -110,9 +110,9 @@ async def test_health_check_passes_while_calls_hold_all_connections() -> None:
         guard = gateway._backs["b"][0].guard
         pool.sent.clear()
         for _ in range(Breaker().failures):
-            guard.failed(Timeout("it was not answered in time"))
-        assert guard.needs_sign
-        await until(lambda: not guard.needs_sign)
+            guard.record_failure(Timeout("it was not answered in time"), ("alice", "hold"))
+        assert guard.needs_check
+        await until(lambda: not guard.needs_check)
         assert any(b'"server/discover"' in body for _, body in pool.sent)
         assert gateway.backs["b"].breaker == "closed"
         upstream.may_end.set()
@@ -127,8 +127,8 @@ async def test_calls_that_wait_too_long_are_refused_and_do_not_count_as_failures
         await until(lambda: upstream.running == SHARE)
         refused = [(await each).text for each in start_calls(alice, 3)]
         assert all("try again later" in text for text in refused) and pool.calls("b") == SHARE
-        switch = gateway._backs["b"][0].guard.switch
-        assert switch is not None and switch.failures == 0
+        breaker = gateway._backs["b"][0].guard.breaker
+        assert breaker is not None and breaker.failures == 0
         upstream.may_end.set()
         assert {(await each).text for each in calls} == {"held"}
 

@@ -33,6 +33,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.limits import Limits
 
 FRONT_AND_BACK = pytest.mark.parametrize(
     ("front", "back", "far"), [(front, back, far) for front in REVISIONS for back in REVISIONS for far in OVER]
@@ -538,3 +539,17 @@ async def test_instructions_of_all_servers_are_bounded() -> None:
         assert blocks[1] == "b0: " + "0" * 4_000
         assert len(blocks) == 9
         assert len(instructions) < 33_000
+
+
+@cases(
+    ("options", "pages"),
+    [({}, 1), ({"limits": Limits(depth=64)}, 1), ({"page_size": 700}, 2), ({"limits": Limits(page=500)}, 3)],
+)
+async def test_list_comes_in_one_page_unless_the_operator_sets_a_size(options: dict[str, Any], pages: int) -> None:
+    server = Server("b")
+    for number in range(1_200):
+        server.add(tool_named(f"t{number}", "x"))
+    gateway = Gateway("front", **options).add("b", server)
+    async with testing.connect(gateway) as (client, wire):
+        assert len(await client.list_tools()) == 1_200
+        assert sum("tools" in each.get("result", {}) for each in wire.received) == pages

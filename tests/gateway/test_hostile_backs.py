@@ -34,6 +34,7 @@ from toolwire.client import targets
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Link, Target
 from toolwire.gateway import Gateway, remote_lists, remote_server
+from toolwire.gateway.list_pace import READINGS_A_SECOND
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, Unreachable
@@ -237,8 +238,34 @@ async def test_lists_that_change_all_the_time_are_offered_all_the_same() -> None
     server.declared = {"tools": {"listChanged": True}}
     async with testing.connect(pair(server, revision="2025-11-25")) as (client, _):
         assert "bad_run" in {tool.name for tool in await client.list_tools()}
-        await until(lambda: readings >= remote_server.READINGS_A_SECOND)
+        await until(lambda: readings >= READINGS_A_SECOND)
         assert (await client.call_tool("bad_run")).text == "ok"
+        assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+@pytest.mark.covers("GW-12.3")
+async def test_large_lists_that_change_all_the_time_are_read_at_a_bounded_rate() -> None:
+    readings: list[float] = []
+    server = fake(raw(b'{"content":[{"type":"text","text":"ok"}]}'))
+    # Two megabytes: each pause between two readings is twice as long as the one before, from two seconds on.
+    filling = "x" * (2 * 1024 * 1024)
+
+    def listed(request: Any, outlet: Any) -> Any:
+        readings.append(asyncio.get_running_loop().time())
+        outlet.connection.notify("notifications/tools/list_changed", msgspec.UNSET)
+        tool = {"name": "run", "description": f"{len(readings)} {filling}", "inputSchema": {"type": "object"}}
+        return Raw(msgspec.json.encode({"tools": [tool]}))
+
+    server.handlers["tools/list"] = listed
+    server.declared = {"tools": {"listChanged": True}}
+    async with testing.connect(pair(server, revision="2025-11-25")) as (client, _):
+        assert "bad_run" in {tool.name for tool in await client.list_tools()}
+        begun = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() < begun + 1.5:
+            assert (await client.call_tool("bad_run")).text == "ok"
+            await asyncio.sleep(0.1)
+        # The first reading, and the one more that was announced while it ran.
+        assert len(readings) == 2
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 

@@ -82,8 +82,11 @@ def connected(gateway: Gateway, name: str | None, front: str = MODERN) -> Any:
         (MODERN, "shared", True),
         (MODERN, None, True),
         (MODERN, "principal", False),
-        # A server before 2026-07-28 knows its client by the process.
-        ("2025-11-25", "shared", False),
+        (MODERN, "conversation", True),
+        # A server before 2026-07-28 knows its client by the process, unless the operator says otherwise.
+        ("2025-11-25", "shared", True),
+        ("2025-11-25", "conversation", False),
+        ("2025-11-25", None, False),
         ("2025-11-25", "principal", False),
     ],
 )
@@ -220,7 +223,7 @@ async def test_a_process_that_nobody_uses_ends(back: str) -> None:
     [
         (Server("a"), {"isolation": "principal"}, "for a command"),
         ("https://back.example/mcp", {"isolation": "principal"}, "for a command"),
-        (["command"], {"isolation": "user"}, "'shared' or 'principal'"),
+        (["command"], {"isolation": "user"}, "'shared' or 'principal' .got 'user'."),
         (["command"], {"max_processes": 0}, "max_processes must be at least 1 .got 0."),
         (["command"], {"idle_seconds": 0}, "idle_seconds must be above 0 .got 0."),
         (

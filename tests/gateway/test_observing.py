@@ -22,7 +22,7 @@ from tests.http.httpclient import HttpClient
 import toolwire
 from toolwire import Client, Gateway, Server, testing
 from toolwire.audit import AuditLog
-from toolwire.auth import Principal, StaticSecret
+from toolwire.auth import NoCredential, Principal, StaticSecret, UserSecret
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Breaker
 from toolwire.protocol.errors import ProtocolError
@@ -106,6 +106,19 @@ async def test_a_server_that_is_missing_is_in_the_metrics() -> None:
         assert numbers(gateway, "toolwire_back_requests_total") == {("fragile", "tools/call", "failed"): 1}
 
 
+@cases("front", [MODERN, "2025-11-25"])
+async def test_caller_without_an_account_is_no_failed_request_of_the_server(front: str) -> None:
+    async with faulty(b=one("b", "run")) as pool:
+        gateway = Gateway("front", metrics=True, secret="s" * 32)
+        place = HttpTarget("http://b/mcp", pool=pool)
+        gateway.add("b", place, credentials=UserSecret(), list_credentials=NoCredential())
+        async with testing.connect(gateway, revision=front, principal=Principal("ann")) as (client, _):
+            result = await client.call_tool("b_run")
+            assert result.is_error and "Connect your account for 'b'" in result.text
+            assert pool.calls("b") == 0
+        assert numbers(gateway, "toolwire_back_requests_total") == {("b", "tools/call", "no_account"): 1}
+
+
 async def test_a_server_with_nothing_behind_it_has_no_such_metrics() -> None:
     server = Server("plain", metrics=True)
     async with testing.connect(server) as (client, _):
@@ -170,6 +183,7 @@ async def test_the_audit_log_names_credential_and_decision(front: str, back: str
             await client.call_tool("b_run")
             pool.faults["b"] = "refuses"
             await client.call_tool("b_run")
+            await until(lambda: gateway.backs["b"].breaker == "open")
             await client.call_tool("b_run")
     seen = [
         tuple(each.get(key) for key in ("back", "credential", "decision", "outcome", "reason"))

@@ -52,6 +52,8 @@ def main(arguments: Namespace) -> int:
         for name, back in checked.backs.items():
             if back.revision is not None and back.state == "ready":
                 out.line(f"{name}: {_counts(back)}, revision {back.revision}")
+        for name, estimate in checked.estimates.items():
+            out.line(f"{name}: {estimate}")
         errors = sum(each.level == "error" for each in checked.problems)
         warnings = len(checked.problems) - errors
         screen.note(f"toolwire: {arguments.file}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
@@ -78,4 +80,5 @@ def _plain(file: str, checked: Checked, is_good: bool) -> dict[str, Any]:
             {"level": each.level, "line": each.line, "key": each.place, "text": each.text} for each in checked.problems
         ],
         "servers": {name: msgspec.to_builtins(back) for name, back in checked.backs.items()},
+        "estimates": {name: msgspec.to_builtins(each) for name, each in checked.estimates.items()},
     }

@@ -156,6 +156,8 @@ class RelayConnection(ClientConnection):
 
     answers_itself: bool = False
     """Whether the connection answers the questions of the server, and not the client of a call."""
+    is_pooled: bool = False
+    """Whether calls of all clients share a connection to a legacy server."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

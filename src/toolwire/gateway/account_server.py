@@ -27,6 +27,7 @@ from toolwire.gateway.addresses import Unit, units_of
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
+from toolwire.gateway.list_pace import READINGS_A_SECOND
 from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
 from toolwire.gateway.remote_server import (
     FIRST_LISTEN_SECONDS,
@@ -34,7 +35,6 @@ from toolwire.gateway.remote_server import (
     LEAST_SECONDS,
     LIST_SECONDS,
     LISTEN_SECONDS,
-    READINGS_A_SECOND,
     SUBSCRIBE_SECONDS,
     RemoteServer,
     State,

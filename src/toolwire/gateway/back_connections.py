@@ -3,6 +3,9 @@
 A modern server remembers nothing between two requests, so that the requests of all clients go over one connection,
 which HTTP multiplies by itself. A legacy server knows its client by the connection: what the client declared, and
 everything that the server keeps for it. So every conversation gets a connection of its own.
+
+An operator may say that a legacy server keeps nothing for its clients (`isolation="shared"`). Then all clients use a
+pool: the shared connection, and further ones while calls are in flight on all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import logging
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextvars import Context
 from functools import partial
+from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -19,7 +23,14 @@ from msgspec import Struct
 
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.reconnect import Connector
-from toolwire.client.relay import DeclaredCapabilities, RelayConnection, RelayOpener, Resumption, relay_opener
+from toolwire.client.relay import (
+    DeclaredCapabilities,
+    RelayConnection,
+    RelayedCall,
+    RelayOpener,
+    Resumption,
+    relay_opener,
+)
 from toolwire.client.target import Target
 from toolwire.gateway.back_health import is_failure
 from toolwire.gateway.back_urls import FailoverOpener, Returning, SeveralUrls, UrlStates
@@ -28,10 +39,12 @@ from toolwire.http.client.session import HttpSession
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
-from toolwire.protocol.errors import ToolwireError, Unreachable
+from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ToolwireError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import is_modern
 from toolwire.server.limits import Limits
+from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller, Shares
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -58,8 +71,13 @@ EVERYTHING: Final[dict[str, Any]] = {
     "extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}, t.TASKS_EXTENSION: {}},
 }
 
+#: What is declared where clients share connections to a legacy server: nothing that one of them would have to answer.
+ANSWERLESS: Final[dict[str, Any]] = {"extensions": EVERYTHING["extensions"]}
+
 #: The client of conversations that all calls with one credential share.
 SIGNED: Final = "signed"
+#: The client of the connections of a pool.
+POOL: Final = "pool"
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -71,7 +89,11 @@ class Conversation(NamedTuple):
     client: Hashable
     capabilities: bytes
     number: int = 0
-    """Tells connections apart that carry one call at a time."""
+    """Tells connections apart that carry one call at a time, and those of a pool."""
+
+
+#: The shared connection, as a member of the pool.
+FIRST_MEMBER: Final = Conversation("", POOL, b"")
 
 
 class ConnectionBounds(Struct, frozen=True):
@@ -89,6 +111,56 @@ class ConnectionBounds(Struct, frozen=True):
     """How many calls of one caller run at once at least, where its share of the places is less."""
     turn_queue: int = 100
     """How many calls of one caller wait for their share of the places."""
+    is_shared: bool = False
+    """Whether all clients share the connections to a legacy server, of which there is one unless `most` says more."""
+
+
+class PoolCapabilities(DeclaredCapabilities):
+    """Everything for a modern server. For a legacy one, nothing that a client would have to answer."""
+
+    def __init__(self) -> None:
+        super().__init__(EVERYTHING)
+        self._legacy = DeclaredCapabilities(ANSWERLESS)
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        return super().capabilities(revision) if is_modern(revision) else self._legacy.capabilities(revision)
+
+
+class PooledConnection(RelayConnection):
+    """A connection to a legacy server that calls of all clients share.
+
+    A message reaches a client only if it names the call that it belongs to: by the progress token, or over HTTP by the
+    stream on which it comes. The server gets an error for every question.
+    """
+
+    answers_itself = True
+    is_pooled = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._has_warned = False
+
+    def concerned(
+        self,
+        about: RequestId | None,
+        wants: Callable[[RelayedCall], Any] = lambda call: call.on_notice,
+        task: str | None = None,
+    ) -> RelayedCall | None:
+        return None if about is None and not self.modern else super().concerned(about, wants, task)
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
+        if self.modern:
+            return await super().handle(request, outlet)
+        method = request.method[:200]
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                '%s asked %s, which is refused: its clients share processes; use isolation = "conversation"',
+                self.link.label,
+                method,
+            )
+        text = f'Several clients share this connection, so that {method} has no answer (isolation = "shared")'
+        raise ProtocolError(METHOD_NOT_FOUND, text)
 
 
 class _Lane:
@@ -138,6 +210,11 @@ class _Lane:
         await self.connector.close()
 
     @property
+    def load(self) -> int:
+        """The number of calls on the connection."""
+        return self.opening + _count_calls(self.connector)
+
+    @property
     def is_busy(self) -> bool:
         if self.is_taken or self.opening:
             return True
@@ -184,9 +261,13 @@ class BackConnections:
         self._timeout = timeout
         self._revision = revision
         self._is_modern_only = False
+        self.is_shared: bool = self._bounds.is_shared
+        """Whether all clients share the connections to a legacy server."""
         # Its subscription tells of changes.
         opener = self._opener(EVERYTHING, _ignore)
         opener.make_connection = self._make_shared
+        if self.is_shared:
+            opener.answers = PoolCapabilities()
         self.shared: Connector = Connector(opener)
         self.caller_share: float = Limits().share
         """The part of the places of the shared connection that one caller gets."""
@@ -216,7 +297,7 @@ class BackConnections:
 
     def _make_shared(self, *arguments: Any) -> RelayConnection:
         """Make the connection that callers share, with a share of its places for each."""
-        connection = RelayConnection(*arguments)
+        connection = PooledConnection(*arguments) if self.is_shared else RelayConnection(*arguments)
         self._is_modern_only = False
         session, calls = connection.session, connection.calls
         if isinstance(session, HttpSession) and session.places is not None:
@@ -330,10 +411,7 @@ class BackConnections:
                 break
             await self._wait_for_room(conversation, caller)
         # At the end: the first one is the one that was used longest ago.
-        self._lanes[conversation] = lane
-        lane.used = loop.time()
-        if self._reaper is None:
-            self._reaper = loop.call_later(self.idle_seconds / 4, self._reap, context=Context())
+        self._put_lane(conversation, lane)
         if session is not None:
             self._use(lane, session, self._agreed(conversation.credential))
         if not alone:
@@ -346,6 +424,48 @@ class BackConnections:
             raise
         self._taken[connection] = lane
         return connection
+
+    def _put_lane(self, conversation: Conversation, lane: _Lane) -> None:
+        loop = asyncio.get_running_loop()
+        self._lanes[conversation] = lane
+        lane.used = loop.time()
+        if self._reaper is None:
+            self._reaper = loop.call_later(self.idle_seconds / 4, self._reap, context=Context())
+
+    # --- the pool ---
+
+    async def pooled(self, made: Conversation | None = None) -> RelayConnection:
+        """Return the least busy connection of the pool. Open another one while all are busy and there is room.
+
+        `made` is the member that made the task which the request is about.
+        """
+        lane = self._lanes.get(made) if made is not None else self._least_busy()
+        if lane is None:
+            return await self.shared_connection()
+        try:
+            connection = await lane.live()
+        except ToolwireError as error:
+            # The pool has at least one connection that works: the shared one.
+            log.warning("%s: another process of the pool did not start: %s", self.target.label, error)
+            return await self.shared_connection()
+        lane.used = asyncio.get_running_loop().time()
+        return connection
+
+    def _least_busy(self) -> _Lane | None:
+        """Return the least busy lane of the pool, or a new one; None for the shared connection."""
+        load = _count_calls(self.shared)
+        if not load:
+            return None
+        lanes = [lane for key, lane in self._lanes.items() if key.client == POOL]
+        # One that runs comes before one that has to be started again.
+        least = min(lanes, key=lambda lane: (lane.load, not lane.connector.connected), default=None)
+        if (least is None or least.load) and 1 + len(lanes) < (self._bounds.most or 1):
+            number = next(each for each in count(1) if FIRST_MEMBER._replace(number=each) not in self._lanes)
+            opener = self._opener(EVERYTHING, partial(self._changed, ""))
+            opener.make_connection, opener.answers = PooledConnection, PoolCapabilities()
+            least = _Lane(opener, asyncio.get_running_loop().time(), None)
+            self._put_lane(FIRST_MEMBER._replace(number=number), least)
+        return None if least is None or least.load >= load else least
 
     def _use(self, lane: _Lane, session: BackSession, shared: RelayConnection | None) -> None:
         """Have a lane use a session of the conversation, unless it is the one that it used before."""
@@ -361,8 +481,8 @@ class BackConnections:
 
     @property
     def may_speak_legacy(self) -> bool:
-        """Return whether a modern server may answer `initialize`, too, and no revision is pinned."""
-        return self._revision is None and not self._is_modern_only
+        """Return whether clients may have sessions at a modern server, as far as that is known."""
+        return self._revision is None and not self._is_modern_only and not self.is_shared
 
     def note_modern_only(self) -> None:
         """Take note that a modern server refused `initialize`."""
@@ -410,7 +530,9 @@ class BackConnections:
         return connection
 
     def conversation(self, connection: RelayConnection) -> Conversation | None:
-        """Return the conversation that a connection belongs to; None for the shared connection."""
+        """Return the conversation that a connection belongs to; None for a shared connection outside of a pool."""
+        if self.is_shared and connection is self.shared.connection:
+            return FIRST_MEMBER
         found = (key for key, lane in self._lanes.items() if lane.connector.connection is connection)
         return next(found, None)
 
@@ -552,6 +674,11 @@ class BackConnections:
 def _signed(owner: str) -> Conversation:
     # One account may come with several tokens or secrets, and has one share of the connections.
     return Conversation(owner, (SIGNED, owner.partition(":")[0]), b"")
+
+
+def _count_calls(connector: Connector) -> int:
+    connection = cast("RelayConnection | None", connector.connection)
+    return 0 if connection is None or connection.ended else len(connection.calls)
 
 
 def conversation_of(credential: Hashable, client: Hashable, capabilities: Mapping[str, Any]) -> Conversation:

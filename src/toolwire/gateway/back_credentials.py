@@ -24,7 +24,7 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target, fingerprint
 from toolwire.client.targets import CommandTarget
-from toolwire.gateway.back_health import CallerUnready
+from toolwire.gateway.back_health import CredentialMissing
 from toolwire.gateway.names import credential_names
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
@@ -83,7 +83,7 @@ class OwnerAuth:
         try:
             found = await self._vault.obtain(self._name, self._asker, refused=refused, kind=self._kind)
         except Unavailable as error:
-            raise CallerUnready(str(error)) from None
+            raise CredentialMissing(str(error)) from None
         self.use(self._asker, found)
         return found
 
@@ -234,14 +234,14 @@ def _own(vault: Vault, name: str, place: HttpTarget | CommandTarget, variable: s
         try:
             return _variables(variable or "", await vault.obtain(name, anonymous, kind=kind))
         except Unavailable as error:
-            raise CallerUnready(str(error)) from None
+            raise CredentialMissing(str(error)) from None
 
     return place.with_secrets(secrets)
 
 
 def _variables(variable: str, credential: Credential) -> dict[str, str]:
     if credential.is_bound:
-        raise CallerUnready("A token that is bound to a key is of no use in an environment variable")
+        raise CredentialMissing("A token that is bound to a key is of no use in an environment variable")
     return {variable: credential.token} if credential.token else {}
 
 

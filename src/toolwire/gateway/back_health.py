@@ -1,14 +1,15 @@
-"""The health of one server behind a gateway: what failed lately, and whether calls are let through.
+"""Circuit breaker, health checks and concurrency limits of one upstream.
 
-Nothing here runs for a call that ends well while all is well. A failure puts a function between the calls and the
-server that looks at how each of them ends, and the next success takes it away again.
+Costs nothing while the upstream is healthy: the first failure wraps the function that sends requests, and the wrapper
+goes when no failure counts any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from math import inf
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -30,38 +31,42 @@ from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, Allowed, check_
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: A server that names a time (`Retry-After`) is left alone for that long, and for this many seconds at most.
+#: The longest `Retry-After` of an upstream that counts, in seconds.
 LONGEST_PAUSE: Final = 600.0
 
-#: How many calls wait where others have all slots of a server, and for how many seconds.
+#: How many seconds pass at least between two health checks of a closed breaker.
+CHECK_SECONDS: Final = 1.0
+
+#: How many calls wait for a slot of an upstream, and for how many seconds.
 QUEUE: Final = 100
 QUEUE_SECONDS: Final = 30.0
 
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 #: Sends one request: the call that it is for, the method, the params, the headers. It returns the answer.
 Send: TypeAlias = Callable[[Call, str, Any, Any], Coroutine[Any, Any, Any]]
+#: The origin of a failure: the caller, and the tool or the URI.
+Source: TypeAlias = tuple[Hashable, Hashable]
 
 
 class Breaker(Struct, frozen=True, kw_only=True):
-    """The terms on which calls to a server fail at once, because the server does not work.
+    """When to stop sending calls to a failing upstream, and when to try again.
 
-    After `failures` failures in a row the server is left alone for `pause` seconds. Then it is asked for a sign of
-    life. If it gives one, `probes` calls at a time are let through, and as many that end well let all others through.
-    So does a second sign of life, which is asked for `pause` seconds after the first of these calls has begun. Every
-    failure meanwhile doubles the pause, up to `longest` seconds.
+    closed     all calls pass; `failures` failures in a row are followed by a health check
+    open       the check failed: calls fail at once for `pause` seconds, then the next check is sent
+    half-open  a check passed: `probes` calls pass at a time; `probes` successes, or a second passed check, close it
 
-    A request that is not answered in time is only a suspicion: its caller may have asked for long work. Where such
-    requests are among the failures, the server is left alone only if it gives no sign of life either.
+    Failures in a row are counted for each caller and tool. A passed check clears all of them, so that a caller whose
+    input makes a tool fail does not open the breaker. Each reopening doubles `pause`, up to `longest` seconds.
     """
 
     failures: int = 5
-    """How many failures in a row open the breaker."""
+    """How many failures in a row lead to a health check, which opens the breaker if it fails."""
     pause: float = 1.0
-    """For how many seconds the server is left alone at first."""
+    """How many seconds the breaker is open at first."""
     longest: float = 60.0
-    """For how many seconds it is left alone at most, unless it names a longer time."""
+    """How many seconds the breaker is open at most, unless the upstream names a longer time."""
     probes: int = 1
-    """How many calls at a time find out whether it works again."""
+    """How many calls at a time find out whether the upstream works again."""
 
     def __post_init__(self) -> None:
         longest = Allowed(0, 86_400, is_above=True)
@@ -70,25 +75,25 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """The terms on which a server is asked for signs of life: every `every` seconds in which no call is in flight.
+    """Health checks of an idle upstream, one for every `every` seconds without a call in flight.
 
-    It has `timeout` seconds to answer. After `failures` missing answers in a row it is left alone, as its `Breaker`
-    says.
+    After `failures` failed checks in a row the breaker opens. These checks are `server/discover`, or `ping` before
+    2026-07-28.
     """
 
     every: float = 30.0
-    """How many seconds lie between two signs of life."""
+    """How many seconds lie between two checks."""
     timeout: float = 5.0
-    """How many seconds the server has to give one."""
+    """How many seconds the upstream has to answer a check."""
     failures: int = 2
-    """How many missing signs in a row open the breaker."""
+    """How many failed checks in a row open the breaker."""
 
     def __post_init__(self) -> None:
         check_fields("Health", {"failures": COUNT, "every": SECONDS, "timeout": SECONDS}, self)
 
 
-class Protection(Struct, frozen=True):
-    """Everything that keeps a server that fails from harming others, and others from harming it."""
+class UpstreamLimits(Struct, frozen=True):
+    """Breaker, health checks and concurrency limits of one upstream."""
 
     breaker: Breaker | None = Breaker()
     health: Health | None = None
@@ -96,10 +101,10 @@ class Protection(Struct, frozen=True):
     """How many calls run at once, and how many wait."""
 
 
-def slots_of(
+def make_slots(
     name: str, max_calls: int | None, max_calls_per_caller: int | None, queue: int, queue_seconds: float
 ) -> tuple[Slots, ...]:
-    """Return the slots of a server. Raise `InvalidNumber` for numbers that make no sense."""
+    """Make the slots of an upstream. Raise `InvalidNumber` for numbers that make no sense."""
     owner = f"upstream {name!r}"
     check_number(owner, "queue", queue, COUNT_OR_NONE)
     check_number(owner, "queue_seconds", queue_seconds, SECONDS)
@@ -107,109 +112,134 @@ def slots_of(
         check_number(owner, "max_calls", max_calls, COUNT)
     if max_calls_per_caller is not None:
         check_number(owner, "max_calls_per_caller", max_calls_per_caller, COUNT)
-    caller = () if max_calls_per_caller is None else (Slots(max_calls_per_caller, queue, queue_seconds, "caller"),)
-    everyone = () if max_calls is None else (Slots(max_calls, queue, queue_seconds),)
-    # The share of one caller comes first, so that the calls of one caller do not fill the queue of everybody.
-    return (*caller, *everyone)
+    of_caller = () if max_calls_per_caller is None else (Slots(max_calls_per_caller, queue, queue_seconds, "caller"),)
+    of_all = () if max_calls is None else (Slots(max_calls, queue, queue_seconds),)
+    # The limit of one caller comes first, so that the calls of one caller do not fill the common queue.
+    return (*of_caller, *of_all)
 
 
-class CallerUnready(Unreachable):
-    """A request that was not sent for a reason of its caller: it has no credential now. The server may work."""
+class CredentialMissing(Unreachable):
+    """The caller of a request has no credential now. The request was not sent, and the upstream may work."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an error says that a server does not work.
+    """Return whether an error says that the upstream does not work.
 
-    A server that answers, with whatever error, works. So does one that refuses a caller, or has too many requests.
+    Only transport errors and timeouts count. A protocol error, 401, 403 or 429 means that the upstream works.
     """
-    if isinstance(error, CallerUnready):
+    if isinstance(error, CredentialMissing):
         return False
     if isinstance(error, TransportError):
         return error.status is None or error.status >= 500
     return isinstance(error, Timeout)
 
 
-class BreakerSwitch:
-    """The states of a breaker. It knows no tasks and no requests, and gets the time from `clock`."""
+def source_of(call: Call) -> Source:
+    """Return the caller of a call, and its tool or URI."""
+    params = call.params
+    return limit_key(call), getattr(params, "name", None) or getattr(params, "uri", None) or call.method
+
+
+class CircuitBreaker:
+    """The states of a breaker (see `Breaker`). It knows no tasks and no requests, and gets the time from `clock`."""
 
     def __init__(self, settings: Breaker, clock: Callable[[], float]) -> None:
         self._settings = settings
         self._clock = clock
         self._pauses = Backoff(first=settings.pause, longest=settings.longest)
         self.state: BreakerState = "closed"
-        self.failures: int = 0
-        """How many failures came in a row, since the last success."""
-        self.asks_at: float | None = None
-        """When the server is asked for a sign of life; None while calls tell whether it works."""
+        self.next_check_at: float | None = None
+        """When the next health check is sent; None while none is needed."""
         self.error: str | None = None
         """The last failure."""
-        self._is_suspicion = False
+        self._failures: dict[Source, int] = {}
+        """The failures in a row of each caller and tool."""
+        self._failed_at = -inf
+        self._passed_at = -inf
+        """When a check passed last while the breaker was closed."""
+        self._retry_after = 0.0
         self._passed = 0
 
     @property
-    def wait(self) -> float:
-        """Return the seconds that are left until the server is asked for a sign of life."""
-        return 0.0 if self.asks_at is None else max(0.0, self.asks_at - self._clock())
+    def failures(self) -> int:
+        """The failures in a row of all callers and tools."""
+        return sum(self._failures.values())
 
-    def failed(self, error: ToolwireError) -> None:
-        """Count a failure. Enough of them open the breaker, and one is enough while it is half open.
+    @property
+    def seconds_until_check(self) -> float:
+        """Return the seconds that are left until the next health check."""
+        return 0.0 if self.next_check_at is None else max(0.0, self.next_check_at - self._clock())
 
-        If one of them is a request that was not answered in time, a sign of life decides. Otherwise one caller of a
-        slow tool could take the server away from everybody.
-        """
-        self.failures += 1
-        self.error = str(error)
-        self._is_suspicion = self._is_suspicion or isinstance(error, Timeout)
-        if self.state == "half-open" or (self.state == "closed" and self.failures >= self._settings.failures):
-            if self._is_suspicion:
-                self.asks_at = self._clock()
-            else:
-                self.open(error)
+    def record_failure(self, error: ToolwireError, source: Source) -> None:
+        """Count a failure. Enough of them lead to a health check, and one is enough while the breaker is half open."""
+        now = self._clock()
+        self.error, self._failed_at = str(error), now
+        self._retry_after = max(self._retry_after, getattr(error, "retry_after", None) or 0.0)
+        if self.failures < self._settings.failures:
+            self._failures[source] = self._failures.get(source, 0) + 1
+        if self.state == "half-open":
+            self.next_check_at = now
+        elif self.failures >= self._settings.failures and self.next_check_at is None:
+            self.next_check_at = max(now, self._passed_at + CHECK_SECONDS)
 
-    def open(self, error: ToolwireError) -> None:
-        """Let no call through for a while, which is longer each time."""
-        asked = getattr(error, "retry_after", None) or 0.0
-        self.error = str(error)
-        self.state, self._passed, self._is_suspicion = "open", 0, False
-        self.asks_at = self._clock() + max(self._pauses.after(None), min(asked, LONGEST_PAUSE))
-
-    def alive(self) -> None:
-        """Take note of a sign of life. Some calls are let through, and all of them after a second sign."""
-        if self.state == "open":
-            self.state, self.asks_at = "half-open", None
-        else:
-            self._close()
-
-    def probed(self) -> None:
-        """Take note that a call is let through while the breaker is half open. A slow one does not hold up others."""
-        if self.asks_at is None:
-            self.asks_at = self._clock() + self._settings.pause
-
-    def succeeded(self) -> None:
-        """Take note of a call that reached the server and came back."""
-        self.failures = 0
+    def record_success(self, source: Source) -> None:
+        """Record a call that the upstream answered. It ends the failures in a row of its caller and tool."""
         if self.state == "half-open":
             self._passed += 1
-        if self.state == "closed" or self._passed >= self._settings.probes:
+            if self._passed >= self._settings.probes:
+                self._close()
+        elif self.state == "closed":
+            self._end_row(source)
+
+    def _end_row(self, source: Source) -> None:
+        self._failures.pop(source, None)
+        if self._clock() - self._failed_at > self._settings.longest:
+            self._failures.clear()  # Their callers have not called again.
+        if not self._failures:
             self._close()
+        elif self.failures < self._settings.failures:
+            self.next_check_at = None
+
+    def record_health_check(self) -> None:
+        """Record a passed health check: half-open after the first, closed after the second."""
+        if self.state == "open":
+            self.state, self.next_check_at = "half-open", None
+            return
+        if self.state == "closed":
+            self._passed_at = self._clock()
+        self._close()
+
+    def record_probe(self) -> None:
+        """Record that a call passes while the breaker is half open. A slow one does not delay the next check."""
+        if self.next_check_at is None:
+            self.next_check_at = self._clock() + self._settings.pause
+
+    def open(self, error: ToolwireError) -> None:
+        """Open the breaker after a failed health check, with exponential back-off."""
+        asked = max(self._retry_after, getattr(error, "retry_after", None) or 0.0)
+        self.error = str(error)
+        self.state, self._passed, self._retry_after = "open", 0, 0.0
+        self._failures.clear()
+        self.next_check_at = self._clock() + max(self._pauses.after(None), min(asked, LONGEST_PAUSE))
 
     def _close(self) -> None:
-        self.state, self.failures, self.error = "closed", 0, None
-        self.asks_at, self._is_suspicion = None, False
+        self.state, self.error, self.next_check_at = "closed", None, None
+        self._failures.clear()
+        self._retry_after = 0.0
         self._pauses.reset()
 
 
-class BackGuard:
-    """Stands between the calls of all clients and one server, where there is a reason to.
+class UpstreamGuard:
+    """Applies the limits of one upstream to the calls of all clients.
 
-    `send` sends a request, `use` replaces the function by which requests are sent from now on. `changed` is called when
-    the breaker has moved.
+    `send` sends a request, `use` replaces the function that sends requests from now on. `changed` is called when the
+    breaker has moved.
     """
 
     def __init__(
         self,
         name: str,
-        protection: Protection,
+        limits: UpstreamLimits,
         send: Send,
         use: Callable[[Send], None],
         changed: Callable[[BreakerState], None],
@@ -220,150 +250,149 @@ class BackGuard:
         self._changed = changed
         self._send = send
         self._gates = Gates()
-        self._placed = [Placed(each, name) for each in protection.slots]
-        self._normal: Send = self._in_slots if self._placed else send
-        self.switch: BreakerSwitch | None = None
-        if protection.breaker is not None:
-            self.switch = BreakerSwitch(protection.breaker, clock or _loop_time)
-            self._probes = protection.breaker.probes
+        self._placed = [Placed(each, name) for each in limits.slots]
+        self._normal: Send = self._send_in_slots if self._placed else send
+        self.breaker: CircuitBreaker | None = None
+        if limits.breaker is not None:
+            self.breaker = CircuitBreaker(limits.breaker, clock or _loop_time)
+            self._probes = limits.breaker.probes
         self.on_success: Callable[[], None] | None = None
-        """Is called when a request ends well after others have failed."""
+        """Called when a request succeeds after failures."""
         self.on_doubt: Callable[[], None] | None = None
-        """Is called when a sign of life has to tell whether the server works, while calls are let through."""
-        self._trying = 0
+        """Called when a health check is needed while calls pass."""
+        self._probing = 0
         self._running = 0
         use(self._normal)
 
     @property
     def state(self) -> BreakerState:
-        return "closed" if self.switch is None else self.switch.state
+        return "closed" if self.breaker is None else self.breaker.state
 
     @property
-    def needs_sign(self) -> bool:
-        """Return whether a sign of life tells what happens to the breaker next."""
-        return self.switch is not None and self.switch.asks_at is not None
+    def needs_check(self) -> bool:
+        """Return whether a health check decides about the breaker next."""
+        return self.breaker is not None and self.breaker.next_check_at is not None
 
     @property
-    def wait(self) -> float:
-        """Return the seconds until the server is asked for a sign of life, where one is needed."""
-        return 0.0 if self.switch is None else self.switch.wait
+    def seconds_until_check(self) -> float:
+        """Return the seconds until the next health check, where one is needed."""
+        return 0.0 if self.breaker is None else self.breaker.seconds_until_check
 
     @property
     def error(self) -> str | None:
-        """The last failure, until a call has ended well."""
-        return None if self.switch is None else self.switch.error
+        """The last failure, as long as it counts."""
+        return None if self.breaker is None else self.breaker.error
 
     @property
     def waiting(self) -> int:
-        """The number of calls that wait until others have ended."""
+        """The number of calls that wait for a slot."""
         return self._gates.waiting
 
     @property
     def running(self) -> int:
-        """The number of calls that have one of the slots."""
+        """The number of calls that have a slot."""
         return self._running
 
-    # --- what happens to the server ---
+    # --- what happens at the upstream ---
 
-    def failed(self, error: BaseException) -> None:
-        """Take note that a request failed. Requests that were sent before the breaker opened do not count."""
-        if self.switch is not None and self.switch.state == "closed" and is_failure(error):
-            self._moved(self.switch.failed, error)
+    def record_failure(self, error: BaseException, source: Source) -> None:
+        """Record a failed request. Requests that were sent before the breaker opened do not count."""
+        if self.breaker is not None and self.breaker.state == "closed" and is_failure(error):
+            self._move(self.breaker.record_failure, error, source)
 
-    def silent(self, error: ToolwireError) -> None:
-        """Take note that the server gave no sign of life, as often as is enough."""
-        if self.switch is not None:
-            self._moved(self.switch.open, error)
+    def record_failed_check(self, error: ToolwireError) -> None:
+        """Open the breaker, because a health check failed, or enough of them where none was needed."""
+        if self.breaker is not None:
+            self._move(self.breaker.open, error)
 
-    def alive(self) -> None:
-        """Take note that the server gave a sign of life."""
-        if self.switch is not None:
-            self._moved(self.switch.alive)
+    def record_health_check(self) -> None:
+        """Record a passed health check."""
+        if self.breaker is not None:
+            self._move(self.breaker.record_health_check)
 
-    def _moved(self, step: Callable[..., None], *arguments: Any) -> None:
-        switch = self.switch
-        assert switch is not None
-        before = switch.state
+    def _move(self, step: Callable[..., None], *arguments: Any) -> None:
+        breaker = self.breaker
+        assert breaker is not None
+        before = breaker.state
         step(*arguments)
-        if switch.state == "open":
-            self._use(self._refused)
-        elif switch.state == "half-open":
-            self._use(self._probing)
+        if breaker.state == "open":
+            self._use(self._refuse)
+        elif breaker.state == "half-open":
+            self._use(self._send_probe)
         else:
-            self._use(self._counted if switch.failures else self._normal)
-        if switch.state != before:
+            self._use(self._send_counted if breaker.failures else self._normal)
+        if breaker.state != before:
             log.warning(
-                "%s: the breaker is %s%s", self._name, switch.state, f": {switch.error}" if switch.error else ""
+                "%s: the breaker is %s%s", self._name, breaker.state, f": {breaker.error}" if breaker.error else ""
             )
-        if switch.state != before or switch.state == "open":
-            self._changed(switch.state)
-        elif switch.asks_at is not None and self.on_doubt is not None:
+        if breaker.state != before or breaker.state == "open":
+            self._changed(breaker.state)
+        elif breaker.next_check_at is not None and self.on_doubt is not None:
             self.on_doubt()
 
-    # --- the ways of a request ---
+    # --- the ways to send a request ---
 
-    async def _counted(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
-        """Send a request after others have failed. A success ends the row of failures."""
+    async def _send_counted(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send a request while failures count. A success ends those of its caller and tool."""
         try:
             answer = await self._normal(call, method, sent, headers)
         except ProtocolError:
-            self._succeeded("closed")
+            self._record_success("closed", call)
             raise
-        self._succeeded("closed")
+        self._record_success("closed", call)
         return answer
 
-    async def _refused(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
-        """Send no request."""
+    async def _refuse(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send nothing: the breaker is open."""
         raise self._refusal()
 
-    async def _probing(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
-        """Send a request to a server that gave a sign of life, unless others find out whether it works."""
-        assert self.switch is not None
-        if self._trying >= self._probes:
+    async def _send_probe(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+        """Send a request while the breaker is half open, unless enough other ones are in flight."""
+        assert self.breaker is not None
+        if self._probing >= self._probes:
             raise self._refusal()
-        self._trying += 1
-        self._moved(self.switch.probed)
+        self._probing += 1
+        self._move(self.breaker.record_probe)
         try:
             answer = await self._normal(call, method, sent, headers)
         except ProtocolError:
-            self._succeeded("half-open")
+            self._record_success("half-open", call)
             raise
         except ToolwireError as error:
             cause = getattr(error, "error", error)
-            if self.switch.state == "half-open" and is_failure(cause):
-                self._moved(self.switch.failed, cause)
+            if self.breaker.state == "half-open" and is_failure(cause):
+                self._move(self.breaker.record_failure, cause, source_of(call))
             raise
         finally:
-            self._trying -= 1
-        self._succeeded("half-open")
+            self._probing -= 1
+        self._record_success("half-open", call)
         return answer
 
-    def _succeeded(self, when: BreakerState) -> None:
-        if self.switch is not None and self.switch.state == when:
-            self._moved(self.switch.succeeded)
+    def _record_success(self, when: BreakerState, call: Call) -> None:
+        if self.breaker is not None and self.breaker.state == when:
+            self._move(self.breaker.record_success, source_of(call))
         if self.on_success is not None:
             self.on_success()
 
     def _refusal(self) -> CallRefused:
-        assert self.switch is not None
-        seconds = max(1.0, self.switch.wait)
+        seconds = max(1.0, self.seconds_until_check)
         return CallRefused(
-            f"The server {self._name!r} behind this one does not work at the moment, and the call was not carried out. "
-            f"It is asked again in {in_words(seconds)}: try again then.",
+            f"Upstream {self._name!r} is unreachable, and the call was not carried out. The next attempt is in "
+            f"{in_words(seconds)}: try again then.",
             reason="breaker",
             retry_after=seconds,
         )
 
-    async def _in_slots(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
+    async def _send_in_slots(self, call: Call, method: str, sent: Any, headers: Any) -> Any:
         """Send a request when one of the slots is free."""
         if sent.about_task is not None:
-            # It may wait for the end of a task, and others have to be able to cancel the task meanwhile.
+            # It may wait for the end of a task, which another request has to be able to cancel meanwhile.
             return await self._send(call, method, sent, headers)
         releases: list[Callable[[], None]] = []
         try:
             for placed in self._placed:
                 caller = limit_key(call)
-                releases.append(await self._gates.enter(placed, caller, f"The server {self._name!r} behind this one"))
+                releases.append(await self._gates.enter(placed, caller, f"Upstream {self._name!r}"))
             if self.state == "open":
                 raise self._refusal()
             self._running += 1
@@ -376,36 +405,36 @@ class BackGuard:
                 release()
 
 
-class SignsOfLife:
-    """Asks a server for signs of life: when its breaker needs one, and as often as is configured. One at a time.
+class HealthChecks:
+    """Sends health checks to an upstream, one at a time: when its breaker needs one, and as often as is configured.
 
-    `ask` asks once, waits for so many seconds, and raises what is wrong. `is_quiet` says whether nothing else tells
-    soon whether the server works.
+    `check` sends one, waits for so many seconds, and raises what is wrong. `is_idle` says whether the upstream is ready
+    and no call is in flight.
     """
 
     def __init__(
         self,
-        guard: BackGuard,
+        guard: UpstreamGuard,
         health: Health | None,
-        is_quiet: Callable[[], bool],
-        ask: Callable[[float], Awaitable[None]],
+        is_idle: Callable[[], bool],
+        check: Callable[[float], Awaitable[None]],
     ) -> None:
         self._guard = guard
         self._health = health
-        self._is_quiet = is_quiet
-        self._ask = ask
-        self._missed = 0
+        self._is_idle = is_idle
+        self._send_check = check
+        self._failed = 0
         self._next: asyncio.TimerHandle | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         guard.on_doubt = self.plan
 
     def plan(self) -> None:
-        """Plan the next sign of life, where one is needed."""
+        """Plan the next health check, where one is needed."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if self._guard.needs_sign:
-            seconds = self._guard.wait
+        if self._guard.needs_check:
+            seconds = self._guard.seconds_until_check
         elif self._health is not None:
             seconds = self._health.every
         else:
@@ -413,21 +442,21 @@ class SignsOfLife:
         self._next = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     async def stop(self) -> None:
-        """Ask no more."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking})
-            self._asking = None
+        """Send no more checks."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait({self._checking})
+            self._checking = None
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
     def _begin(self) -> None:
         self._next = None
-        if self._asking is not None:
-            return  # The next sign is planned when this one is given or missing.
-        if self._guard.needs_sign or self._is_quiet():
-            self._asking = asyncio.get_running_loop().create_task(self._check())
+        if self._checking is not None:
+            return  # The next check is planned when this one has ended.
+        if self._guard.needs_check or self._is_idle():
+            self._checking = asyncio.get_running_loop().create_task(self._check())
         else:
             self.plan()
 
@@ -435,27 +464,27 @@ class SignsOfLife:
         before = self._guard.state
         failure: ToolwireError | None = None
         try:
-            await self._ask((self._health or _USUAL_HEALTH).timeout)
+            await self._send_check((self._health or _DEFAULT_HEALTH).timeout)
         except ToolwireError as error:
             if is_failure(error):
                 failure = error
         finally:
-            self._asking = None
-        # A call may have moved the breaker meanwhile. Then the sign was for a state that is over.
+            self._checking = None
+        # A call may have moved the breaker meanwhile. Then the check was for an earlier state.
         if self._guard.state == before:
-            self._answered(failure)
+            self._record(failure)
         self.plan()
 
-    def _answered(self, failure: ToolwireError | None) -> None:
-        self._missed = 0 if failure is None else self._missed + 1
+    def _record(self, failure: ToolwireError | None) -> None:
+        self._failed = 0 if failure is None else self._failed + 1
         if failure is None:
-            if self._guard.needs_sign:
-                self._guard.alive()
-        elif self._guard.needs_sign or (self._health is not None and self._missed >= self._health.failures):
-            self._guard.silent(failure)
+            if self._guard.needs_check:
+                self._guard.record_health_check()
+        elif self._guard.needs_check or (self._health is not None and self._failed >= self._health.failures):
+            self._guard.record_failed_check(failure)
 
 
-_USUAL_HEALTH: Final = Health()
+_DEFAULT_HEALTH: Final = Health()
 
 
 def _loop_time() -> float:

@@ -16,7 +16,7 @@ from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import wait_out
 from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, Conversation
-from toolwire.gateway.back_health import Protection
+from toolwire.gateway.back_health import UpstreamLimits
 from toolwire.gateway.gateway import Gateway
 from toolwire.gateway.relaying import Answer, BackFailed, Relay
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
@@ -179,7 +179,7 @@ class _Back(RemoteServer):
             room=_ANY_LENGTH,
             connections=connections,
             list_timeout=patience,
-            protection=Protection(breaker=None),
+            protection=UpstreamLimits(breaker=None),
         )
         # The client has the deadlines.
         self.relay: Relay = _MemberRelay(self, connections, errors, self._addresses.names)

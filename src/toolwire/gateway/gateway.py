@@ -20,8 +20,8 @@ from toolwire.gateway.back_health import (
     Breaker,
     BreakerState,
     Health,
-    Protection,
-    slots_of,
+    UpstreamLimits,
+    make_slots,
 )
 from toolwire.gateway.names import MAX_NAME, credential_names
 from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
@@ -32,6 +32,7 @@ from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.call import CURRENT
 from toolwire.server.catalog import Catalog, Found, Mount
 from toolwire.server.described_api import DescribedApi
+from toolwire.server.limits import Limits
 from toolwire.server.server import Server
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
 from toolwire.util.numbers import COUNT, TIMEOUT, check_number
@@ -53,6 +54,8 @@ MAX_BACK_NAME: Final = 32
 #: How many characters of the instructions of one server, and of all servers together, are handed on.
 MAX_INSTRUCTIONS: Final = 4_000
 MAX_ALL_INSTRUCTIONS: Final = 32_000
+#: The entries of one page, unless the operator sets a number: many clients read the first page alone.
+ONE_PAGE: Final = 1_000_000_000
 #: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
 MAX_LEAVING: Final = 32
 
@@ -154,7 +157,8 @@ class Gateway(Server):
 
     While a server behind it is away, its components are missing in lists. `stale=True` keeps the last ones that are
     known in lists. `strict=True`: a list in which components are missing is an error. `ping=False` refuses `ping` on
-    2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`.
+    2026-07-28, which has none, also to hosts that show views. `options` are those of `Server`. A list comes in one page
+    unless `page_size` sets a number of entries.
     """
 
     _marks_upstreams: bool = True
@@ -182,6 +186,9 @@ class Gateway(Server):
         """Whether hosts that show views may ping on 2026-07-28."""
         self.configuration: FollowedConfiguration | None = None
         """The file that this gateway was made from, and that `reload` reads again; None for one without a file."""
+        limits = options.get("limits")
+        if options.get("page_size") is None and (limits is None or limits.page == Limits().page):
+            options["page_size"] = ONE_PAGE
         super().__init__(name, **options)
         self.catalog.is_strict = strict
 
@@ -213,7 +220,7 @@ class Gateway(Server):
         queue: int = QUEUE,
         queue_seconds: float = QUEUE_SECONDS,
         policy: Policy | None = None,
-        isolation: Literal["shared", "principal"] | None = None,
+        isolation: Literal["conversation", "shared", "principal"] | None = None,
         max_processes: int | None = None,
         idle_seconds: float | None = None,
         urls: Sequence[str] | None = None,
@@ -237,11 +244,14 @@ class Gateway(Server):
         a target, `add` adds a component of this server itself, as that of every server does.
 
         `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
-        often it is asked for a sign of life while nobody calls it. `max_calls` is how many calls run there at once, and
+        often its health is checked while no call is in flight. `max_calls` is how many calls run there at once, and
         `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
-        refused. `isolation="principal"`: a command has processes of its own for each principal. `max_processes` is how
-        many connections to the server there are for callers, and each is a process if it is a command; the one that
-        was used longest ago ends. One that nobody has used for `idle_seconds` ends, too. `urls` are the addresses of
+        refused. `isolation` says who shares a connection to a server before 2026-07-28, which is a process if the
+        server is a command: `"conversation"`, the default, for one of each client session; `"shared"` for a pool of all
+        clients, for a server that keeps nothing for its clients and asks nothing; `"principal"` for a command, also
+        a modern one, with processes of its own for each principal. `max_processes` is how many connections there are
+        for callers, 256 by default and 1 for a pool; the one that was used longest ago ends. One without a call for
+        `idle_seconds` ends, too. `urls` are the addresses of
         the server, if it has several, in place of a target or behind it: the first one that works is used.
         `views=False` takes its views away: its tools have none, and its tools for views alone do not come through.
         """
@@ -279,9 +289,9 @@ class Gateway(Server):
         if timeout is not None:
             check_number(owner, "timeout", timeout, TIMEOUT)
         check_number(owner, "list_timeout", list_timeout, TIMEOUT)
-        slots = slots_of(name, max_calls, max_calls_per_caller, queue, queue_seconds)
-        protection = Protection(_breaker(name, breaker, health), health, slots)
-        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller)
+        slots = make_slots(name, max_calls, max_calls_per_caller, queue, queue_seconds)
+        protection = UpstreamLimits(_breaker(name, breaker, health), health, slots)
+        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller, isolation)
         if isinstance(place, HttpTarget):
             place = place.with_places(max(MAX_CONVERSATIONS, max_calls or 0))
         _check_isolation(name, isolation, place, credentials)
@@ -746,6 +756,7 @@ def _bounds(
     queue: int,
     queue_seconds: float,
     max_calls_per_caller: int | None,
+    isolation: str | None,
 ) -> ConnectionBounds:
     owner = f"upstream {name!r}"
     if max_processes is not None:
@@ -753,12 +764,15 @@ def _bounds(
     if idle_seconds is not None:
         check_number(owner, "idle_seconds", idle_seconds, TIMEOUT)
     waiting = 0 if max_processes is None else queue
-    return ConnectionBounds(max_processes, idle_seconds, waiting, queue_seconds, max_calls_per_caller or 0, queue)
+    own = max_calls_per_caller or 0
+    is_shared = isolation == "shared"
+    return ConnectionBounds(max_processes, idle_seconds, waiting, queue_seconds, own, queue, is_shared)
 
 
 def _check_isolation(name: str, isolation: str | None, place: Target, credentials: Kind | None) -> None:
-    if isolation not in (None, "shared", "principal"):
-        raise ServerError(f"The isolation of {name!r} is 'shared' or 'principal', not {isolation!r}")
+    if isolation not in (None, "conversation", "shared", "principal"):
+        text = f"upstream {name!r}: isolation must be 'conversation', 'shared' or 'principal' (got {isolation!r})"
+        raise ServerError(text)
     if isolation == "principal" and place.transport != "stdio":
         raise ServerError(f"isolation= of {name!r} is for a command, which has processes")
     if isolation == "shared" and credentials is not None and credentials.is_per_user:

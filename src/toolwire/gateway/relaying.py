@@ -29,7 +29,7 @@ from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
-from toolwire.gateway.back_health import CallerUnready, Send
+from toolwire.gateway.back_health import CredentialMissing, Send, Source, source_of
 from toolwire.gateway.back_messages import (
     PlainCall,
     WaitingHere,
@@ -193,8 +193,8 @@ class Relay:
         self._usual: Send = self.go_on
         self.sending: Send = self._usual
         """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
-        self.on_failure: Callable[[ToolwireError], None] | None = None
-        """Is told why a request failed, where the server may be the cause."""
+        self.on_failure: Callable[[ToolwireError, Source], None] | None = None
+        """Gets the reason why a request failed, where the server may be the cause, with the caller and the tool."""
         self.on_lost: Callable[[ToolwireError, RelayConnection], bool] | None = None
         """Is told on which connection a request failed. It returns whether the next one goes to another address."""
         self.is_repeatable: Callable[[Any], bool] = lambda tool: False
@@ -286,6 +286,8 @@ class Relay:
             return answer
         except BaseException as error:
             hop.failed(error)
+            if isinstance(error.__cause__, NotConnected):
+                hop.ending = "no_account"  # The server did nothing wrong.
             raise
         finally:
             for end in endings:
@@ -342,7 +344,7 @@ class Relay:
             except (ToolError, NotSupported, UrlRequired):
                 raise
             except NotConnected as error:
-                raise await self._not_connected(call, error) from None
+                raise await self._not_connected(call, error) from error
             except ToolwireError as error:
                 if connection is not None and self.on_lost is not None:
                     self.on_lost(error, connection)
@@ -381,6 +383,8 @@ class Relay:
             shared = await self.connections.shared_connection()
         if shared.modern:
             return await self._legacy_session(call, sent, shared) or shared
+        if self.connections.is_shared:
+            return await self.connections.pooled(None if sent.about_task is None else sent.about_task.conversation)
         return await self._conversation(call, sent.about_task, shared)
 
     async def _legacy_session(
@@ -434,7 +438,7 @@ class Relay:
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
             if not self._is_same_account(cast("str", made.credential), owner):
-                raise CallerUnready("the task belongs to another account")
+                raise CredentialMissing("the task belongs to another account")
             made = made._replace(credential=owner)
             return await self.connections.of(
                 made, msgspec.json.decode(made.capabilities), target=target, caller=call.request.caller
@@ -502,6 +506,8 @@ class Relay:
         if not connection.modern:
             if not connection.answers_itself and _may_be_held(call):
                 return await self._holding(call, connection, method, sent, clock)
+            if connection.is_pooled and _may_be_held(call) and call.params.request_state is not UNSET:
+                raise invalid_state()  # No call is held in a pool. It would be a call of its own.
             try:
                 raw = await self._once(call, connection, method, sent.members, sent, headers, clock)
             finally:
@@ -566,9 +572,12 @@ class Relay:
                     wants_progress, ends = False, sent.can_wait or call.request.modern
                     connection.reports[identifier] = reporting(call) if ends else reporting_task(call)
                     sent.stop_reports = partial(discard_report, connection.reports, identifier)
-            await set_level(call, connection)
-            connection.on_notice = telling_client(call)
-            connection.on_request = answering(call)
+            if not connection.is_pooled:
+                await set_level(call, connection)
+                connection.on_notice = telling_client(call)
+                connection.on_request = answering(call)
+            elif not connection.link.duplex:
+                await set_level(call, connection)  # Each stream says to which call a log message belongs.
         timeout = clock.limit(method)
         if about is not None and about.waiting is not None:
             relayed, timeout = about.waiting, None
@@ -652,7 +661,7 @@ class Relay:
         try:
             connection = await self.connections.shared_connection()
             if not connection.modern:
-                if not isinstance(session, Session):
+                if not isinstance(session, Session) or connection.is_pooled:
                     # A legacy server knows its client by the connection, and nothing says which client this one is.
                     log.debug("%s: %s came without a connection, and is dropped", self.name, method[:200])
                     return
@@ -881,7 +890,7 @@ class Relay:
         Clients elsewhere are not told the address of the server, its command, nor what it wrote before it ended.
         """
         if self.on_failure is not None:
-            self.on_failure(error)
+            self.on_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
         if isinstance(error, TransportError) and not call.outlet.is_local:

@@ -53,6 +53,8 @@ class RemoteLists:
         self.ttl: float | None = None
         """For how many seconds the lists count as fresh; None where the server does not say it."""
         self.is_public: bool = True
+        self.size: int = 0
+        """How many bytes were read."""
 
 
 class _SkillPage(t.CacheableResult, kw_only=True):
@@ -76,7 +78,8 @@ async def read_lists(
         method: str, reader: Read[Any], entries: Callable[[Any], list[Item]], known: list[Item]
     ) -> list[Item]:
         try:
-            found, whole, pages = await _all_pages(connection, method, reader, entries, timeout)
+            bounds = ListBounds(method, max_bytes=MAX_BYTES)
+            found, whole, pages = await _all_pages(connection, reader, entries, timeout, bounds)
         except ProtocolError as error:
             if error.code == METHOD_NOT_FOUND:
                 # Many servers declare a capability and do not know all methods of it.
@@ -85,6 +88,7 @@ async def read_lists(
             log.warning("%s: %s failed: %s", server, method, error)
             lists.is_partial = True
             return known
+        lists.size += bounds.bytes
         meta = pages[0].meta if isinstance(pages[0].meta, dict) else {}
         lists.is_partial = lists.is_partial or not whole
         for page in pages if connection.modern else ():
@@ -140,20 +144,19 @@ def _without_views(lists: RemoteLists) -> RemoteLists:
 
 async def _all_pages(
     connection: ClientConnection,
-    method: str,
     read: Read[Any],
     entries: Callable[[Any], list[Item]],
     timeout: float | None,
+    bounds: ListBounds,
 ) -> tuple[list[Item], bool, list[Any]]:
     """Return the entries of a list, whether they are all of them, and its pages."""
-    bounds = ListBounds(method, max_bytes=MAX_BYTES)
     found: list[Item] = []
     cursor: Any = UNSET
     pages: list[Any] = []
     clock = CallClock(timeout, connection.session.deadlines.call_time)
     for _ in range(MAX_PAGES):
         params = t.PaginatedRequestParams(cursor=cursor)
-        page = await connection.ask(method, params, bounds.measuring(read), clock)
+        page = await connection.ask(bounds.method, params, bounds.measuring(read), clock)
         listed = entries(page)
         bounds.count(len(listed))
         found.extend(listed)
@@ -161,7 +164,7 @@ async def _all_pages(
         cursor = page.next_cursor
         if cursor is UNSET or cursor is None or bounds.is_repeated(cursor):
             return found, True, pages
-    log.warning("%s has more than %d pages; the rest is left out", method, MAX_PAGES)
+    log.warning("%s has more than %d pages; the rest is left out", bounds.method, MAX_PAGES)
     return found, False, pages
 
 

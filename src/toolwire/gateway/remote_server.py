@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
@@ -25,9 +24,10 @@ from toolwire.client.target import VERDICT_SECONDS, Target
 from toolwire.client.targets import ServerTarget, TargetOptions, resolve
 from toolwire.gateway.addresses import Addresses, units_of
 from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
-from toolwire.gateway.back_health import BackGuard, BreakerState, Protection, Send, SignsOfLife
+from toolwire.gateway.back_health import BreakerState, HealthChecks, Send, UpstreamGuard, UpstreamLimits
 from toolwire.gateway.back_urls import Returning
 from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
+from toolwire.gateway.list_pace import ListPace
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -89,8 +89,6 @@ GRACE_SECONDS: Final = 5.0
 WORKS_SECONDS: Final = 5.0
 #: How many seconds pass before a legacy server that is reached by HTTP is asked again whether it is modern now.
 ERA_SECONDS: Final = VERDICT_SECONDS
-#: How often the lists of a server are read at most, however often it says that they changed.
-READINGS_A_SECOND: Final = 10
 #: How many seconds pass before a server that refused is asked again to tell of its changes. One that was slow, or could
 #: not be reached, is asked after pauses that double from the first to the second.
 LISTEN_SECONDS: Final = 30.0
@@ -133,7 +131,7 @@ class RemoteServer(Server):
         trusts: bool = False,
         connections: BackConnections | None = None,
         credentials: CallerPlaces | None = None,
-        protection: Protection | None = None,
+        protection: UpstreamLimits | None = None,
         policy: Policy | None = None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
@@ -163,15 +161,15 @@ class RemoteServer(Server):
             suspect=self.suspect,
             uris=self._addresses.names,
         )
-        self._protection = protection or Protection()
+        self._protection = protection or UpstreamLimits()
         if self._access is not None:
             self.relay.find_sender = self._access.find_sender
-        self.guard: BackGuard = BackGuard(
+        self.guard: UpstreamGuard = UpstreamGuard(
             name, self._protection, self.relay.sending, self._send_by, self._breaker_moved
         )
         if credentials is None or target.transport != "stdio":
             # The process of one caller says nothing about those of others.
-            self.relay.on_failure = self.guard.failed
+            self.relay.on_failure = self.guard.record_failure
         self.credential: str | None = None
         """The kind of the credential with which calls are made; None where there is none."""
         self._returning: Returning | None = None
@@ -181,7 +179,7 @@ class RemoteServer(Server):
             self.back_connections.moved = self._begin_again
             self.guard.on_success = self.back_connections.urls.forgive
         self.relay.is_repeatable = self.is_repeatable
-        self.signs: SignsOfLife = SignsOfLife(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
+        self.signs: HealthChecks = HealthChecks(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
         self._lists_kept = 0
         self._lists_read = 0
         self.reads_directories: bool = False
@@ -218,7 +216,7 @@ class RemoteServer(Server):
         self._asked_for: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._is_outdated = False
-        self._readings: deque[float] = deque(maxlen=READINGS_A_SECOND)
+        self._pace = ListPace()
         self._listens_from = inf
         """When a server that did not tell of its changes is asked again to do so."""
         self._listen_pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
@@ -576,6 +574,8 @@ class RemoteServer(Server):
         async for change in subscription:
             if change.kind == "resource" and change.uri is not None:
                 self.notify_updated(self.uris.public(change.uri), change.params)
+            elif self._pace.seconds_until_next(asyncio.get_running_loop().time()) > LEAST_SECONDS:
+                self._read_again()  # Updates of resources do not wait behind large lists.
             else:
                 await self.refresh()
 
@@ -653,12 +653,15 @@ class RemoteServer(Server):
 
     async def _read_lists(self) -> None:
         loop = asyncio.get_running_loop()
+        size, before = 0, self.last_change
         for _ in range(2):
-            if len(self._readings) == READINGS_A_SECOND:
-                await asyncio.sleep(self._readings[0] + 1.0 - loop.time())
-            self._readings.append(loop.time())
+            # Lists that are missing are read at once, however large they are.
+            if pause := self._pace.seconds_until_next(loop.time(), is_urgent=self.state != "ready"):
+                await asyncio.sleep(pause)
+            self._pace.begin(loop.time())
             self._is_outdated = False
             lists = await self._listed_somewhere()
+            size += lists.size
             self._lists_read += 1
             if not self._is_outdated:
                 break
@@ -677,6 +680,7 @@ class RemoteServer(Server):
         self._first.set()
         if self.guard.state != "open":
             self._there()
+        self._pace.end(loop.time(), size, has_changed=self.last_change != before)
 
     def _marks(self) -> list[str]:
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
@@ -874,7 +878,7 @@ class RemoteServer(Server):
         self.relay.sending = send
 
     def _breaker_moved(self, state: BreakerState) -> None:
-        """Take the components out of lists while the breaker is open, and plan the next sign of life."""
+        """Take the components out of lists while the breaker is open, and plan the next health check."""
         if state == "open":
             self._away(f"its calls failed: {self.guard.error}")
         elif self.state == "away" and self._lists is not None:
@@ -896,7 +900,7 @@ class RemoteServer(Server):
             failure = (
                 error
                 if isinstance(error, ToolwireError)
-                else Timeout(f"it gave no sign of life within {seconds:g} seconds")
+                else Timeout(f"it did not answer a health check within {seconds:g} seconds")
             )
             if connection is None or not self.back_connections.lost(failure, connection, for_sure=True):
                 raise failure from None

@@ -191,10 +191,17 @@ class ProcessTree(posix.ProcessTree):
 
     def listening_ports(self) -> list[int]:
         """Return the TCP ports that processes of the tree listen on."""
+        sockets = {name for pid in self._find_members() for name in _sockets(pid)}
+        return sorted({port for port, inode in _listening() if f"socket:[{inode}]" in sockets})
+
+    def memory(self) -> int | None:
+        sizes = [size for pid in self._find_members() if (size := _memory(pid)) is not None]
+        return sum(sizes) if sizes else None
+
+    def _find_members(self) -> list[int]:
         self.look()
         pids = [process.pid for process in _processes() if process.group == self._group]
-        sockets = {name for pid in [*pids, *(each.pid for each in self._strays)] for name in _sockets(pid)}
-        return sorted({port for port, inode in _listening() if f"socket:[{inode}]" in sockets})
+        return [*pids, *(each.pid for each in self._strays)]
 
     def _hold(self, process: _Process) -> None:
         try:
@@ -221,6 +228,15 @@ class ProcessTree(posix.ProcessTree):
         strays, self._strays = self._strays, {}
         for descriptor in strays.values():
             os.close(descriptor)
+
+
+def _memory(pid: int) -> int | None:
+    """Return the resident memory of a process in bytes; None for one that has ended."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is not imported for it
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return None
 
 
 def _sockets(pid: int) -> Iterator[str]:

@@ -164,6 +164,10 @@ class ProcessTree:
         """Return the TCP ports that processes of the tree listen on, if the system tells."""
         return []
 
+    def memory(self) -> int | None:
+        """Return how many bytes of memory the processes of the tree use; None where the system does not tell."""
+        return None
+
     def let_go(self) -> None:
         """Release the descriptors of the members."""
 

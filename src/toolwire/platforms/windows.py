@@ -121,6 +121,10 @@ class ProcessTree:
         """Return nothing: the system does not tell without another program."""
         return []
 
+    def memory(self) -> int | None:
+        """Return None: the system does not tell without another program."""
+        return None
+
     def let_go(self) -> None:
         """Do nothing: killing the job has released it."""
 

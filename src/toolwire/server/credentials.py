@@ -61,7 +61,7 @@ async def credential_for(
     try:
         return await _obtained(call, lambda: vault.obtain(name, asker, scopes=scopes, refused=refused, kind=kind))
     except NotConnected as missing:
-        raise await connect_error(call, vault, missing) from None
+        raise await connect_error(call, vault, missing) from missing
     except Unavailable as error:
         log.warning("the credential %r cannot be obtained now: %s", name, error)
         raise ToolError(f"The provider of {name!r} cannot be asked now; try again later") from None

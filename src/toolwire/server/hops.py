@@ -12,8 +12,8 @@ from toolwire.protocol.errors import ProtocolError
 from toolwire.server.call import Call
 
 #: `ok`: the server answered. `asked`: it asked a question. `error`: it answered with an error. `failed`: it could not
-#: be reached, or its answer could not be read.
-Ending: TypeAlias = Literal["ok", "asked", "error", "failed", "cancelled"]
+#: be reached, or its answer could not be read. `no_account`: the caller has to connect an account first.
+Ending: TypeAlias = Literal["ok", "asked", "error", "failed", "no_account", "cancelled"]
 
 
 class Hop(Struct, eq=False):

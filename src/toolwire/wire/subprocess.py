@@ -108,6 +108,10 @@ class ProcessChannel(ByteChannel):
         """Return the TCP ports that the child's processes listen on, if the system tells."""
         return [] if self._exited.is_set() else self._tree.listening_ports()
 
+    def memory(self) -> int | None:
+        """Return how many bytes of memory the child's processes use, if the system tells."""
+        return None if self._exited.is_set() else self._tree.memory()
+
     def kill(self) -> None:
         """End the whole tree now; `close()` still has to be awaited to clean up."""
         self._tree.look()

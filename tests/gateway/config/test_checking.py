@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import everything
+from tests.gateway.test_isolation import CHILD
 
 from toolwire import testing
 from toolwire.gateway.config.checking import Checked, check_file
@@ -144,6 +146,51 @@ async def test_servers_are_reached_and_their_names_compared() -> None:
     assert "'ad'" in errors["mcpServers.shaped.tools.ad"]
     assert "not reached" in errors["mcpServers.gone"]
     assert {each.level for each in checked.problems} == {"error"}
+
+
+@cases(
+    ("options", "least", "most", "warns"),
+    [
+        ({}, 101, 101, False),
+        ({"isolation": "conversation", "max_processes": 9}, 10, 10, False),
+        ({"isolation": "principal"}, 101, 101, False),
+        ({"isolation": "shared"}, 1, 1, True),
+        ({"isolation": "shared", "max_processes": 3}, 3, 3, True),
+    ],
+)
+async def test_processes_of_commands_are_estimated(
+    tmp_path: Path, options: dict[str, Any], least: int, most: int, warns: bool
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    entry = {"command": sys.executable, "args": [str(script)], "revision": "2025-11-25", **options}
+    checked = await check_file({"mcpServers": {"b": entry}})
+    estimate = checked.estimates["b"]
+    assert (estimate.least, estimate.most) == (least, most)
+    if sys.platform == "linux":
+        assert estimate.bytes_each is not None and 2**20 < estimate.bytes_each < 2**30
+        assert f"{most} process" in str(estimate) and "MiB each" in str(estimate)
+    texts = [(each.level, each.place) for each in checked.problems]
+    assert texts == ([("warning", "mcpServers.b.isolation")] if warns else [])
+
+
+async def test_processes_of_a_server_of_both_eras_are_estimated(tmp_path: Path) -> None:
+    script = tmp_path / "both.py"
+    script.write_text("from toolwire import Server\nserver = Server('both')\nserver.run()\n")
+    entry = {"command": sys.executable, "args": [str(script)]}
+    shared, pinned = {**entry, "isolation": "shared"}, {**entry, "revision": "2026-07-28"}
+    checked = await check_file({"mcpServers": {"b": entry, "shared": shared, "pinned": pinned}})
+    found = {name: (each.least, each.most) for name, each in checked.estimates.items()}
+    assert found == {"b": (1, 101), "shared": (1, 1), "pinned": (1, 1)}
+    assert str(checked.estimates["b"]).startswith("100 sessions: 1 to 101 processes")
+    assert checked.problems == []
+
+
+async def test_shared_legacy_server_is_warned_of_without_reaching_it() -> None:
+    entry = {"url": "http://localhost:1/mcp", "revision": "2025-06-18", "isolation": "shared"}
+    checked = await check_file({"mcpServers": {"b": entry}}, offline=True)
+    (problem,) = checked.problems
+    assert problem.level == "warning" and "share one session" in problem.text and '"conversation"' in problem.text
 
 
 SHAPED = """\

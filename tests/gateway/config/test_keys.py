@@ -214,7 +214,7 @@ BACK_ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("max_calls_per_caller", 1, 2, None, 1, 2),
     ("queue", 1, 2, None, 1, 2),
     ("queue_seconds", 1, 2, None, 1, 2),
-    ("isolation", "shared", "principal", None, "shared", "principal"),
+    ("isolation", "shared", "conversation", None, "shared", "conversation"),
     ("max_processes", 1, 2, None, 1, 2),
     ("idle_seconds", 1, 2, None, 1, 2),
     ("credentials", {"kind": "none"}, {"kind": "user_secret"}, lambda kind: kind.is_per_user, False, True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from toolwire.client.client import Client
 from toolwire.client.target import Target
 from toolwire.gateway.config.credentials import credential_of
+from toolwire.gateway.config.estimates import CommandMemory, Estimate, estimate_processes
 from toolwire.gateway.config.file_content import Source, read_content
 from toolwire.gateway.config.making import back_options, gateway_option, target_of
 from toolwire.gateway.config.positions import KeyPath
@@ -27,6 +28,7 @@ from toolwire.gateway.config.reading import GatewayFile, GatewayFileError, Probl
 from toolwire.gateway.config.table import given
 from toolwire.gateway.gateway import Back, Gateway
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
+from toolwire.protocol.revisions import is_modern
 from toolwire.redaction import Redaction
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.http_options import find_app_options
@@ -46,6 +48,8 @@ class Checked(Struct, frozen=True):
     problems: list[Problem]
     backs: dict[str, Back] = {}
     """The servers as they were found; empty for a check that reaches none."""
+    estimates: dict[str, Estimate] = {}
+    """The processes and the memory of each command for many client sessions, as far as the command was reached."""
 
     @property
     def is_good(self) -> bool:
@@ -71,6 +75,7 @@ async def check_file(
     if file is None:
         return Checked(problems)
     backs: dict[str, Back] = {}
+    estimates: dict[str, Estimate] = {}
     gateway, mistakes = _made(file, seconds)
     problems = [*mistakes, *_clear(file), *_exposed(file), *_circles(file), *_without_front(file)]
     if gateway is not None:
@@ -79,9 +84,10 @@ async def check_file(
         problems += _same_prefixes(file)
     else:
         gateway.on_stderr = on_stderr
-        backs, found = await _reached(file, gateway, seconds)
+        backs, estimates, found = await _reached(file, gateway, seconds)
         problems += [*found, *await _stores(file, seconds)]
-    return Checked(sorted(problems, key=lambda each: each.line or 0), backs)
+    problems += _shared(file, backs)
+    return Checked(sorted(problems, key=lambda each: each.line or 0), backs, estimates)
 
 
 # --- the gateway ---------------------------------------------------------------------------------------------------
@@ -230,9 +236,27 @@ def _starts(words: list[str], path: Path, cwd: str | None) -> bool:
 # --- reaching ------------------------------------------------------------------------------------------------------
 
 
-async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple[dict[str, Back], list[Problem]]:
+def _shared(file: GatewayFile, backs: Mapping[str, Back]) -> Iterator[Problem]:
+    """Find servers before 2026-07-28 whose clients share processes or sessions."""
+    for name, entry in file.backs.items():
+        revision = backs[name].revision if name in backs else entry.revision
+        if entry.isolation == "shared" and revision is not None and not is_modern(revision):
+            one, several = ("process", "processes") if entry.command is not None else ("session", "sessions")
+            most = entry.max_processes or 1
+            text = (
+                f"all clients share {f'one {one}' if most == 1 else f'up to {most} {several}'}; up to version "
+                "0.9 each client session had its own. Right for a server that keeps nothing for its clients and asks "
+                'them nothing; otherwise say "conversation"'
+            )
+            yield file.problem(text, (*file.back_key(name), "isolation"), "warning")
+
+
+async def _reached(
+    file: GatewayFile, gateway: Gateway, seconds: float
+) -> tuple[dict[str, Back], dict[str, Estimate], list[Problem]]:
     """Reach all servers at the same time, and look at the names of their components."""
     changed = asyncio.Event()
+    memory = CommandMemory(gateway)
     gateway.watchers.append(changed.set)
     async with Client(gateway):
         with suppress(TimeoutError):
@@ -242,6 +266,7 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
                     changed.clear()
         backs = {name: _without_values(file, back) for name, back in gateway.backs.items()}
         problems = list(_misshapen(file, gateway))
+        estimates = estimate_processes(gateway, file.backs, memory)
     for name, back in backs.items():
         key = file.back_key(name)
         is_unknown = back.revision is None and file.backs[name].url is not None
@@ -254,7 +279,7 @@ async def _reached(file: GatewayFile, gateway: Gateway, seconds: float) -> tuple
         for tool in back.quarantined:
             text = f"{tool.tool!r} waits for the approval of a person"
             problems.append(file.problem(text, (*key, "pins"), "warning"))
-    return backs, problems
+    return backs, estimates, problems
 
 
 def _misshapen(file: GatewayFile, gateway: Gateway) -> Iterator[Problem]:

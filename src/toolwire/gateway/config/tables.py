@@ -85,7 +85,7 @@ class BackEntry(ServerEntry, kw_only=True):
     breaker: Breaker | bool = True
     """When calls to it fail at once, because it does not work; false for never."""
     health: Health | None = None
-    """When it is asked for signs of life while nobody calls it; never by default."""
+    """When health checks are sent to it without calls; never by default."""
     max_calls: int | None = None
     """How many calls run there at once; no bound by default."""
     max_calls_per_caller: int | None = None
@@ -136,10 +136,11 @@ class BackEntry(ServerEntry, kw_only=True):
     """How many bytes a result may have. All of a larger one is a resource that its caller can read for a while."""
     pins: PinsTable | bool = False
     """Whether a tool that is new or changed is withheld until somebody approves it."""
-    isolation: Literal["shared", "principal"] | None = None
-    """Whether a command has processes of its own for each principal; it has where each caller has an account."""
+    isolation: Literal["conversation", "shared", "principal"] | None = None
+    """Who shares a process, or a session: one conversation at a server before 2026-07-28 (the default), all clients of
+    a server that keeps nothing for them, or one principal (the default where each caller has an account)."""
     max_processes: int | None = None
-    """How many processes of a command, or other connections, there are for callers; 256 by default."""
+    """How many processes of a command, or other connections, there are for callers; 256 by default, 1 if shared."""
     urls: list[str] = []
     """The addresses of the server, if it has several, in the order of preference; `url` is the first one of both."""
     openapi: FilePath | None = None
@@ -283,7 +284,7 @@ class GatewayTable(Table, kw_only=True, frozen=True):
     capabilities: dict[str, Any] | None = None
     """Further capabilities that clients are told."""
     page_size: int | None = None
-    """Entries of one page of a list."""
+    """Entries of one page of a list; all of them by default, because many clients read the first page alone."""
     cache: Cache | None = None
     """How long, and by whom, lists may be kept."""
     schema_profile: Profile = "portable"
