@@ -50,6 +50,8 @@ FIRST_CALL_SECONDS: Final = 1.0
 # The ids of a process that uses the session of another one begin above this, and below 2**53.
 _FIRST_ID: Final = 1 << 32
 
+_ANY_QUESTION: Final[dict[str, Any]] = {"elicitation": {}, "sampling": {}, "roots": {}}
+
 # These notifications belong to a call, or to the client behind the connection. The connection handles all others.
 _HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
 
@@ -177,6 +179,10 @@ class RelayConnection(ClientConnection):
         """`_meta` of requests to a modern server, by `_meta` of the client's requests. Users of it keep it short."""
         self._unused: asyncio.Event | None = None
         self.senders: dict[RequestId, Sender] | None = self.link.senders
+
+    def _accepted(self, revision: str) -> dict[str, Any]:
+        # The client of a call judges its questions, by what it declared itself.
+        return _ANY_QUESTION
 
     def next_id(self) -> RequestId:
         """Return the id of the next request. It is also its progress token."""

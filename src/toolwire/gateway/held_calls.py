@@ -50,6 +50,8 @@ class AnsweredRound(Struct, eq=False):
     listener: Listener
     wants_progress: bool
     wants_logs: bool
+    capabilities: Mapping[str, Any] | None
+    """What the client declared in this request; None where another process did not say so."""
     take_up: TakeUp | None = None
     """Opens a connection for the client, where the process that holds the call has ended."""
 
@@ -165,6 +167,7 @@ class HeldCalls:
                 replica.name,
                 answered.wants_progress,
                 answered.wants_logs,
+                None if answered.capabilities is None else dict(answered.capabilities),
             )
             return await replica.ask(answers, record, answered.listener)
         except HolderGone as gone:
@@ -179,6 +182,7 @@ class HeldCalls:
             listener,
             answers.wants_progress,
             answers.wants_logs,
+            answers.capabilities,
         )
         if answers.held not in self._held:
             raise ToolError(self._failure("the call that asked is not held any more"))
@@ -201,7 +205,7 @@ class HeldCalls:
             raise
         if not is_own:
             raise used_state()
-        held.answer(answered.listener, given)
+        held.answer(answered.listener, given, answered.capabilities)
         return await self._awaited(held, replica)
 
     async def _awaited(self, held: HeldCall, replica: Replica) -> Outcome:
@@ -227,7 +231,9 @@ class HeldCalls:
             connection = await answered.take_up(resumption)
         except ToolwireError as error:
             raise self._lost(error) from None
-        held = HeldCall(answered.listener, connection, resumption.method, answered.principal)
+        held = HeldCall(
+            answered.listener, connection, resumption.method, answered.principal, answered.capabilities or {}
+        )
         held.id, held.round, held.request = answered.held, record.round, resumption.request
         if not await replica.take_over(held, record, exchange):
             connection.leave_session()
@@ -246,7 +252,7 @@ class HeldCalls:
             given = {} if has_asked_again else held.checked(answered.responses)
         except ProtocolError:
             given = {}  # They are asked for again.
-        held.answer(answered.listener, given)
+        held.answer(answered.listener, given, answered.capabilities)
         return await self._awaited(held, replica)
 
     def _leave(self, connection: RelayConnection) -> None:

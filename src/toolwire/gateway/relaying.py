@@ -35,6 +35,7 @@ from toolwire.gateway.back_messages import (
     WaitingHere,
     answered_round,
     answering,
+    check_questions,
     discard_report,
     extending,
     reporting,
@@ -65,6 +66,7 @@ from toolwire.gateway.uris import UriNames
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import QUESTIONS
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -533,10 +535,10 @@ class Relay:
             if kind != _INPUT_REQUIRED:
                 # An escape would hide a type that is known here.
                 if kind == _TASK or b"\\" in bytes(kind) or not _knows_more(call):
-                    raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
+                    raise InvalidResponse(f"The result type {_text_of(kind)!r} cannot be handed on")
                 return Answer(raw, result, connection)
             if passes:
-                wrapped = await self._wrapped(call, result)
+                wrapped = await self._wrapped(call, with_allowed_questions(call, result))
                 return Answer(wrapped, _members(wrapped), connection)
             if round == MAX_ROUNDS:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
@@ -696,7 +698,7 @@ class Relay:
         params: t.RoundRequestParams = call.params
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
-            held = HeldCall(WaitingHere(call), connection, method, principal)
+            held = HeldCall(WaitingHere(call), connection, method, principal, call.request.capabilities)
             held.caller = call.request.caller or principal
             work = self._once(call, connection, method, sent.members, sent, None, clock, held)
             task = asyncio.get_running_loop().create_task(work)
@@ -731,6 +733,7 @@ class Relay:
             WaitingHere(call),
             call.progress_token is not None,
             call.request.log_level is not UNSET,
+            call.request.capabilities,
             await self._take_up_for(call),
         )
 
@@ -788,7 +791,7 @@ class Relay:
             members["inputResponses"] = params.input_responses
         return members
 
-    async def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
+    async def _wrapped(self, call: Call, result: Mapping[str, Raw]) -> Raw:
         state = result.get("requestState")
         text = None if state is None else msgspec.json.decode(state, type=str)
         mark = await keep_judgement(call)
@@ -915,6 +918,41 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
         return t.decode(t.InputRequiredResult, raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidResponse(f"The questions cannot be read: {error}") from None
+
+
+def with_allowed_questions(call: Call, result: Mapping[str, Raw]) -> dict[str, Raw]:
+    """Return a result of a modern server whose questions a modern client may be asked. Raise `Undeclared` otherwise."""
+    raw = result.get("inputRequests")
+    if raw is None:
+        return dict(result)
+    try:
+        asked = _members(raw)
+        known = {key: each for key, each in asked.items() if _decode_question(each).method in QUESTIONS}
+    except msgspec.DecodeError as error:
+        raise InvalidResponse(f"The questions cannot be read: {error}") from None
+    questions = _questions(Raw(_encode({"inputRequests": known}))).input_requests
+    if questions is UNSET:
+        return dict(result)
+    checked = check_questions(questions, call)
+    changed = {key: Raw(t.encode(each)) for key, each in checked.items() if each is not questions[key]}
+    return {**result, "inputRequests": Raw(_encode({**asked, **changed}))} if changed else dict(result)
+
+
+class _Question(Struct):
+    """The kind of a question of a modern server."""
+
+    method: str = ""
+
+
+_decode_question = msgspec.json.Decoder(_Question).decode
+
+
+def _text_of(kind: Raw) -> str:
+    """Return the beginning of a `resultType` for an error text."""
+    try:
+        return str(msgspec.json.decode(kind))[:50]
+    except (msgspec.DecodeError, RecursionError):
+        return "?"
 
 
 #: The capabilities of clients that a server can ask.
