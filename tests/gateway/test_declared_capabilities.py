@@ -211,3 +211,28 @@ async def test_an_undeclared_question_of_a_task_never_reaches_the_client(front: 
             assert "URL elicitation" in text_in(end)
         assert not client.requests
         assert not [each for each in client.received if (each.get("result") or {}).get("inputRequests")]
+
+
+@cases("back", REVISIONS[1:])
+@cases("front", REVISIONS[1:])
+async def test_the_refusal_of_a_client_reaches_a_legacy_server_as_it_is(front: str, back: str) -> None:
+    server = Server("back")
+
+    @server.tool
+    async def think(ctx: Context) -> str:
+        try:
+            await ctx.sample("How is it?")
+        except Refused as refusal:
+            assert refusal.error is not None
+            return f"{refusal.error.code} {refusal.error.message} {refusal.error.data}"
+        return "answered"
+
+    def refuse(params: Any) -> str:
+        raise ProtocolError(-1, "User rejected sampling request", {"why": "because"})
+
+    async with (
+        gateway_before(server, "memory", back) as gateway,
+        testing.connect(gateway, revision=front, sample=refuse) as (client, _),
+    ):
+        said = (await client.call_tool("b_think")).text
+    assert said == "-1 User rejected sampling request {'why': 'because'}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -114,6 +115,10 @@ LISTEN_SECONDS: Final = 5.0
 MAX_NOTIFYING: Final = 100
 
 _NOT_REACHED: Final = "it cannot be reached"
+_STORE_FAILED: Final = (
+    "The gateway cannot go on with this call now; the request may have been carried out. Try again later."
+)
+_ADDRESS: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://\S*[^\s:;,.)]", re.IGNORECASE)
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
@@ -887,16 +892,22 @@ class Relay:
         """Return the error for a call, because an account has to be connected before."""
         return self.failed(error, call)
 
-    def failed(self, error: ToolwireError, call: Call) -> BackFailed:
+    def failed(self, error: ToolwireError, call: Call) -> ToolError:
         """Return the error that names the server, and says whether the request may have been carried out.
 
-        Clients elsewhere are not told the address of the server, its command, nor what it wrote before it ended.
+        It names no address, command or store. A client of the same process or terminal also sees why a connection
+        failed, and what a command wrote before it ended.
         """
+        if isinstance(error, StoreFailed | StoreFull):
+            log.error("%s: a call was given up, because the store of this gateway failed: %s", self.name, error)
+            return ToolError(_STORE_FAILED)
         if self.on_failure is not None:
             self.on_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
-        if isinstance(error, TransportError) and not call.outlet.is_local:
+        if not isinstance(error, ProtocolError | TransportError):
+            text = _ADDRESS.sub("it", text)
+        elif isinstance(error, TransportError) and not call.outlet.is_local:
             text = LOST if isinstance(error, OutcomeUnknown) else _NOT_REACHED
         if isinstance(error, OutcomeUnknown | Timeout):
             text = f"{text}; the request may have been carried out"

@@ -18,7 +18,6 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ServerError,
 )
-from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, upstream_meta
@@ -227,19 +226,16 @@ def _describe(
 
 
 def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
-    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent.
+    """Return the headers that repeat arguments, as the server's own list has them, and those of a trace.
 
-    The headers of a trace come along. All others stay here, unless the operator allows them (`allowed_headers`).
+    All others stay here: an `Mcp-Param-*` that no tool declares is not judged by anyone, and a shaped tool may hide it.
+    The operator may allow other headers (`allowed_headers`).
     """
     sent: Mapping[str, str] | None = call.request.headers
-    known = headers() if headers is not None else {}
-    # One look at all names together, because nearly no request has such a header.
-    if not known and (not sent or (PARAMETER not in " ".join(sent) and TRACE_HEADERS[0] not in sent)):
-        return None
-    unknown = {
-        name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER) or name in TRACE_HEADERS
-    }
-    return {**unknown, **{name.lower(): value for name, value in known.items()}}
+    known = None if headers is None else {name.lower(): value for name, value in headers().items()}
+    if not sent or TRACE_HEADERS[0] not in sent:
+        return known
+    return {**{name: sent[name] for name in TRACE_HEADERS if name in sent}, **(known or {})}
 
 
 def forwarded_headers(call: Call, names: Iterable[str]) -> dict[str, str] | None:
