@@ -39,6 +39,7 @@ from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -219,6 +220,11 @@ def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
         return await answer_legacy(call, request)
 
     return answer
+
+
+def asking_between_calls(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
+    """Return what answers questions while no call is in flight; None for a client that has no lasting connection."""
+    return answering(call) if isinstance(call.outlet.connection, Session) else None
 
 
 async def answer_legacy(call: Call, request: Incoming, task: str | None = None) -> Raw:

@@ -36,6 +36,7 @@ from toolwire.gateway.back_messages import (
     WaitingHere,
     answered_round,
     answering,
+    asking_between_calls,
     check_questions,
     discard_report,
     extending,
@@ -57,6 +58,7 @@ from toolwire.gateway.sent_request import (
     Headers,
     Sent,
     carried,
+    carried_modern,
     forwarded_headers,
     hops_of,
     meta_for,
@@ -441,6 +443,9 @@ class Relay:
         # questions of a task wait in the task.
         can_ask = not call.request.modern or about is not None or _may_be_held(call)
         capabilities = carried(call.request.capabilities, self.withheld) if can_ask else {}
+        if call.request.modern and "roots" in capabilities:
+            # Each request of a modern client stands alone, and so do its roots (see `_once`).
+            capabilities["roots"] = {"listChanged": True}
         conversation = conversation_of(owner, _client_of(call), capabilities)
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
@@ -582,7 +587,9 @@ class Relay:
             if not connection.is_pooled:
                 await set_level(call, connection)
                 connection.on_notice = telling_client(call)
-                connection.on_request = answering(call)
+                connection.on_request = asking_between_calls(call)
+                if held is not None and connection.asks_for_roots and connection.is_used:
+                    connection.tell_roots_changed()
             elif not connection.link.duplex:
                 await set_level(call, connection)  # Each stream says to which call a log message belongs.
         timeout = clock.limit(method)
@@ -689,7 +696,7 @@ class Relay:
         if connection.modern:
             # META-6: nothing is known from earlier requests, so that a notification says who sends it.
             meta[t.PROTOCOL_VERSION_KEY] = connection.revision
-            meta[t.CLIENT_CAPABILITIES_KEY] = carried(_declared(raw, session), self.withheld)
+            meta[t.CLIENT_CAPABILITIES_KEY] = carried_modern(_declared(raw, session), self.withheld)
             if t.CLIENT_INFO_KEY in given:
                 meta[t.CLIENT_INFO_KEY] = given[t.CLIENT_INFO_KEY]
         connection.session.notify(method, {**members, "_meta": meta})

@@ -127,6 +127,12 @@ def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> 
         told = {name: value for name, value in extensions.items() if name not in (t.TASKS_EXTENSION, *withheld)}
         if told:
             kept["extensions"] = told
+    return kept
+
+
+def carried_modern(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> dict[str, Any]:
+    """Return the same for a modern server. 2026-07-28 has no notification that roots have changed."""
+    kept = carried(capabilities, withheld)
     roots = kept.get("roots")
     if isinstance(roots, dict) and "listChanged" in roots:
         kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
@@ -211,11 +217,11 @@ def _describe(
         or b'tasks"' in bytes(capabilities)
         or (withheld and b'"extensions"' in bytes(capabilities))
     ):
-        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities, withheld)
+        meta[t.CLIENT_CAPABILITIES_KEY] = carried_modern(request.capabilities, withheld)
     else:
         meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
     if takes_tasks:
-        meta[t.CLIENT_CAPABILITIES_KEY] = with_tasks(carried(request.capabilities, withheld))
+        meta[t.CLIENT_CAPABILITIES_KEY] = with_tasks(carried_modern(request.capabilities, withheld))
     client = given.get(t.CLIENT_INFO_KEY, request.client)
     if client is not UNSET:
         meta[t.CLIENT_INFO_KEY] = client
