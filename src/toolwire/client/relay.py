@@ -61,6 +61,8 @@ PING_SECONDS: Final = 1.0
 LATE_QUESTION_SECONDS: Final = 0.05
 EXPECTED_QUESTION_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
+#: How many seconds a server has to make use of new roots: it looks at the folders before it allows them.
+USE_SECONDS: Final = 0.05
 
 # The ids of a process that uses the session of another one begin above this, and below 2**53.
 _FIRST_ID: Final = 1 << 32
@@ -199,6 +201,9 @@ class RelayConnection(ClientConnection):
         self._next_call = asyncio.Event()
         self.asks_for_roots: bool = False
         """Whether the server has asked for roots outside of a call."""
+        self._roots: bytes | None = None
+        """The roots that the server got last."""
+        self._has_new_roots = False
         self.described: dict[bytes, Raw] = {}
         """`_meta` of requests to a modern server, by `_meta` of the client's requests. Users of it keep it short."""
         self._unused: asyncio.Event | None = None
@@ -289,6 +294,9 @@ class RelayConnection(ClientConnection):
                     async with asyncio.timeout(ANSWER_SECONDS):
                         while self._conversation_questions:
                             await asyncio.wait(self._conversation_questions)
+                if self._has_new_roots:
+                    self._has_new_roots = False
+                    await asyncio.sleep(USE_SECONDS)
         finally:
             self._beginning = None
 
@@ -421,7 +429,10 @@ class RelayConnection(ClientConnection):
                 await self._wait_for_call(NEXT_CALL_SECONDS)
             call = self.concerned(request.about, task=_related_task(request)) or RelayedCall(self.on_request)
             try:
-                return await self._answered(request, call)
+                answer = await self._answered(request, call)
+                if is_of_conversation and isinstance(answer, Raw) and bytes(answer) != self._roots:
+                    self._roots, self._has_new_roots = bytes(answer), True
+                return answer
             except asyncio.CancelledError:
                 # The call that the question was taken to belong to has ended. It may belong to another one, or to none.
                 is_left = bool(self.calls) or is_of_conversation
