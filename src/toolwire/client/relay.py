@@ -95,6 +95,7 @@ class RelayedCall:
     questions: set[asyncio.Task[Any]] | None = None
     """The tasks that answer questions of the server. They end with the call."""
     is_over: bool = False
+    _sender: Sender | None = None
     task: str | None = None
     """The task of a 2025-11-25 server that the request waits for. Only the questions of this task belong to it."""
 
@@ -118,7 +119,6 @@ class RelayedCall:
         self.task = task
         self._outlet = outlet
         self._caller = caller
-        self._sender: Sender | None = None
 
     def send_as(self, sender: Sender | None) -> None:
         """Name the client of the request, for a server of this process."""

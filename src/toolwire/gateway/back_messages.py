@@ -133,8 +133,8 @@ def _masked(call: Call, notice: Notice) -> Any:
     return params if call.mask is None else call.mask(params, find_notification_type(notice.method))
 
 
-class PlainCall(RelayedCall):
-    """The client's side of a plain request: it wants no progress, and is asked nothing.
+class ClientOfCall(RelayedCall):
+    """The client's side of a relayed request.
 
     Messages are rare, so that nothing is made for them before one comes.
     """

@@ -73,7 +73,7 @@ class HeldCalls:
         if replica is None:
             topic = f"toolwire:{host.server.name}:held:{self._back}"
             replica = self._replicas[host] = Replica(
-                host.stores, topic, self._go_on_for_another, lambda: host.state_seconds
+                host.stores, topic, self._answer_for_process, lambda: host.state_seconds
             )
         return replica
 
@@ -141,17 +141,17 @@ class HeldCalls:
 
     # --- going on ---
 
-    async def go_on(self, host: Host, answered: AnsweredRound) -> Outcome:
+    async def answer(self, host: Host, answered: AnsweredRound) -> Outcome:
         """Go on with a call that the client answers, wherever it is held."""
         replica = self.replica(host)
-        outcome = await self._go_on(replica, new_exchange(), answered)
+        outcome = await self._answer(replica, new_exchange(), answered)
         if outcome.over is not None:
             await replica.forget(outcome.over)
         return outcome
 
-    async def _go_on(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
+    async def _answer(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
         if answered.held in self._held:
-            return await self._go_on_here(replica, exchange, answered)
+            return await self._answer_here(replica, exchange, answered)
         try:
             record = await replica.record(answered.held)
             if record is None:
@@ -173,7 +173,7 @@ class HeldCalls:
         except HolderGone as gone:
             return await self._take_over(replica, exchange, answered, gone)
 
-    async def _go_on_for_another(self, replica: Replica, answers: Answers, listener: Listener) -> Outcome:
+    async def _answer_for_process(self, replica: Replica, answers: Answers, listener: Listener) -> Outcome:
         answered = AnsweredRound(
             answers.held,
             answers.round,
@@ -186,9 +186,9 @@ class HeldCalls:
         )
         if answers.held not in self._held:
             raise ToolError(self._failure("the call that asked is not held any more"))
-        return await self._go_on_here(replica, answers.exchange, answered)
+        return await self._answer_here(replica, answers.exchange, answered)
 
-    async def _go_on_here(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
+    async def _answer_here(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
         held = self._held[answered.held]
         if held.principal != answered.principal:
             raise invalid_state()

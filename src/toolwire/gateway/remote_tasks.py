@@ -208,7 +208,7 @@ class RemoteTasks:
         host: TaskHost,
     ) -> Any:
         legacy = not call.request.modern
-        sent.task = call.params.task if legacy else Raw(b"{}")
+        sent.ask_for_task(call.params.task if legacy else Raw(b"{}"))
         try:
             answer = await self._relay.send(call, "tools/call", sent, headers)
             created = created_task(answer)
@@ -244,7 +244,7 @@ class RemoteTasks:
                 return tool.outcome(call, await self._relay.send(call, "tools/call", sent, headers))
             except TaskNeeded:
                 tool.needs_task = True
-        sent.task = Raw(b"{}")
+        sent.ask_for_task(Raw(b"{}"))
         answer = await self._relay.send(call, "tools/call", sent, headers)
         created = created_task(answer)
         if created is None:

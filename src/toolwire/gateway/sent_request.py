@@ -20,6 +20,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, upstream_meta
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import find_secret_headers, forwardable
@@ -68,8 +69,14 @@ class Sent(Struct, eq=False):
     """Whether somebody here waits for a task that the client cannot take: see `TaskNeeded`."""
     about_task: AboutTask | None = None
     """The task that the request is about; None for a request that is about none."""
+    is_plain: bool = False
+    """Whether the request has no state, answers or task, and none of its params has to be looked at."""
     stop_reports: Callable[[], None] | None = None
     """Ends the reports of a legacy server on a task; None where nobody wants them."""
+
+    def ask_for_task(self, task: Raw) -> None:
+        """Let the server make a task of the call."""
+        self.task, self.is_plain = task, False
 
     @property
     def meta(self) -> Mapping[str, Raw]:
@@ -95,7 +102,9 @@ def sent_with(call: Call, method: str) -> Sent:
     raw_meta = bytes(members.pop("_meta", _NO_META))
     if request.method != method or call.outer is not None:
         members = {}
-    elif not members.keys() <= PLAIN_MEMBERS:
+    elif members.keys() <= PLAIN_MEMBERS:
+        return Sent(members, raw_meta, is_plain=call.asking is None)
+    else:
         is_extension = is_unknown_method(method)
         members = {
             name: value
@@ -170,14 +179,12 @@ def meta_for(
 
     That of two modern connections follows from what the client sent, apart from the token. So it is made once.
     """
-    is_same = connection.modern and call.request.modern and progress_token is None
+    is_same = progress_token is None and call.request.revision == MODERN and connection.modern
     takes_tasks = sent.task is not None or sent.about_task is not None
     # The meta of a client is an object, so that no other key ends like this.
     key = sent.raw_meta + b"+" if takes_tasks else sent.raw_meta
-    if is_same:
-        known = connection.described.get(key)
-        if known is not None:
-            return known
+    if is_same and (known := connection.described.get(key)) is not None:
+        return known
     meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
     meta[HOPS_KEY] = hops_of(sent.meta) + 1
     view = sent.meta.get(UPSTREAM_KEY)
