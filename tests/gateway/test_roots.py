@@ -69,6 +69,7 @@ def before(server: Filesystem) -> Gateway:
     return gateway
 
 
+@pytest.mark.covers("GW-3.8")
 @cases("over", ["memory", "stdio", "http"])
 @cases("front", [MODERN, LEGACY, "2025-06-18"])
 async def test_the_first_call_is_served_by_the_roots_of_its_client(front: str, over: Any) -> None:
@@ -78,6 +79,7 @@ async def test_the_first_call_is_served_by_the_roots_of_its_client(front: str, o
             assert (await client.call_tool("b_allowed")).text == "file:///one"
 
 
+@pytest.mark.covers("GW-3.8")
 @cases("over", ["memory", "stdio", "http"])
 @cases("front", [MODERN, LEGACY, "2025-06-18"])
 async def test_the_next_call_is_served_by_changed_roots(front: str, over: Any) -> None:
