@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
-from tests.client.scripted import Scripted
+from tests.client import scripted
 from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, event, on, rpc, stream
 
 from toolwire import Context, Server
@@ -23,6 +23,15 @@ from toolwire.protocol import types as t
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
+
+
+class Scripted(scripted.Scripted):
+    """The far end of a channel, which answers pings by itself."""
+
+    async def next(self) -> dict[str, Any]:
+        while (message := await super().next()).get("method") == "ping":
+            self.answer(message, {})
+        return message
 
 
 def connector(target: Target, revision: str, capabilities: dict[str, Any] | None = None) -> Connector:
@@ -162,13 +171,13 @@ async def test_log_messages_on_a_connection_of_many_clients_reach_nobody_else() 
     await connection.close()
 
 
-async def test_what_nobody_declared_is_refused() -> None:
+async def test_a_request_that_no_server_sends_is_refused() -> None:
     script = Scripted()
     connection = await opened(script, "2025-11-25", {})
     told: list[str] = []
     call = relay(connection, noting(told, "call"))
     request = await script.next()
-    script.send({"id": 5, "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
+    script.send({"id": 5, "method": "tools/list", "params": {}})
     assert (await script.next())["error"]["code"] == -32601
     script.answer(request, {})
     await call

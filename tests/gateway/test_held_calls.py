@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.gateway.backs import OVER, gateway_before, until
 
 from toolwire import Client, Context, Limits, Server, testing
@@ -16,6 +17,7 @@ from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.shape import Shape, ToolShape
+from toolwire.stores import MemoryKV, StoreFailed, Stores
 
 LEGACY = ("2025-11-25", "2025-06-18")
 CELLS = pytest.mark.parametrize(
@@ -246,3 +248,24 @@ async def test_a_call_that_is_cancelled_after_its_answers_is_cancelled_at_the_se
         running.cancel()
         await asyncio.wait({running})
         await cancelled.wait()
+
+
+@cases("far", OVER)
+async def test_a_failed_store_of_the_gateway_is_not_blamed_on_the_server_nor_named(far: str) -> None:
+    class Failing(MemoryKV):
+        async def put(self, key: str, *given: Any, **named: Any) -> Any:
+            if key.startswith("toolwire:held:"):
+                raise StoreFailed("The store redis://10.0.0.7:6379/0 cannot be used: it is not reached")
+            return await super().put(key, *given, **named)
+
+    memory = Stores.memory()
+    stores = Stores(Failing(), memory.log, memory.bus)
+    async with (
+        gateway_before(Asking().server, far, "2025-11-25", stores=stores) as gateway,
+        testing.connect(gateway, over="http", elicit=answer) as (client, _),
+    ):
+        failed = await client.call_tool("b_book", {"seats": 1})
+        assert failed.is_error
+        assert failed.text.startswith("The gateway cannot go on with this call now")
+        assert "redis" not in failed.text and "'b'" not in failed.text
+        assert gateway.backs["b"].breaker != "open"

@@ -367,6 +367,15 @@ async def test_a_server_that_fails_in_a_call(answer: Any, says: str) -> None:
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
+@cases("over", ["memory", "http"])
+async def test_a_refused_credential_is_reported_without_the_address_of_the_server(over: Any) -> None:
+    answer = Reply(401, headers={"content-type": "text/plain"}, body=b"ask https://internal.example/login for a token")
+    async with testing.connect(pair(over_http([], tools_call=answer)), over=over) as (client, _):
+        text = (await client.call_tool("bad_run")).text
+    assert "The server 'bad' behind this one failed: it refused with status 401" in text
+    assert "://" not in text
+
+
 @cases(
     "cursor", [lambda count: f"c{count}", lambda count: "c", lambda count: "ab"[count % 2]], ids=["new", "same", "two"]
 )
@@ -450,4 +459,5 @@ async def test_an_escape_hides_no_result_type(kind: str) -> None:
         meta = modern_meta({"extensions": {"com.example/any": {}}})
         answer = await client.request("tools/call", {"name": "bad_run", "_meta": meta})
         assert "cannot be handed on" in str(answer)
+        assert "b'" not in str(answer)
         assert "as it came" not in str(answer)

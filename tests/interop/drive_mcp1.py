@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,6 +34,7 @@ class Driver(Reporting):
     def __init__(self) -> None:
         super().__init__()
         self.session: ClientSession
+        self.root = "file:///work"
 
     # --- callbacks ---
 
@@ -42,7 +45,7 @@ class Driver(Reporting):
         return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stopReason="endTurn")
 
     async def roots(self, context: Any) -> Any:
-        return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])  # type: ignore[arg-type]
+        return types.ListRootsResult(roots=[types.Root(uri=self.root, name="work")])  # type: ignore[arg-type]
 
     async def elicitation(self, context: Any, params: Any) -> Any:
         if self.page_shown(params):
@@ -182,6 +185,19 @@ async def changes(driver: Driver) -> None:
     await session.send_ping()
 
 
+async def files(driver: Driver) -> None:
+    """Read files of two folders: with the first as the root of the client, then with the second."""
+    folders = json.loads(os.environ["DRIVE_FOLDERS"])
+    reads = driver.report["reads"] = []
+    for folder in folders:
+        if reads:
+            driver.root = folder["uri"]
+            await driver.session.send_roots_list_changed()
+        else:
+            await driver.list_tools()
+        reads.append([(await driver.call("read_text_file", {"path": each["file"]}))["text"] for each in folders])
+
+
 questions = be_asked
 
 
@@ -211,6 +227,8 @@ async def connection(target: list[str]) -> AsyncIterator[tuple[Any, Any]]:
 
 async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
+    if "DRIVE_FOLDERS" in os.environ:
+        driver.root = json.loads(os.environ["DRIVE_FOLDERS"])[0]["uri"]
     offered: dict[str, Any] = {
         "sampling_callback": driver.sampling,
         "list_roots_callback": driver.roots,

@@ -33,6 +33,7 @@ class Driver(Reporting):
     def __init__(self) -> None:
         super().__init__()
         self.client: Client
+        self.root = "file:///work"
         self.before_answer: Callable[[], Awaitable[None]] | None = None
 
     # --- callbacks ---
@@ -44,7 +45,7 @@ class Driver(Reporting):
         return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stop_reason="endTurn")
 
     async def roots(self, context: Any) -> Any:
-        return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])
+        return types.ListRootsResult(roots=[types.Root(uri=self.root, name="work")])
 
     async def elicitation(self, context: Any, params: Any) -> Any:
         if self.before_answer is not None:
@@ -234,6 +235,18 @@ async def given(driver: Driver) -> None:
         driver.report["calls"].append({**summary(result), "data": data})
 
 
+async def files(driver: Driver) -> None:
+    """Read files of two folders: with the first as the root of the client, then with the second."""
+    folders = json.loads(os.environ["DRIVE_FOLDERS"])
+    await driver.pages(driver.client.list_tools, "tools")
+    reads = driver.report["reads"] = []
+    for folder in folders:
+        driver.root = folder["uri"]
+        if reads and driver.client.protocol_version != MODERN:
+            await driver.client.session.send_roots_list_changed()
+        reads.append([(await driver.call("read_text_file", {"path": each["file"]}))["text"] for each in folders])
+
+
 async def outage(driver: Driver) -> None:
     """Make calls that ask, print a line when all have asked, and answer when a line comes on standard input."""
     # Otherwise the client lists them when the first result comes, to check it.
@@ -262,6 +275,8 @@ def is_address(target: list[str]) -> bool:
 
 async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
+    if "DRIVE_FOLDERS" in os.environ:
+        driver.root = json.loads(os.environ["DRIVE_FOLDERS"])[0]["uri"]
     client = Client(
         target[0] if is_address(target) else StdioServerParameters(command=target[0], args=target[1:]),
         mode=os.environ.get("DRIVE_MODE", "auto"),

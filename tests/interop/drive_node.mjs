@@ -58,10 +58,12 @@ function sampled(params) {
   return { role: "assistant", content: { type: "text", text: "It is." }, model: "tiny-1", stopReason: "endTurn" };
 }
 
+const folders = JSON.parse(process.env.DRIVE_FOLDERS ?? '[{"uri": "file:///work"}]');
+let root = folders[0].uri;
 const answers = {
   "elicitation/create": ["ElicitRequestSchema", elicited],
   "sampling/createMessage": ["CreateMessageRequestSchema", sampled],
-  "roots/list": ["ListRootsRequestSchema", () => ({ roots: [{ uri: "file:///work", name: "work" }] })],
+  "roots/list": ["ListRootsRequestSchema", () => ({ roots: [{ uri: root, name: "work" }] })],
 };
 const notices = {
   "notifications/message": ["LoggingMessageNotificationSchema", (p) => report.logs.push([p.level, p.data])],
@@ -254,6 +256,19 @@ scenarios.crossing = async () => {
 scenarios.questions = async () => {
   for (const name of ["confirm", "visit", "think", "roots"]) {
     report[name] = await attempt(() => call(name));
+  }
+};
+
+// Read files of two folders: with the first as the root of the client, then with the second.
+scenarios.files = async () => {
+  await pages((params) => client.listTools(params), "tools");
+  report.reads = [];
+  for (const folder of folders) {
+    root = folder.uri;
+    if (report.reads.length && !isModern()) await client.sendRootsListChanged();
+    const read = [];
+    for (const each of folders) read.push((await call("read_text_file", { path: each.file })).text);
+    report.reads.push(read);
   }
 };
 

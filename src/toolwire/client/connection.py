@@ -120,12 +120,16 @@ class ClientConnection:
         self._on_log = on_log
         self._changed = changed
         self._handlers = handlers
-        self._lifecycle = ClientLifecycle(answers.capabilities, self._extension_notification, self._extension_request)
+        self._lifecycle = ClientLifecycle(self._accepted, self._extension_notification, self._extension_request)
         self.session: Session = link.session(self._lifecycle, self, CEILING_SECONDS)
         self.callbacks: Callbacks = Callbacks()
         self._closer: asyncio.Task[None] | None = None
         self.ended: bool = False
         self.reader: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._read())
+
+    def _accepted(self, revision: str) -> dict[str, Any]:
+        """Return the capabilities whose questions are taken. All others are methods that do not exist."""
+        return self.answers.capabilities(revision)
 
     # --- set-up and end ---
 

@@ -23,7 +23,14 @@ from toolwire.client.reconnect import Opener
 from toolwire.client.target import Target
 from toolwire.http.client.session import HttpSession
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, TransportError, Unreachable
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ProtocolError,
+    ToolwireError,
+    TransportError,
+    Unreachable,
+)
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.lifecycle.negotiation import Agreement
@@ -44,11 +51,23 @@ OnNotice: TypeAlias = Callable[[Notice], None]
 #: Hears that the server closed the stream of a call, and wants the client back after some milliseconds.
 OnClose: TypeAlias = Callable[[int | None], Awaitable[None]]
 
-#: How many seconds a question of the server may wait for the first call of its connection.
+#: How many seconds a question of the server may wait for the first call of its connection, and how many for the next
+#: call, where the client can only be asked during a call.
 FIRST_CALL_SECONDS: Final = 1.0
+NEXT_CALL_SECONDS: Final = 30.0
+#: How many seconds the first call waits for a question of the server: for the answer to a ping, which comes after it,
+#: for a server that asks a moment later, for one that is known to ask; and for the answer of the client.
+PING_SECONDS: Final = 1.0
+LATE_QUESTION_SECONDS: Final = 0.05
+EXPECTED_QUESTION_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 10.0
+#: How many seconds a server has to make use of new roots: it looks at the folders before it allows them.
+USE_SECONDS: Final = 0.05
 
 # The ids of a process that uses the session of another one begin above this, and below 2**53.
 _FIRST_ID: Final = 1 << 32
+
+_ANY_QUESTION: Final[dict[str, Any]] = {"elicitation": {}, "sampling": {}, "roots": {}}
 
 # These notifications belong to a call, or to the client behind the connection. The connection handles all others.
 _HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
@@ -76,6 +95,7 @@ class RelayedCall:
     questions: set[asyncio.Task[Any]] | None = None
     """The tasks that answer questions of the server. They end with the call."""
     is_over: bool = False
+    _sender: Sender | None = None
     task: str | None = None
     """The task of a 2025-11-25 server that the request waits for. Only the questions of this task belong to it."""
 
@@ -99,7 +119,6 @@ class RelayedCall:
         self.task = task
         self._outlet = outlet
         self._caller = caller
-        self._sender: Sender | None = None
 
     def send_as(self, sender: Sender | None) -> None:
         """Name the client of the request, for a server of this process."""
@@ -173,10 +192,40 @@ class RelayConnection(ClientConnection):
         self._is_used = False
         self.level: t.LoggingLevel | None = None
         """The log level that was set on this connection."""
+        self._may_ask_first = False
+        """Whether the server may ask something before it should get the next call."""
+        self._beginning: asyncio.Task[None] | None = None
+        self._conversation_questions: set[asyncio.Task[Any]] = set()
+        """The questions that belong to no call, but to the client of this connection."""
+        self._question_came = asyncio.Event()
+        self._next_call = asyncio.Event()
+        self.asks_for_roots: bool = False
+        """Whether the server has asked for roots outside of a call."""
+        self._roots: bytes | None = None
+        """The roots that the server got last."""
+        self._has_new_roots = False
         self.described: dict[bytes, Raw] = {}
         """`_meta` of requests to a modern server, by `_meta` of the client's requests. Users of it keep it short."""
         self._unused: asyncio.Event | None = None
         self.senders: dict[RequestId, Sender] | None = self.link.senders
+
+    def _accepted(self, revision: str) -> dict[str, Any]:
+        # The client of a call judges its questions, by what it declared itself.
+        return self.answers.capabilities(revision) if self.answers_itself else _ANY_QUESTION
+
+    async def agree(self, *arguments: Any, **options: Any) -> None:
+        await super().agree(*arguments, **options)
+        if not (self.modern or self.answers_itself):
+            # A server may ask for roots when it is initialized, and serve its first call by what it gets.
+            self._may_ask_first = "roots" in self.answers.capabilities(self.revision)
+
+    def tell_roots_changed(self) -> None:
+        """Tell a legacy server that the roots of its client have changed. The next call waits until it has asked."""
+        declared = self.answers.capabilities(self.revision)
+        if not self.modern and not self.ended and t.has_capability(declared, "roots.listChanged"):
+            self.session.notify("notifications/roots/list_changed", UNSET)
+            self._may_ask_first = True
+            self._question_came.clear()
 
     def next_id(self) -> RequestId:
         """Return the id of the next request. It is also its progress token."""
@@ -203,6 +252,8 @@ class RelayConnection(ClientConnection):
             self._used.set()
         session = self.session
         try:
+            if self._may_ask_first:
+                await self._wait_for_questions()
             if call.on_progress is None and not headers:
                 raw = await session.forward(method, params, timeout, identifier)
             else:
@@ -214,6 +265,40 @@ class RelayConnection(ClientConnection):
         if raw is None:
             raise cancelled(method)
         return raw
+
+    async def _wait_for_questions(self) -> None:
+        """Wait until the server has the answers to what it asks before a call, for a bounded time.
+
+        Calls that run answer these questions, this one among them.
+        """
+        self._next_call.set()
+        if self._beginning is None:
+            self._beginning = asyncio.get_running_loop().create_task(self._answer_first())
+        await asyncio.wait({self._beginning})  # It goes on for others if this call is cancelled.
+
+    async def _answer_first(self) -> None:
+        try:
+            while self._may_ask_first and not self.ended:
+                self._may_ask_first = False
+                with suppress(ToolwireError):
+                    # Most servers ask because of an earlier message before they answer this one.
+                    await self.session.request("ping", t.RequestParams(), PING_SECONDS)
+                try:
+                    async with asyncio.timeout(
+                        EXPECTED_QUESTION_SECONDS if self.asks_for_roots else LATE_QUESTION_SECONDS
+                    ):
+                        await self._question_came.wait()
+                except TimeoutError:
+                    self.asks_for_roots = False
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        while self._conversation_questions:
+                            await asyncio.wait(self._conversation_questions)
+                if self._has_new_roots:
+                    self._has_new_roots = False
+                    await asyncio.sleep(USE_SECONDS)
+        finally:
+            self._beginning = None
 
     def _end(self, identifier: RequestId, call: RelayedCall) -> None:
         del self.calls[identifier]
@@ -317,21 +402,49 @@ class RelayConnection(ClientConnection):
         return wanting[0] if len(wanting) == 1 else None
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
-        if not self._used.is_set():
-            # Servers ask for roots when they are initialized. The call that the connection was opened for follows.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_CALL_SECONDS):
-                    await self._used.wait()
+        """Have the client answer a question: that of a call, or of the whole connection.
+
+        No call is named by a `roots/list` on the connection's own stream, nor by what comes before the first call.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        begins = self._beginning is not None or not self._used.is_set()
+        is_unnamed = request.about is None and _related_task(request) is None
+        is_of_conversation = is_unnamed and (begins or request.method == "roots/list")
+        if is_of_conversation:
+            self._conversation_questions.add(task)
+            self._question_came.set()
+            self._may_ask_first = self._may_ask_first or not self.calls
+            self.asks_for_roots = self.asks_for_roots or (request.method == "roots/list" and (begins or not self.calls))
+        try:
+            return await self._handle(request, task, is_of_conversation=is_of_conversation)
+        finally:
+            self._conversation_questions.discard(task)
+
+    async def _handle(self, request: Incoming, task: asyncio.Task[Any], *, is_of_conversation: bool) -> t.Wire:
         while True:
+            if not self._used.is_set():
+                await self._wait_for_call(FIRST_CALL_SECONDS)
+            elif is_of_conversation and not self.calls and self.on_request is None:
+                await self._wait_for_call(NEXT_CALL_SECONDS)
             call = self.concerned(request.about, task=_related_task(request)) or RelayedCall(self.on_request)
             try:
-                return await self._answered(request, call)
+                answer = await self._answered(request, call)
+                if is_of_conversation and isinstance(answer, Raw) and bytes(answer) != self._roots:
+                    self._roots, self._has_new_roots = bytes(answer), True
+                return answer
             except asyncio.CancelledError:
-                # The call that the question was taken to belong to has ended. Perhaps it belongs to another one.
-                task = asyncio.current_task()
-                if task is None or not call.is_over or request.about is not None or not self.calls:
+                # The call that the question was taken to belong to has ended. It may belong to another one, or to none.
+                is_left = bool(self.calls) or is_of_conversation
+                if not call.is_over or request.about is not None or not is_left or self.ended:
                     raise
                 task.uncancel()
+
+    async def _wait_for_call(self, seconds: float) -> None:
+        self._next_call.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await (self._next_call if self._used.is_set() else self._used).wait()
 
     async def _answered(self, request: Incoming, call: RelayedCall) -> t.Wire:
         if call.on_request is None:

@@ -63,12 +63,11 @@ class PrincipalProcesses:
 class AccountRelay(Relay):
     """The way to one server, on connections that belong to the caller."""
 
+    shares_connection = False
+
     def __init__(self, *args: Any, credentials: CallerPlaces, **options: Any) -> None:
         super().__init__(*args, **options)
         self.credentials = credentials
-
-    def plain_connection(self, call: Call) -> RelayConnection | None:
-        return None  # Each account has its own.
 
     async def _connection(self, call: Call, sent: Sent) -> RelayConnection:
         owner, target = await self.credentials.place_for(call)

@@ -499,6 +499,13 @@ class BackConnections:
         for lane in self._lanes.values():
             lane.is_shared = True
 
+    def tell_roots_changed(self, client: Hashable) -> None:
+        """Tell a legacy server, in the conversations of a client, that the roots of the client have changed."""
+        for conversation, lane in self._lanes.items():
+            connection = cast("RelayConnection | None", lane.connector.connection)
+            if conversation.client == client and connection is not None:
+                connection.tell_roots_changed()
+
     def end_session(self, client: Hashable) -> None:
         """End the sessions of a client that is gone."""
         for conversation in [each for each in self._lanes if each.client == client]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -16,10 +16,12 @@ from toolwire.client.relay import OnClose, OnNotice, OnRequest, RelayConnection,
 from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import Need, find_missing, refuse_question, wants_context
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
     InvalidResponse,
     NotSupported,
     ProtocolError,
@@ -37,6 +39,7 @@ from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -130,8 +133,8 @@ def _masked(call: Call, notice: Notice) -> Any:
     return params if call.mask is None else call.mask(params, find_notification_type(notice.method))
 
 
-class PlainCall(RelayedCall):
-    """The client's side of a plain request: it wants no progress, and is asked nothing.
+class ClientOfCall(RelayedCall):
+    """The client's side of a relayed request.
 
     Messages are rare, so that nothing is made for them before one comes.
     """
@@ -214,16 +217,65 @@ def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
         return None
 
     async def answer(request: Incoming) -> Any:
-        params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
-        try:
-            return await ask_client(call, request.method, params)
-        except Refused as refusal:
-            code = INTERNAL_ERROR if refusal.code is None else refusal.code
-            raise ProtocolError(code, str(refusal)) from None
-        except NotSupported as error:
-            raise ProtocolError(INVALID_PARAMS, str(error)) from None
+        return await answer_legacy(call, request)
 
     return answer
+
+
+def asking_between_calls(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
+    """Return what answers questions while no call is in flight; None for a client that has no lasting connection."""
+    return answering(call) if isinstance(call.outlet.connection, Session) else None
+
+
+async def answer_legacy(call: Call, request: Incoming, task: str | None = None) -> Raw:
+    """Ask the client of a call what a legacy server asks. Raise the error that the server gets instead of an answer."""
+    params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
+    try:
+        return await ask_client(call, request.method, params, task)
+    except Refused as refusal:
+        if refusal.error is not None:
+            raise refusal.error from None
+        raise ProtocolError(INTERNAL_ERROR, str(refusal)) from None
+    except Undeclared as error:
+        raise refuse_question(error.need, call.request.capabilities) from None
+    except NotSupported as error:
+        raise ProtocolError(INVALID_PARAMS, str(error)) from None
+
+
+class Undeclared(NotSupported):
+    """A question that the client did not declare a capability for."""
+
+    def __init__(self, need: Need) -> None:
+        super().__init__(need.missing, need.required)
+        self.need = need
+
+    def as_modern_error(self) -> ProtocolError:
+        """Return -32021 with the missing capability (CAP-1)."""
+        return ProtocolError(MISSING_CLIENT_CAPABILITY, str(self), {"requiredCapabilities": self.required})
+
+
+def check_question(method: str, params: Any, capabilities: Mapping[str, Any], revision: str) -> Any:
+    """Return the params of a question for a client. Raise `Undeclared` where the client may not be asked.
+
+    Every question of a server behind the gateway passes here before a client sees it, in every pair of revisions.
+    """
+    need = find_missing(method, params, capabilities, revision)
+    if need is not None:
+        raise Undeclared(need)
+    if wants_context(method, params, capabilities, revision):
+        # The client could not say that it knows the member, and may ignore it: the question is asked without.
+        return replace_members(params, include_context=UNSET)
+    return params
+
+
+def check_questions(questions: Mapping[str, t.InputRequest], call: Call) -> dict[str, t.InputRequest]:
+    """Return the questions of one round for the client of a call. Raise `Undeclared` where one may not be asked."""
+    capabilities, revision = call.request.capabilities, call.revision
+    checked = {}
+    for key, question in questions.items():
+        params = check_question(question.method, question.params, capabilities, revision)
+        checked[key] = question if params is question.params else msgspec.structs.replace(question, params=params)
+    return checked
 
 
 async def ask_client(call: Call, method: str, params: Any, task: str | None = None) -> Raw:
@@ -233,6 +285,7 @@ async def ask_client(call: Call, method: str, params: Any, task: str | None = No
     """
     if is_unknown_method(method) and "extensions" not in call.request.capabilities:
         raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
+    params = check_question(method, params, call.request.capabilities, call.revision)
     meta: Any = UNSET
     if task is not None:
         meta = t.RequestMeta(related_task=t.RelatedTaskMetadata(task_id=task))
@@ -266,6 +319,7 @@ async def answered_round(call: Call, sent: Sent, asked: t.InputRequiredResult, r
         return members
     if len(questions) > MAX_QUESTIONS:
         raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
+    questions = check_questions(questions, call)  # Before the first one is asked.
     async with asyncio.TaskGroup() as together:
         tasks = {
             key: together.create_task(ask_client(call, question.method, question.params))

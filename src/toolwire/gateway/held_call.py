@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Hashable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.client.relay import RelayConnection
+from toolwire.gateway.back_messages import Undeclared, check_question
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import refuse_question
 from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.jsonrpc import RequestId, encode_request
 from toolwire.protocol.lifecycle import Incoming
@@ -23,6 +26,13 @@ from toolwire.wire.outlet import Outlet
 
 # Questions that a server asks together arrive within this many seconds.
 _SETTLE_SECONDS: Final = 0.01
+
+
+class _Ending(Struct):
+    """Whether a result is the error of a tool."""
+
+    is_error: Any = msgspec.field(default=False, name="isError")
+
 
 _RESULTS: Final[dict[str, type[t.Wire]]] = {
     "elicitation/create": t.ElicitResult,
@@ -70,8 +80,19 @@ class _Question(NamedTuple):
 class HeldCall:
     """A call to a legacy server, which outlives the request of the client that it was made for."""
 
-    def __init__(self, listener: Listener, connection: RelayConnection, method: str, principal: str) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        connection: RelayConnection,
+        method: str,
+        principal: str,
+        capabilities: Mapping[str, Any],
+    ) -> None:
+        """`capabilities` are those that the client declared in its last request."""
         self.id: str = os.urandom(16).hex()
+        self.capabilities = capabilities
+        self.refused: Undeclared | None = None
+        """The question of the server that the client may not be asked."""
         self.listener: Listener | None = listener
         """The request of the client that waits now; None between two requests."""
         self.connection = connection
@@ -130,6 +151,7 @@ class HeldCall:
         if request.method not in _RESULTS:
             # An input request is one of these, and an extension has none.
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:200]}")
+        self._check(request)
         asked = digest(request.method, None if request.raw is UNSET else request.raw)
         key = self._restored.pop(request.id, None) or self._keys.choose(request.method, asked, None)
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
@@ -151,11 +173,31 @@ class HeldCall:
         except asyncio.CancelledError:
             await self.cancel()
             raise
-        return task.result() if task.done() else None
+        if not task.done():
+            return None
+        return task.result() if self.refused is None else self._result_despite(task, self.refused)
+
+    def _check(self, request: Incoming) -> None:
+        """Raise the error for the server if its question may not be asked."""
+        try:
+            check_question(request.method, request.params, self.capabilities, MODERN)
+        except Undeclared as error:
+            self.refused = error
+            raise refuse_question(error.need, self.capabilities) from None
+
+    def _result_despite(self, task: asyncio.Task[Raw], refused: Undeclared) -> Raw:
+        """Return the result of a server that was refused a question. Raise -32021 if the call failed (CAP-1)."""
+        try:
+            result = task.result()
+            if msgspec.json.decode(result, type=_Ending).is_error is not True:
+                return result
+        except (ProtocolError, msgspec.DecodeError):
+            pass
+        raise refused.as_modern_error() from None
 
     def questions(self) -> dict[str, t.InputRequest]:
         """Return the open questions as a modern client knows them."""
-        return {key: modern_question(question.request) for key, question in self._pending.items()}
+        return {key: modern_question(question.request, self.capabilities) for key, question in self._pending.items()}
 
     def open_questions(self) -> list[OpenQuestion]:
         """Return the open questions as the server asked them."""
@@ -170,14 +212,25 @@ class HeldCall:
             if key in responses
         }
 
-    def answer(self, listener: Listener, given: Mapping[str, Raw]) -> None:
-        """Go on for a new request of the client, with its answers. Those that are missing are asked for again."""
+    def answer(self, listener: Listener, given: Mapping[str, Raw], capabilities: Mapping[str, Any] | None) -> None:
+        """Go on for a new request of the client, with its answers. Those that are missing are asked for again.
+
+        META-6: what the client declared in an earlier request does not count any more.
+        """
         self.listener = listener
+        self.capabilities = self.capabilities if capabilities is None else capabilities
         self._news = asyncio.get_running_loop().create_future()
         for key, answer in given.items():
             question = self._pending.pop(key, None)
             if question is not None and not question.answer.done():  # The server may have taken its question back.
                 question.answer.set_result(answer)
+        for question in list(self._pending.values()):
+            try:
+                self._check(question.request)
+            except ProtocolError as error:
+                self._pending = {key: each for key, each in self._pending.items() if each is not question}
+                if not question.answer.done():
+                    question.answer.set_exception(error)
         if self._pending or (self._task is not None and self._task.done()):
             self._wake()
 
@@ -194,11 +247,12 @@ class HeldCall:
         await asyncio.wait({task})
 
 
-def modern_question(request: Incoming) -> t.InputRequest:
-    """Return the question of a legacy server as a modern client knows it."""
+def modern_question(request: Incoming, capabilities: Mapping[str, Any]) -> t.InputRequest:
+    """Return the question of a legacy server for a modern client. Raise `Undeclared` where it may not be asked."""
+    params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
+    params = check_question(request.method, params, capabilities, MODERN)
     if request.method == "roots/list":
         return t.ListRootsRequest()
-    params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
     shaped = shape(replace_members(params, meta=UNSET), MODERN)
     return (
         t.ElicitRequest(params=shaped)

@@ -50,6 +50,8 @@ class AnsweredRound(Struct, eq=False):
     listener: Listener
     wants_progress: bool
     wants_logs: bool
+    capabilities: Mapping[str, Any] | None
+    """What the client declared in this request; None where another process did not say so."""
     take_up: TakeUp | None = None
     """Opens a connection for the client, where the process that holds the call has ended."""
 
@@ -71,7 +73,7 @@ class HeldCalls:
         if replica is None:
             topic = f"toolwire:{host.server.name}:held:{self._back}"
             replica = self._replicas[host] = Replica(
-                host.stores, topic, self._go_on_for_another, lambda: host.state_seconds
+                host.stores, topic, self._answer_for_process, lambda: host.state_seconds
             )
         return replica
 
@@ -139,17 +141,17 @@ class HeldCalls:
 
     # --- going on ---
 
-    async def go_on(self, host: Host, answered: AnsweredRound) -> Outcome:
+    async def answer(self, host: Host, answered: AnsweredRound) -> Outcome:
         """Go on with a call that the client answers, wherever it is held."""
         replica = self.replica(host)
-        outcome = await self._go_on(replica, new_exchange(), answered)
+        outcome = await self._answer(replica, new_exchange(), answered)
         if outcome.over is not None:
             await replica.forget(outcome.over)
         return outcome
 
-    async def _go_on(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
+    async def _answer(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
         if answered.held in self._held:
-            return await self._go_on_here(replica, exchange, answered)
+            return await self._answer_here(replica, exchange, answered)
         try:
             record = await replica.record(answered.held)
             if record is None:
@@ -165,12 +167,13 @@ class HeldCalls:
                 replica.name,
                 answered.wants_progress,
                 answered.wants_logs,
+                None if answered.capabilities is None else dict(answered.capabilities),
             )
             return await replica.ask(answers, record, answered.listener)
         except HolderGone as gone:
             return await self._take_over(replica, exchange, answered, gone)
 
-    async def _go_on_for_another(self, replica: Replica, answers: Answers, listener: Listener) -> Outcome:
+    async def _answer_for_process(self, replica: Replica, answers: Answers, listener: Listener) -> Outcome:
         answered = AnsweredRound(
             answers.held,
             answers.round,
@@ -179,12 +182,13 @@ class HeldCalls:
             listener,
             answers.wants_progress,
             answers.wants_logs,
+            answers.capabilities,
         )
         if answers.held not in self._held:
             raise ToolError(self._failure("the call that asked is not held any more"))
-        return await self._go_on_here(replica, answers.exchange, answered)
+        return await self._answer_here(replica, answers.exchange, answered)
 
-    async def _go_on_here(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
+    async def _answer_here(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:
         held = self._held[answered.held]
         if held.principal != answered.principal:
             raise invalid_state()
@@ -201,7 +205,7 @@ class HeldCalls:
             raise
         if not is_own:
             raise used_state()
-        held.answer(answered.listener, given)
+        held.answer(answered.listener, given, answered.capabilities)
         return await self._awaited(held, replica)
 
     async def _awaited(self, held: HeldCall, replica: Replica) -> Outcome:
@@ -227,7 +231,9 @@ class HeldCalls:
             connection = await answered.take_up(resumption)
         except ToolwireError as error:
             raise self._lost(error) from None
-        held = HeldCall(answered.listener, connection, resumption.method, answered.principal)
+        held = HeldCall(
+            answered.listener, connection, resumption.method, answered.principal, answered.capabilities or {}
+        )
         held.id, held.round, held.request = answered.held, record.round, resumption.request
         if not await replica.take_over(held, record, exchange):
             connection.leave_session()
@@ -246,7 +252,7 @@ class HeldCalls:
             given = {} if has_asked_again else held.checked(answered.responses)
         except ProtocolError:
             given = {}  # They are asked for again.
-        held.answer(answered.listener, given)
+        held.answer(answered.listener, given, answered.capabilities)
         return await self._awaited(held, replica)
 
     def _leave(self, connection: RelayConnection) -> None:

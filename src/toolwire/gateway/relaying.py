@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -31,16 +32,16 @@ from toolwire.client.target import fingerprint
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.back_health import CredentialMissing, Send, Source, source_of
 from toolwire.gateway.back_messages import (
-    PlainCall,
+    ClientOfCall,
     WaitingHere,
     answered_round,
     answering,
+    asking_between_calls,
+    check_questions,
     discard_report,
-    extending,
     reporting,
     reporting_task,
     set_level,
-    telling,
     telling_client,
     with_public_addresses,
 )
@@ -55,6 +56,7 @@ from toolwire.gateway.sent_request import (
     Headers,
     Sent,
     carried,
+    carried_modern,
     forwarded_headers,
     hops_of,
     meta_for,
@@ -65,6 +67,7 @@ from toolwire.gateway.uris import UriNames
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import QUESTIONS
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -84,6 +87,7 @@ from toolwire.protocol.errors import (
     Unreachable,
     UrlRequired,
 )
+from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.protocol.rounds import MAX_ROUNDS, invalid_state, request_digest
@@ -112,6 +116,10 @@ LISTEN_SECONDS: Final = 5.0
 MAX_NOTIFYING: Final = 100
 
 _NOT_REACHED: Final = "it cannot be reached"
+_STORE_FAILED: Final = (
+    "The gateway cannot go on with this call now; the request may have been carried out. Try again later."
+)
+_ADDRESS: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://\S*[^\s:;,.)]", re.IGNORECASE)
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
@@ -163,6 +171,9 @@ class Answer(Struct, eq=False):
 class Relay:
     """The way to one server behind a gateway."""
 
+    shares_connection: bool = True
+    """Whether all modern clients share one connection."""
+
     def __init__(
         self,
         name: str,
@@ -190,9 +201,8 @@ class Relay:
         self._forwarded: tuple[str, ...] = TRACE_HEADERS
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
-        self._usual: Send = self.go_on
-        self.sending: Send = self._usual
-        """Sends a request. It is replaced while the server does not work, and where calls have to wait for others."""
+        self.sending: Send = self.send_with_retry
+        """Admits a request and sends it. The guard replaces it while the server fails, and where calls have to wait."""
         self.on_failure: Callable[[ToolwireError, Source], None] | None = None
         """Gets the reason why a request failed, where the server may be the cause, with the caller and the tool."""
         self.on_lost: Callable[[ToolwireError, RelayConnection], bool] | None = None
@@ -216,58 +226,8 @@ class Relay:
 
         `headers` returns the headers that repeat arguments, as the server's list has them now.
         """
-        if sent.task is None and sent.about_task is None:
-            plain = self.send_plain(call, method, sent, headers)
-            if plain is not None:
-                return self.go_on(call, method, sent, headers, *plain)
         # No coroutine around the other one where nobody watches.
         return (self._watched if call.host.hop_observers else self.sending)(call, method, sent, headers)
-
-    def send_plain(
-        self, call: Call, method: str, sent: Sent, headers: Headers
-    ) -> tuple[RelayConnection, Coroutine[Any, Any, Raw]] | None:
-        """Return the connection for a plain request, and its result; None for a request that `send` has to send.
-
-        The request is about no task. `go_on` takes a result that is not complete, and an error.
-
-        Nearly all requests between two modern connections are plain: they have no state, no answers, no progress, and
-        a `_meta` that came before. `send` would send the same for them, after it has looked at every other case.
-        """
-        connection = self.plain_connection(call)
-        if connection is None:
-            return None
-        request = call.request
-        meta = connection.described.get(sent.raw_meta)
-        params = request.params
-        has_rounds = request.row.rounds and (params.request_state is not UNSET or params.input_responses is not UNSET)
-        if meta is None or has_rounds:
-            return None
-        return connection, connection.relay(
-            connection.next_id(),
-            method,
-            {**sent.members, "_meta": meta},
-            PlainCall(call),
-            self.timeout,
-            self.headers_for(call, headers) if connection.repeats_arguments else None,
-        )
-
-    def plain_connection(self, call: Call) -> RelayConnection | None:
-        """Return the connection for a request that may be plain; None for a request that `send` has to send."""
-        connection: Any = self.connections.shared.connection
-        request = call.request
-        if (
-            connection is None
-            or connection.ended
-            or connection.senders is not None
-            or request.revision != MODERN
-            or call.asking is not None
-            or call.outer is not None
-            or not connection.described  # Nothing was sent yet, or the server is a legacy one.
-            or call.host.hop_observers
-            or self.sending is not self._usual
-        ):
-            return None
-        return cast("RelayConnection", connection)
 
     async def _watched(
         self, call: Call, method: str, sent: Sent, headers: Callable[[], Mapping[str, str]] | None
@@ -293,50 +253,72 @@ class Relay:
             for end in endings:
                 end()
 
-    async def go_on(
-        self,
-        call: Call,
-        method: str,
-        sent: Sent,
-        headers: Headers,
-        connection: RelayConnection | None = None,
-        plain: Coroutine[Any, Any, Raw] | None = None,
-        began: float | None = None,
-    ) -> Answer:
+    async def send_with_retry(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
         """Send a request, and send it once more where that helps.
 
-        `plain` is the first attempt of a plain request, and `began` says when it was sent, by the clock of calls.
+        What happens when a call fails (`failed` makes most of the texts, and tells the breaker):
+
+        error                   sent again?                      lists   breaker  error for the client
+        ----------------------  -------------------------------  ------  -------  ---------------------------
+        ProtocolError           no                               -32602  no       `_error_for_client`
+        -32020 (headers)        after the lists were read        yes     no       "failed", and its text
+        -32022 (revision)       on a new connection              no      no       "failed", and its text
+        -32021 (a task)         as a task: `TaskNeeded`          no      no       as it is
+        Unreachable             if the connection had ended      yes     counts   "was not carried out"
+        OutcomeUnknown          reads, idempotent tools          yes     counts   "may have been carried out"
+        Timeout                 no                               no      counts   "may have been carried out"
+        ToolError, UrlRequired  no                               no      no       as it is
+        NotSupported            no                               no      no       what the client lacks
+        NotConnected            no                               no      no       how to connect an account
+        StoreFailed, StoreFull  no                               no      no       "try again later"
+        any other               no                               no      no       "failed", and its text
         """
-        is_second = False
+        request = call.request
+        # Nearly all requests of modern clients: one request on the shared connection, answered by a complete result.
+        is_single = sent.is_plain and request.revision == MODERN and request.progress_token is UNSET
+        connection: Any = self.connections.shared.connection if is_single and self.shares_connection else None
+        if connection is not None and (connection.ended or not connection.modern):
+            connection = None
         clock: CallClock | None = None
+        began = 0.0
+        is_second = False
         while True:
             try:
                 if connection is None:
                     connecting = self._connection(call, sent)
                     connection = await (connecting if clock is None else clock.wait_for(method, connecting))
-                clock = self._clock_for(connection, clock, began)
-                raw: Raw | None = None
-                if plain is not None:
-                    clock.limit(method)
-                    raw = await plain
+                source = connection.session.deadlines.call_time
+                if clock is None:
+                    began = source.time()
+                else:
+                    clock.follow(source)
+                raw: Raw | None = None  # The first result of a modern server.
+                if is_single and connection.modern:
+                    raw = await self._send_modern(call, connection, method, sent.members, sent, headers, clock)
                     result = members_of(raw)
                     if result.get("resultType", COMPLETE) == COMPLETE:
                         return Answer(raw, result, connection)
-                if not self.owns_state(call):
-                    return await self._asked(call, connection, method, sent, headers, raw, clock)
+                if clock is None:
+                    clock = self._clock(connection, began, None if raw is None else method)
+                step = self._run_rounds if connection.modern else self._call_legacy
+                ask = partial(step, call, connection, method, sent, headers, clock, raw)
+                if is_single or not self.owns_state(call):
+                    return await ask()
                 state = _decode_state(await call.host.open_state(call.params.request_state, self._context))
-                ask = partial(self._asked, call, connection, method, sent, headers, raw, clock)
                 return await answer_within_judgement(call, state.judged, ask)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
-                    self.doubt()
+                    self.refresh_lists_soon()
                 if sent.can_wait and _needs_task(error):
                     raise TaskNeeded from None
-                if is_second or clock is None or not await self._is_mended(error, connection, method, clock):
-                    raise self._told(call, method, error) from None
+                if is_second or connection is None:
+                    raise self._error_for_client(call, method, error) from None
+                clock = clock or self._clock(connection, began, method)
+                if not await self._remove_cause(error, connection, method, clock):
+                    raise self._error_for_client(call, method, error) from None
             except TransportError as error:
                 if is_second or connection is None or not self._may_send_again(error, connection, method, sent):
-                    self.doubt()
+                    self.refresh_lists_soon()
                     raise self.failed(error, call) from None
                 if connection.session.over:
                     # The server has ended the session. Nobody may get this connection again.
@@ -351,15 +333,15 @@ class Relay:
                 if isinstance(error, Timeout) and clock is not None and not clock.is_first:
                     error = clock.make_timeout(method)
                 raise self.failed(error, call) from None
-            is_second = True
-            connection = plain = None
+            clock = clock or self._clock(connection, began, method)
+            is_second, connection = True, None
 
-    def _clock_for(self, connection: RelayConnection, clock: CallClock | None, began: float | None) -> CallClock:
-        """Return the time limit of a call, which counts by the clock of the connection."""
-        call_time = connection.session.deadlines.call_time
-        if clock is None:
-            return CallClock(self.timeout, call_time, ceiling=CEILING_SECONDS, began=began)
-        clock.follow(call_time)
+    def _clock(self, connection: RelayConnection, began: float, sent: str | None) -> CallClock:
+        """Return the time limit of a call that began at a time. `sent` is the method of a request that was sent."""
+        source = connection.session.deadlines.call_time
+        clock = CallClock(self.timeout, source, ceiling=CEILING_SECONDS, began=began)
+        if sent is not None:
+            clock.limit(sent)
         return clock
 
     # --- connections ---
@@ -434,6 +416,9 @@ class Relay:
         # questions of a task wait in the task.
         can_ask = not call.request.modern or about is not None or _may_be_held(call)
         capabilities = carried(call.request.capabilities, self.withheld) if can_ask else {}
+        if call.request.modern and "roots" in capabilities:
+            # Each request of a modern client stands alone, and so do its roots (see `_once`).
+            capabilities["roots"] = {"listChanged": True}
         conversation = conversation_of(owner, _client_of(call), capabilities)
         if about is not None and about.conversation not in (None, conversation):
             made = about.conversation
@@ -492,27 +477,17 @@ class Relay:
 
     # --- one request, with its rounds ---
 
-    async def _asked(
+    async def _run_rounds(
         self,
         call: Call,
         connection: RelayConnection,
         method: str,
         sent: Sent,
         headers: Headers,
-        raw: Raw | None,
         clock: CallClock,
+        raw: Raw | None = None,
     ) -> Answer:
-        """Ask the server, round after round. `raw` is the first result, where the request was sent already."""
-        if not connection.modern:
-            if not connection.answers_itself and _may_be_held(call):
-                return await self._holding(call, connection, method, sent, clock)
-            if connection.is_pooled and _may_be_held(call) and call.params.request_state is not UNSET:
-                raise invalid_state()  # No call is held in a pool. It would be a call of its own.
-            try:
-                raw = await self._once(call, connection, method, sent.members, sent, headers, clock)
-            finally:
-                self.connections.free(connection)
-            return Answer(raw, None, connection)
+        """Send a request, and again with the answers to each question of a modern server. `raw` is its first result."""
         members = sent.members
         # Otherwise the questions of the server are asked here, or belong to those that were asked here.
         passes = call.request.modern and call.asking is None and call.outer is None
@@ -521,7 +496,7 @@ class Relay:
         round = 0
         while True:
             if raw is None:
-                attempt = partial(self._once, call, connection, method, members, sent, headers, clock)
+                attempt = partial(self._send_modern, call, connection, method, members, sent, headers, clock)
                 try:
                     raw = await (send_round(attempt, clock) if round else attempt())
                 except ProtocolError as error:
@@ -533,10 +508,10 @@ class Relay:
             if kind != _INPUT_REQUIRED:
                 # An escape would hide a type that is known here.
                 if kind == _TASK or b"\\" in bytes(kind) or not _knows_more(call):
-                    raise InvalidResponse(f"The result type {bytes(kind)[:50]!r} cannot be handed on")
+                    raise InvalidResponse(f"The result type {_text_of(kind)!r} cannot be handed on")
                 return Answer(raw, result, connection)
             if passes:
-                wrapped = await self._wrapped(call, result)
+                wrapped = await self._wrapped(call, with_allowed_questions(call, result))
                 return Answer(wrapped, _members(wrapped), connection)
             if round == MAX_ROUNDS:
                 raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
@@ -549,7 +524,7 @@ class Relay:
             raw = None
             round += 1
 
-    async def _once(
+    def _send_modern(
         self,
         call: Call,
         connection: RelayConnection,
@@ -557,58 +532,98 @@ class Relay:
         members: Mapping[str, Any],
         sent: Sent,
         headers: Headers,
+        clock: CallClock | None,
+    ) -> Coroutine[Any, Any, Raw]:
+        """Return what sends one request to a modern server. The first request of a call has its whole time."""
+        timeout = self.timeout if clock is None else clock.limit(method)
+        identifier = connection.next_id()
+        relayed: RelayedCall = ClientOfCall(call)
+        token: RequestId | None = None
+        if clock is not None and call.request.progress_token is not UNSET:
+            token = identifier
+            relayed.on_progress = connection.extend_on_progress(clock, reporting(call))
+        if sent.about_task is not None and sent.about_task.waiting is not None:
+            relayed, timeout = sent.about_task.waiting, None
+        meta: Any = None
+        if clock is None:  # That of a single request may have come before.
+            meta = connection.described.get(sent.raw_meta)
+        if meta is None:
+            meta = meta_for(call, connection, sent, token, self.withheld)
+        if connection.senders is not None:
+            relayed.send_as(self.find_sender(call))
+        repeated = self.headers_for(call, headers) if connection.repeats_arguments else None
+        return connection.relay(identifier, method, {**members, "_meta": meta}, relayed, timeout, repeated)
+
+    async def _call_legacy(
+        self,
+        call: Call,
+        connection: RelayConnection,
+        method: str,
+        sent: Sent,
+        headers: Headers,
+        clock: CallClock,
+        raw: Raw | None = None,
+    ) -> Answer:
+        """Send a request to a legacy server, which is held where its questions end the request of a modern client."""
+        if not connection.answers_itself and _may_be_held(call):
+            return await self._hold(call, connection, method, sent, clock)
+        if connection.is_pooled and _may_be_held(call) and call.params.request_state is not UNSET:
+            raise invalid_state()  # No call is held in a pool. It would be a call of its own.
+        try:
+            raw = await self._send_legacy(call, connection, method, sent, headers, clock)
+        finally:
+            self.connections.free(connection)
+        return Answer(raw, None, connection)
+
+    async def _send_legacy(
+        self,
+        call: Call,
+        connection: RelayConnection,
+        method: str,
+        sent: Sent,
+        headers: Headers,
         clock: CallClock,
         held: HeldCall | None = None,
     ) -> Raw:
-        about = sent.about_task
+        """Send one request to a legacy server, whose messages and questions belong to the client of the call."""
+        members, about = sent.members, sent.about_task
         identifier = connection.next_id()
         wants_progress = call.progress_token is not None
         token = identifier if wants_progress else None
-        if not connection.modern:
-            if sent.task is not None:
-                members = {**members, "task": sent.task}
-                if wants_progress:
-                    # 2025-11-25 tasks: the token stays valid after the answer.
-                    wants_progress, ends = False, sent.can_wait or call.request.modern
-                    connection.reports[identifier] = reporting(call) if ends else reporting_task(call)
-                    sent.stop_reports = partial(discard_report, connection.reports, identifier)
-            if not connection.is_pooled:
-                await set_level(call, connection)
-                connection.on_notice = telling_client(call)
-                connection.on_request = answering(call)
-            elif not connection.link.duplex:
-                await set_level(call, connection)  # Each stream says to which call a log message belongs.
+        if sent.task is not None:
+            members = {**members, "task": sent.task}
+            if wants_progress:
+                # 2025-11-25 tasks: the token stays valid after the answer.
+                wants_progress, ends = False, sent.can_wait or call.request.modern
+                connection.reports[identifier] = reporting(call) if ends else reporting_task(call)
+                sent.stop_reports = partial(discard_report, connection.reports, identifier)
+        if not connection.is_pooled:
+            await set_level(call, connection)
+            connection.on_notice = telling_client(call)
+            connection.on_request = asking_between_calls(call)
+            if held is not None and connection.asks_for_roots and connection.is_used:
+                connection.tell_roots_changed()
+        elif not connection.link.duplex:
+            await set_level(call, connection)  # Each stream says to which call a log message belongs.
         timeout = clock.limit(method)
+        relayed: RelayedCall
         if about is not None and about.waiting is not None:
             relayed, timeout = about.waiting, None
         elif held is not None:
             held.request = identifier
             relayed = relayed_for(held, wants_progress)
         else:
-            report = connection.extend_on_progress(clock, reporting(call)) if wants_progress else None
-            # A server that sends its client away until later frees connections, those of the gateway among them.
-            relayed = RelayedCall(
-                answering(call),
-                report,
-                telling(call),
-                call.close_stream,
-                extending(call),
-                outlet=call.outlet,
-                caller=call.request.caller,
-            )
+            relayed = ClientOfCall(call)
+            relayed.on_request = answering(call)
+            if wants_progress:
+                relayed.on_progress = connection.extend_on_progress(clock, reporting(call))
         if connection.senders is not None:
             relayed.send_as(self.find_sender(call))
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = with_public_addresses(relayed.on_request, self._uris)
         meta = meta_for(call, connection, sent, token, self.withheld)
-        return await connection.relay(
-            identifier,
-            method,
-            {**members, "_meta": meta},
-            relayed,
-            timeout,
-            self.headers_for(call, headers) if connection.repeats_arguments else self._legacy_headers(call, connection),
-        )
+        forwarded = self._legacy_headers(call, connection)
+        return await connection.relay(identifier, method, {**members, "_meta": meta}, relayed, timeout, forwarded)
 
     def forward(self, names: Iterable[str]) -> None:
         """Hand on the headers with these names that a client's request has, beside those of a trace."""
@@ -682,23 +697,21 @@ class Relay:
         if connection.modern:
             # META-6: nothing is known from earlier requests, so that a notification says who sends it.
             meta[t.PROTOCOL_VERSION_KEY] = connection.revision
-            meta[t.CLIENT_CAPABILITIES_KEY] = carried(_declared(raw, session), self.withheld)
+            meta[t.CLIENT_CAPABILITIES_KEY] = carried_modern(_declared(raw, session), self.withheld)
             if t.CLIENT_INFO_KEY in given:
                 meta[t.CLIENT_INFO_KEY] = given[t.CLIENT_INFO_KEY]
         connection.session.notify(method, {**members, "_meta": meta})
 
     # --- calls of a legacy server that are held for a modern client ---
 
-    async def _holding(
-        self, call: Call, connection: RelayConnection, method: str, sent: Sent, clock: CallClock
-    ) -> Answer:
+    async def _hold(self, call: Call, connection: RelayConnection, method: str, sent: Sent, clock: CallClock) -> Answer:
         """Make a call, or go on with the one that the client answers. If the server asks, the call is held."""
         params: t.RoundRequestParams = call.params
         principal = principal_key(call.principal)
         if params.request_state is UNSET:
-            held = HeldCall(WaitingHere(call), connection, method, principal)
+            held = HeldCall(WaitingHere(call), connection, method, principal, call.request.capabilities)
             held.caller = call.request.caller or principal
-            work = self._once(call, connection, method, sent.members, sent, None, clock, held)
+            work = self._send_legacy(call, connection, method, sent, None, clock, held)
             task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self.connections.free(connection))
             held.begin(task)
@@ -707,7 +720,7 @@ class Relay:
         else:
             answered = await self._opened(call, params, principal)
             identifier = answered.held
-            outcome = await self.held.go_on(call.host, answered)
+            outcome = await self.held.answer(call.host, answered)
         if outcome.questions is None:
             return Answer(cast("Raw", outcome.result), None, connection)
         digest = request_digest(call.method, params)
@@ -731,6 +744,7 @@ class Relay:
             WaitingHere(call),
             call.progress_token is not None,
             call.request.log_level is not UNSET,
+            call.request.capabilities,
             await self._take_up_for(call),
         )
 
@@ -788,7 +802,7 @@ class Relay:
             members["inputResponses"] = params.input_responses
         return members
 
-    async def _wrapped(self, call: Call, result: dict[str, Raw]) -> Raw:
+    async def _wrapped(self, call: Call, result: Mapping[str, Raw]) -> Raw:
         state = result.get("requestState")
         text = None if state is None else msgspec.json.decode(state, type=str)
         mark = await keep_judgement(call)
@@ -807,7 +821,7 @@ class Relay:
 
     # --- failures ---
 
-    def doubt(self) -> None:
+    def refresh_lists_soon(self) -> None:
         """Read the lists again beside the call: the server may have no such tool or prompt any more."""
         now = asyncio.get_running_loop().time()
         if now >= self._next_doubt:
@@ -816,7 +830,7 @@ class Relay:
 
     async def reread_lists(self) -> None:
         """Wait until the lists were read again, at most once in `DOUBT_SECONDS`."""
-        self.doubt()
+        self.refresh_lists_soon()
         if self._doubting is not None:
             await asyncio.wait({self._doubting})
 
@@ -838,7 +852,7 @@ class Relay:
             return False
         return method in READING or (method == "tools/call" and self.is_repeatable(sent.members.get("name")))
 
-    async def _is_mended(
+    async def _remove_cause(
         self, error: ProtocolError, connection: RelayConnection | None, method: str, clock: CallClock
     ) -> bool:
         """Remove the cause of an error that is none of the client's; return whether the request may be sent again."""
@@ -855,7 +869,7 @@ class Relay:
             return True
         return False
 
-    def _told(self, call: Call, method: str, error: ProtocolError) -> ToolwireError:
+    def _error_for_client(self, call: Call, method: str, error: ProtocolError) -> ToolwireError:
         """Return the error of a server in the terms of the client's revision."""
         if error.code in (HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION):
             return self.failed(error, call)
@@ -884,16 +898,22 @@ class Relay:
         """Return the error for a call, because an account has to be connected before."""
         return self.failed(error, call)
 
-    def failed(self, error: ToolwireError, call: Call) -> BackFailed:
+    def failed(self, error: ToolwireError, call: Call) -> ToolError:
         """Return the error that names the server, and says whether the request may have been carried out.
 
-        Clients elsewhere are not told the address of the server, its command, nor what it wrote before it ended.
+        It names no address, command or store. A client of the same process or terminal also sees why a connection
+        failed, and what a command wrote before it ended.
         """
+        if isinstance(error, StoreFailed | StoreFull):
+            log.error("%s: a call was given up, because the store of this gateway failed: %s", self.name, error)
+            return ToolError(_STORE_FAILED)
         if self.on_failure is not None:
             self.on_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
-        if isinstance(error, TransportError) and not call.outlet.is_local:
+        if not isinstance(error, ProtocolError | TransportError):
+            text = _ADDRESS.sub("it", text)
+        elif isinstance(error, TransportError) and not call.outlet.is_local:
             text = LOST if isinstance(error, OutcomeUnknown) else _NOT_REACHED
         if isinstance(error, OutcomeUnknown | Timeout):
             text = f"{text}; the request may have been carried out"
@@ -915,6 +935,41 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
         return t.decode(t.InputRequiredResult, raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidResponse(f"The questions cannot be read: {error}") from None
+
+
+def with_allowed_questions(call: Call, result: Mapping[str, Raw]) -> dict[str, Raw]:
+    """Return a result of a modern server whose questions a modern client may be asked. Raise `Undeclared` otherwise."""
+    raw = result.get("inputRequests")
+    if raw is None:
+        return dict(result)
+    try:
+        asked = _members(raw)
+        known = {key: each for key, each in asked.items() if _decode_question(each).method in QUESTIONS}
+    except msgspec.DecodeError as error:
+        raise InvalidResponse(f"The questions cannot be read: {error}") from None
+    questions = _questions(Raw(_encode({"inputRequests": known}))).input_requests
+    if questions is UNSET:
+        return dict(result)
+    checked = check_questions(questions, call)
+    changed = {key: Raw(t.encode(each)) for key, each in checked.items() if each is not questions[key]}
+    return {**result, "inputRequests": Raw(_encode({**asked, **changed}))} if changed else dict(result)
+
+
+class _Question(Struct):
+    """The kind of a question of a modern server."""
+
+    method: str = ""
+
+
+_decode_question = msgspec.json.Decoder(_Question).decode
+
+
+def _text_of(kind: Raw) -> str:
+    """Return the beginning of a `resultType` for an error text."""
+    try:
+        return str(msgspec.json.decode(kind))[:50]
+    except (msgspec.DecodeError, RecursionError):
+        return "?"
 
 
 #: The capabilities of clients that a server can ask.

@@ -12,11 +12,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
-from toolwire.client.relay import RelayConnection
-from toolwire.gateway.back_messages import PlainCall
 from toolwire.gateway.linked_uris import URI_MARK, LinkedUris, find_link, origin_of
-from toolwire.gateway.relaying import COMPLETE, Answer, Relay, members_of
-from toolwire.gateway.sent_request import PLAIN_MEMBERS, Sent, sent_with
+from toolwire.gateway.relaying import Answer, Relay
+from toolwire.gateway.sent_request import Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import is_view
@@ -26,11 +24,10 @@ from toolwire.protocol.errors import (
     ResourceNotFound,
     ServerError,
     ToolError,
-    ToolwireError,
 )
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.parameter_headers import BadHeader, header_paths, parameter_headers
-from toolwire.protocol.revisions import is_modern
+from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.protocol.tasks import Verdict
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.binding.results import OpenResult
@@ -162,64 +159,25 @@ class RemoteTool(ToolBase):
         return replace_members(remote, **changes)
 
     def run_elsewhere(self, runner: Runner, call: Call, found: Any) -> Coroutine[Any, Any, Any]:
-        relay, request = self._home.relay, call.request
-        connection = relay.plain_connection(call) if call.guard is None else None
-        if connection is not None and request.raw is not UNSET:
-            # Most calls are plain. For them this does what `_sent` and `Relay.send_plain` do, and no more.
-            params: dict[str, Any] = _members(request.raw)
-            meta = connection.described.get(bytes(params.pop("_meta", _NO_META)))
-            if meta is not None and params.keys() <= PLAIN_MEMBERS:
-                raw: Raw | UnsetType = request.params.arguments
-                if raw is not UNSET:
-                    params["arguments"] = raw
-                params["name"] = self.remote.name
-                params["_meta"] = meta
-                result = connection.relay(
-                    connection.next_id(),
-                    "tools/call",
-                    params,
-                    PlainCall(call),
-                    relay.timeout,
-                    relay.headers_for(call, partial(self._repeated, raw) if self.headers else None)
-                    if connection.repeats_arguments
-                    else None,
-                )
-                call.owner = found.owner
-                return self._run_plain(runner, call, raw, connection, result)
+        request = call.request
+        if (
+            request.revision == MODERN
+            and call.guard is None
+            and call.asking is None
+            and call.outer is None
+            and request.params.request_state is UNSET
+        ):
+            call.owner = found.owner
+            return self._run(runner, call)
         return super().run_elsewhere(runner, call, found)
 
-    async def _run_plain(
-        self,
-        runner: Runner,
-        call: Call,
-        raw: Raw | UnsetType,
-        connection: RelayConnection,
-        result: Coroutine[Any, Any, Raw],
-    ) -> Any:
-        """Wait for the result of a plain request. It needs no deadline of a handler, because the request has one."""
-        first: Raw | ToolwireError
-        began = connection.session.deadlines.call_time.time()
+    async def _run(self, runner: Runner, call: Call) -> Any:
+        """Run a call that asks nothing here. It needs no deadline of a handler, because its request has one."""
         try:
-            try:
-                first = await result
-                members = members_of(first)
-                if not (
-                    members.get("resultType", COMPLETE) != COMPLETE
-                    or "isError" in members
-                    or "cacheScope" in members
-                    or self._home.uris.active
-                    or call.host.results_are_read
-                ):
-                    # Both sides are modern, and nobody here reads it: see `handed_on`.
-                    if URI_MARK in bytes(first):
-                        self._home.links.remember(call, first)
-                    return _signed(call, members)
-            except ToolwireError as error:
-                first = error
-            # By now, the server may have said that headers repeat arguments.
-            sent, headers = self._sent(call, raw), partial(self._repeated, raw)
-            answer = await self._home.relay.go_on(call, "tools/call", sent, headers, connection, _ended(first), began)
-            return self.outcome(call, answer)
+            sent, headers = self._sent(call, raw := call.request.params.arguments), None
+            if self.headers:
+                headers = partial(self._repeated, raw)
+            return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, headers))
         except BaseException as error:
             return await runner.failed(call, self, self.name, error)
 
@@ -244,9 +202,12 @@ class RemoteTool(ToolBase):
     def outcome(self, call: Call, answer: Answer) -> Any:
         """Return the result of a call in the form in which the kernel finishes it."""
         members = answer.members
-        may_fail = members is None or "isError" in members
-        if may_fail and len(answer.raw) < _SHORT and _says_unknown(bytes(answer.raw), self.remote.name):
-            self._home.relay.doubt()
+        if (
+            (members is None or "isError" in members)
+            and len(answer.raw) < _SHORT
+            and _says_unknown(bytes(answer.raw), self.remote.name)
+        ):
+            self._home.relay.refresh_lists_soon()
         result = handed_on(call, answer, OpenResult, self._home)
         if type(result) is Raw:
             return result
@@ -260,13 +221,6 @@ class RemoteTool(ToolBase):
         """Return the headers that repeat arguments, by the newest definition of the tool (XMH-2)."""
         paths = (self._home.listed_tool(self.key) or self).headers
         return parameter_headers(paths, msgspec.json.decode(raw)) if paths and raw is not UNSET else {}
-
-
-async def _ended(outcome: Raw | ToolwireError) -> Raw:
-    """Return the result, or raise the error, with which a request has ended."""
-    if isinstance(outcome, ToolwireError):
-        raise outcome
-    return outcome
 
 
 def _says_unknown(result: bytes, name: str) -> bool:
@@ -534,7 +488,7 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     """
     if answer.questions is not None:
         return answer.questions
-    connection, raw, members, uris = answer.connection, answer.raw, answer.members, home.uris
+    raw, members, uris = answer.raw, answer.members, home.uris
     if URI_MARK in bytes(raw):
         home.links.remember(call, raw)
     if members is not None and "cacheScope" in members and not _is_shared(home, call):
@@ -542,7 +496,9 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
     if uris.active:
         raw = uris.in_result(raw if members is None else Raw(_encode(members)))
         members = None if members is None else _members(raw)
-    if call.outer is None and not call.host.results_are_read and _knows_all(call.request.revision, connection.revision):
+    connection, revision = answer.connection, call.request.revision
+    is_known = revision == connection.revision or _knows_all(revision, connection.revision)
+    if is_known and call.outer is None and not call.host.results_are_read:
         return raw if members is None else _signed(call, members)
     if connection.modern and _is_question(raw):
         return _without_connection(_decoded(home, raw, t.InputRequiredResult))
@@ -556,8 +512,8 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
 
 
 def _knows_all(client: str, server: str) -> bool:
-    """Return whether a client takes every result of a server: both are of one era, and the client is not older."""
-    return client == server or (client > server and is_modern(client) == is_modern(server))
+    """Return whether a client takes every result of an older server: both are of one era."""
+    return client > server and is_modern(client) == is_modern(server)
 
 
 def _signed(call: Call, members: dict[str, Any]) -> Raw:

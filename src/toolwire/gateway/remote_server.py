@@ -276,6 +276,7 @@ class RemoteServer(Server):
             hub.watchers.append(self._watch)
             hub.backs.append(self.relay.key)
             hub.session_callbacks.append(self.back_connections.end_session)
+            hub.roots_callbacks.append(self.back_connections.tell_roots_changed)
             self._watched.append(hub)
         for catalog in self.catalog.hosts():
             catalog.listeners.append(self._host_changed)
@@ -313,6 +314,7 @@ class RemoteServer(Server):
         for hub in self._watched:
             hub.watchers.remove(self._watch)
             hub.session_callbacks.remove(self.back_connections.end_session)
+            hub.roots_callbacks.remove(self.back_connections.tell_roots_changed)
             hub.backs.remove(self.relay.key)
         self._watched.clear()
         for catalog in self._listened:

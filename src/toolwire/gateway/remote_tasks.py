@@ -22,8 +22,8 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.tasks import check_task_id, poll_seconds
 from toolwire.gateway.back_connections import Conversation
-from toolwire.gateway.back_messages import ask_client, reporting_task
-from toolwire.gateway.relaying import Answer, TaskNeeded, members_of
+from toolwire.gateway.back_messages import Undeclared, answer_legacy, ask_client, check_questions, reporting_task
+from toolwire.gateway.relaying import Answer, TaskNeeded, members_of, with_allowed_questions
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
 from toolwire.gateway.sent_request import AboutTask, Sent, sent_with
 from toolwire.gateway.task_dialects import (
@@ -43,7 +43,6 @@ from toolwire.gateway.waiting_tasks import WaitingTask, WaitingTasks, answer_els
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     InvalidResponse,
     NotSupported,
     ProtocolError,
@@ -51,7 +50,6 @@ from toolwire.protocol.errors import (
     ToolwireError,
 )
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.open_codec import with_unknown
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import (
@@ -210,7 +208,7 @@ class RemoteTasks:
         host: TaskHost,
     ) -> Any:
         legacy = not call.request.modern
-        sent.task = call.params.task if legacy else Raw(b"{}")
+        sent.ask_for_task(call.params.task if legacy else Raw(b"{}"))
         try:
             answer = await self._relay.send(call, "tools/call", sent, headers)
             created = created_task(answer)
@@ -246,7 +244,7 @@ class RemoteTasks:
                 return tool.outcome(call, await self._relay.send(call, "tools/call", sent, headers))
             except TaskNeeded:
                 tool.needs_task = True
-        sent.task = Raw(b"{}")
+        sent.ask_for_task(Raw(b"{}"))
         answer = await self._relay.send(call, "tools/call", sent, headers)
         created = created_task(answer)
         if created is None:
@@ -306,6 +304,8 @@ class RemoteTasks:
                 return await (self._pass if is_modern else self._modern_from_legacy)(call, task)
             return await (self._legacy_from_modern if is_modern else self._pass)(call, task)
         except (ToolError, NotSupported) as error:
+            if isinstance(error, Undeclared) and call.request.modern:
+                raise error.as_modern_error() from None
             raise ProtocolError(INTERNAL_ERROR, str(error)) from None
         except InvalidResponse as error:
             raise ProtocolError(INTERNAL_ERROR, str(self._relay.failed(error, call))) from None
@@ -331,6 +331,8 @@ class RemoteTasks:
             return with_related(self._result(call, task, answer), call.params.task_id)
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
+        if call.request.modern:
+            members = dict(with_allowed_questions(call, members))
         if "taskId" in members:
             members["taskId"] = call.params.task_id
         if members.get("status") in _OVER:
@@ -403,10 +405,10 @@ class RemoteTasks:
         """Return the open questions of a task. One process waits for them at the server."""
         key = self._key(call, task)
         if self._waiting.get(key) is None and (asked := await questions_elsewhere(call.host.stores, key)):
-            return asked
+            return _allowed(call, asked)
         waiting = await self._wait(call, task)
         await waiting.soon()
-        return waiting.questions()
+        return _allowed(call, waiting.questions())
 
     async def _wait(self, call: Call, task: RemoteTask) -> WaitingTask:
         """Have a `tasks/result` wait at the server, which asks its questions only there."""
@@ -414,7 +416,7 @@ class RemoteTasks:
         waiting = self._waiting.get(key)
         if waiting is None:
             connection = await (await self._relay.connector(call)).live()
-            waiting = WaitingTask(owner_of(call), key, call.host.stores, connection.revision)
+            waiting = WaitingTask(owner_of(call), key, call.host.stores, connection.revision, call.request.capabilities)
             about = self._about(call, task)
             about.waiting = RelayedCall(related_answers(waiting.ask, task.id), task=task.id)
             self._waiting.begin(waiting, self._send(call, "tasks/result", task, about))
@@ -652,6 +654,12 @@ class RemoteTasks:
     def _notification(self, call: Call, connector: Connector, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name
         members.pop("resultType", None)
+        try:
+            asked = Raw(_encode(members.get("inputRequests", {})))
+            with_allowed_questions(call, {"inputRequests": asked})
+        except (Undeclared, InvalidResponse):
+            # The listener did not declare that it can answer; `tasks/get` says what it lacks.
+            members.pop("inputRequests", None)
         connection = connector.connection
         if "result" in members and isinstance(connection, RelayConnection):
             inlined = self._inlined(call, RemoteTask(""), Raw(_encode(members["result"])), connection)
@@ -788,14 +796,7 @@ class RemoteTasks:
         async def ask(request: Incoming) -> Raw:
             if task.check is not None:
                 task.check()
-            params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
-            try:
-                return await ask_client(call, request.method, params, name)
-            except Refused as refusal:
-                code = INTERNAL_ERROR if refusal.code is None else refusal.code
-                raise ProtocolError(code, str(refusal)) from None
-            except NotSupported as error:
-                raise ProtocolError(INVALID_PARAMS, str(error)) from None
+            return await answer_legacy(call, request, name)
 
         return related_answers(ask, task.id)
 
@@ -816,6 +817,15 @@ def _stop(own: _Own, telling: _Telling) -> None:
     telling.connection.on_task_status.pop(own.id, None)
     if telling.stop_reports is not None:
         telling.stop_reports()
+
+
+def _allowed(call: Call, questions: Mapping[str, t.InputRequest]) -> dict[str, t.InputRequest]:
+    """Return the questions of a task that this request may show: the task may have begun with another declaration."""
+    allowed = {}
+    for key, question in questions.items():
+        with suppress(Undeclared):
+            allowed.update(check_questions({key: question}, call))
+    return allowed
 
 
 def _numbers(state: Any) -> dict[str, Any] | None:

@@ -79,6 +79,8 @@ class Answers(Struct):
     """The process that waits."""
     wants_progress: bool
     wants_logs: bool
+    capabilities: dict[str, Any] | None = None
+    """What the client declared; None from a process of an earlier release."""
 
 
 class _Told(Struct):

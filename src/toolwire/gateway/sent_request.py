@@ -18,9 +18,9 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ServerError,
 )
-from toolwire.protocol.http import PARAMETER
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, upstream_meta
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import find_secret_headers, forwardable
@@ -69,8 +69,14 @@ class Sent(Struct, eq=False):
     """Whether somebody here waits for a task that the client cannot take: see `TaskNeeded`."""
     about_task: AboutTask | None = None
     """The task that the request is about; None for a request that is about none."""
+    is_plain: bool = False
+    """Whether the request has no state, answers or task, and none of its params has to be looked at."""
     stop_reports: Callable[[], None] | None = None
     """Ends the reports of a legacy server on a task; None where nobody wants them."""
+
+    def ask_for_task(self, task: Raw) -> None:
+        """Let the server make a task of the call."""
+        self.task, self.is_plain = task, False
 
     @property
     def meta(self) -> Mapping[str, Raw]:
@@ -96,7 +102,9 @@ def sent_with(call: Call, method: str) -> Sent:
     raw_meta = bytes(members.pop("_meta", _NO_META))
     if request.method != method or call.outer is not None:
         members = {}
-    elif not members.keys() <= PLAIN_MEMBERS:
+    elif members.keys() <= PLAIN_MEMBERS:
+        return Sent(members, raw_meta, is_plain=call.asking is None)
+    else:
         is_extension = is_unknown_method(method)
         members = {
             name: value
@@ -128,6 +136,12 @@ def carried(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> 
         told = {name: value for name, value in extensions.items() if name not in (t.TASKS_EXTENSION, *withheld)}
         if told:
             kept["extensions"] = told
+    return kept
+
+
+def carried_modern(capabilities: Mapping[str, Any], withheld: Collection[str] = ()) -> dict[str, Any]:
+    """Return the same for a modern server. 2026-07-28 has no notification that roots have changed."""
+    kept = carried(capabilities, withheld)
     roots = kept.get("roots")
     if isinstance(roots, dict) and "listChanged" in roots:
         kept["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
@@ -165,14 +179,12 @@ def meta_for(
 
     That of two modern connections follows from what the client sent, apart from the token. So it is made once.
     """
-    is_same = connection.modern and call.request.modern and progress_token is None
+    is_same = progress_token is None and call.request.revision == MODERN and connection.modern
     takes_tasks = sent.task is not None or sent.about_task is not None
     # The meta of a client is an object, so that no other key ends like this.
     key = sent.raw_meta + b"+" if takes_tasks else sent.raw_meta
-    if is_same:
-        known = connection.described.get(key)
-        if known is not None:
-            return known
+    if is_same and (known := connection.described.get(key)) is not None:
+        return known
     meta: dict[str, Any] = {key: value for key, value in sent.meta.items() if key not in OF_ONE_CONNECTION}
     meta[HOPS_KEY] = hops_of(sent.meta) + 1
     view = sent.meta.get(UPSTREAM_KEY)
@@ -212,11 +224,11 @@ def _describe(
         or b'tasks"' in bytes(capabilities)
         or (withheld and b'"extensions"' in bytes(capabilities))
     ):
-        meta[t.CLIENT_CAPABILITIES_KEY] = carried(request.capabilities, withheld)
+        meta[t.CLIENT_CAPABILITIES_KEY] = carried_modern(request.capabilities, withheld)
     else:
         meta[t.CLIENT_CAPABILITIES_KEY] = capabilities
     if takes_tasks:
-        meta[t.CLIENT_CAPABILITIES_KEY] = with_tasks(carried(request.capabilities, withheld))
+        meta[t.CLIENT_CAPABILITIES_KEY] = with_tasks(carried_modern(request.capabilities, withheld))
     client = given.get(t.CLIENT_INFO_KEY, request.client)
     if client is not UNSET:
         meta[t.CLIENT_INFO_KEY] = client
@@ -227,19 +239,17 @@ def _describe(
 
 
 def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
-    """Return the headers that repeat arguments: those of the server's own list, and those that the client sent.
+    """Return the headers that repeat arguments, as the server's own list has them, and those of a trace.
 
-    The headers of a trace come along. All others stay here, unless the operator allows them (`allowed_headers`).
+    All others stay here. HDR-6 has intermediaries of HTTP forward an unknown `Mcp-Param-*`. A gateway is a client of its
+    own, and a header that no tool declares would carry a value that nobody has judged.
+    The operator may allow other headers (`allowed_headers`).
     """
     sent: Mapping[str, str] | None = call.request.headers
-    known = headers() if headers is not None else {}
-    # One look at all names together, because nearly no request has such a header.
-    if not known and (not sent or (PARAMETER not in " ".join(sent) and TRACE_HEADERS[0] not in sent)):
-        return None
-    unknown = {
-        name: value for name, value in (sent or {}).items() if name.startswith(PARAMETER) or name in TRACE_HEADERS
-    }
-    return {**unknown, **{name.lower(): value for name, value in known.items()}}
+    known = None if headers is None else {name.lower(): value for name, value in headers().items()}
+    if not sent or TRACE_HEADERS[0] not in sent:
+        return known
+    return {**{name: sent[name] for name in TRACE_HEADERS if name in sent}, **(known or {})}
 
 
 def forwarded_headers(call: Call, names: Iterable[str]) -> dict[str, str] | None:

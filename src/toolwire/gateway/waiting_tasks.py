@@ -16,12 +16,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.gateway.back_messages import Undeclared, check_question
 from toolwire.gateway.held_call import legacy_answer, modern_question
 from toolwire.gateway.held_calls import check_room, not_now
 from toolwire.gateway.relaying import Answer
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import refuse_question
 from toolwire.protocol.errors import BAD_JSON, ProtocolError, ToolwireError
 from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.rounds import LIFETIME, Keys, checked_answer, digest
 from toolwire.protocol.tasks import MAX_QUESTIONS, too_many_questions
 from toolwire.stores import Stores
@@ -42,8 +45,11 @@ _decode_questions = msgspec.json.Decoder(dict[str, t.InputRequest]).decode
 class WaitingTask:
     """A `tasks/result` that waits at a legacy server, and the questions that came meanwhile."""
 
-    def __init__(self, owner: str, key: str, stores: Stores, revision: str) -> None:
-        """`key` names the task in the store. `revision` is that of the server."""
+    def __init__(self, owner: str, key: str, stores: Stores, revision: str, capabilities: Mapping[str, Any]) -> None:
+        """`key` names the task in the store. `revision` is that of the server.
+
+        `capabilities` are those of the client: the server gets an error for any other question.
+        """
         self.owner = owner
         self.key = key
         self.request: asyncio.Task[Answer] | None = None
@@ -52,6 +58,7 @@ class WaitingTask:
         """Set while there is a question, and when the request has ended."""
         self._stores = stores
         self._revision = revision
+        self._capabilities = capabilities
         self._keys = Keys()
         self._open: dict[str, tuple[Incoming, asyncio.Future[Raw]]] = {}
         self._changed = asyncio.Event()
@@ -65,6 +72,10 @@ class WaitingTask:
         """Keep a question of the server until the client answers it."""
         if len(self._open) >= MAX_QUESTIONS:
             raise too_many_questions()
+        try:
+            check_question(request.method, request.params, self._capabilities, MODERN)
+        except Undeclared as error:
+            raise refuse_question(error.need, self._capabilities) from None
         asked = digest(request.method, None if request.raw is UNSET else request.raw)
         key = self._keys.choose(request.method, asked, None)
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
@@ -81,7 +92,7 @@ class WaitingTask:
 
     def questions(self) -> dict[str, t.InputRequest]:
         """Return the open questions as a modern client knows them."""
-        return {key: modern_question(request) for key, (request, _) in self._open.items()}
+        return {key: modern_question(request, self._capabilities) for key, (request, _) in self._open.items()}
 
     def answered(self, responses: Mapping[str, Raw]) -> None:
         """Pass answers on to the server. TSK-12: answers to questions that are not open are passed over."""

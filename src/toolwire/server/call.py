@@ -18,9 +18,9 @@ from msgspec import UNSET, Raw
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import Need, can_be_asked
 from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.handler_deadline import Deadline
@@ -319,20 +319,12 @@ class Call:
 
     def client_can(self, capability: str) -> bool:
         """Return whether the client declared a capability that its revision has."""
-        path = "elicitation.form" if capability == "elicitation" else capability
-        revision = self.request.revision
-        if path.startswith("elicitation") and not supports(revision, "elicitation"):
-            return False
-        if path == "elicitation.url" and not supports(revision, "url_elicitation"):
-            return False
-        if path in ("sampling.tools", "sampling.context") and not supports(revision, "sampling_tools"):
-            return False
-        return t.has_capability(self.request.capabilities, path)
+        return can_be_asked(self.request.capabilities, self.request.revision, capability)
 
-    def require(self, capability: str, required: dict[str, Any], name: str) -> None:
+    def require(self, need: Need) -> None:
         """Raise `NotSupported` when the client lacks a capability."""
-        if not self.client_can(capability):
-            raise NotSupported(f"The client does not support {name}", required)
+        if not self.client_can(need.capability):
+            raise NotSupported(need.missing, need.required)
 
     # --- reports ---
 

@@ -150,6 +150,9 @@ class Endpoint:
         present = self._server.kernel.hub.backs
         return all(key in present for key in backs)
 
+    def roots_changed(self, session: str) -> None:
+        self._server.kernel.hub.tell_roots_changed(session)
+
     def session_ended(self, session: str) -> None:
         for callback in tuple(self._server.kernel.hub.session_callbacks):
             callback(session)

@@ -36,9 +36,11 @@ class Refused(ToolError):
     was no answer. The error is a failure of the tool, and never becomes the answer to the current request.
     """
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    def __init__(self, message: str, code: int | None = None, error: ProtocolError | None = None) -> None:
+        """`error` is the error of the client as it came."""
         super().__init__(message)
         self.code = code
+        self.error = error
 
 
 class DetachingRun(Protocol):
@@ -93,7 +95,7 @@ class BackChannel:
             seconds = self._timeout if timeout is None else timeout
             return await self._outlet.request(kind, params or t.RequestParams(), timeout=seconds)
         except ProtocolError as error:
-            raise Refused(f"The client refused {kind}: {error.message}", error.code) from error
+            raise Refused(f"The client refused {kind}: {error.message}", error.code, error) from error
         except (Timeout, TransportError) as error:
             raise Refused(f"The client did not answer {kind}") from error
         except ValueError as error:

@@ -357,6 +357,8 @@ class Kernel:
     def notified(self, notice: Notice, session: Session) -> None:
         if notice.method == "notifications/progress":
             session.progressed(notice.params)
+        elif notice.method == "notifications/roots/list_changed":
+            self.hub.tell_roots_changed(session)
         for extension in self.catalog.all_extensions().values():
             handler = extension.notifications.get(notice.method)
             if handler is not None:

@@ -275,6 +275,8 @@ class Hub:
         """The servers behind this one: hashes of their names and addresses."""
         self.session_callbacks: list[Callable[[str], None]] = []
         """Called with the id of each legacy HTTP session that is over."""
+        self.roots_callbacks: list[Callable[[Hashable], None]] = []
+        """Called with the connection, or the id of the HTTP session, of each client whose roots have changed."""
         self._of_sessions = WatchedAddresses(MAX_WATCHED)
 
     def watched(self) -> set[str]:
@@ -292,6 +294,11 @@ class Hub:
         waits = [waited for watcher in tuple(self.watchers) if (waited := watcher(uris)) is not None]
         if waits:
             await asyncio.wait(waits)
+
+    def tell_roots_changed(self, client: Hashable) -> None:
+        """Tell the servers behind this one that the roots of a client have changed."""
+        for callback in tuple(self.roots_callbacks):
+            callback(client)
 
     def watching_changed(self) -> None:
         """Tell the watchers that clients may have ended subscriptions."""

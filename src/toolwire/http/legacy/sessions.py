@@ -103,6 +103,9 @@ class SessionHost(Protocol):
     def session_ended(self, session: str) -> None:
         """Take note that a session is over."""
 
+    def roots_changed(self, session: str) -> None:
+        """Take note that the client of a session has other roots."""
+
     async def admit(self, calls: Sequence[Incoming]) -> None:
         """Raise `InsufficientScope` when the caller lacks what the calls need."""
 
@@ -114,6 +117,12 @@ class _Cancelled(Struct):
 
 class _Ended(Struct):
     session: str
+
+
+class _RootsChanged(Struct):
+    session: str
+    process: str
+    """The process that got the notification."""
 
 
 class _Answered(Struct):
@@ -175,6 +184,7 @@ class Sessions:
         self._leave = [
             self._host.link.on("cancel", self._on_cancel),
             self._host.link.on("ended", self._on_ended),
+            self._host.link.on("roots", self._on_roots),
             self._host.link.on("answer", self._on_answer),
             self._host.link.hear(self.calls.name),
         ]
@@ -578,6 +588,10 @@ class Sessions:
         if notification.method != "notifications/cancelled":
             notice = Notice(notification.method, row, params, notification.params)
             notify_without_session(self._host.handler, notice)
+            if notification.method == "notifications/roots/list_changed":
+                self._host.roots_changed(token.id)
+                # Calls of the session may run in other processes, at servers behind them that serve its roots.
+                await self._host.link.publish("roots", _encode(_RootsChanged(token.id, self.calls.name)))
         elif params.request_id is not UNSET and not self.calls.cancel(token.id, params.request_id):
             await self._host.link.publish("cancel", _encode(_Cancelled(token.id, params.request_id)))
 
@@ -598,6 +612,11 @@ class Sessions:
     def _on_cancel(self, data: bytes) -> None:
         cancelled = _decode_cancelled(data)
         self.calls.cancel(cancelled.session, cancelled.request)
+
+    def _on_roots(self, data: bytes) -> None:
+        changed = _decode_roots(data)
+        if changed.process != self.calls.name:
+            self._host.roots_changed(changed.session)
 
     def _on_ended(self, data: bytes) -> None:
         self._end(_decode_ended(data).session)
@@ -642,4 +661,5 @@ def _no_event() -> Exception:
 _encode = msgspec.json.encode
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 _decode_ended = msgspec.json.Decoder(_Ended).decode
+_decode_roots = msgspec.json.Decoder(_RootsChanged).decode
 _decode_answered = msgspec.json.Decoder(_Answered).decode

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from toolwire import adapters
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
+from toolwire.protocol.asking import FORMS, ROOTS, SAMPLING, SAMPLING_CONTEXT, SAMPLING_TOOLS, URLS
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolError
 from toolwire.protocol.open_codec import read_unknown_later
 from toolwire.protocol.revisions import supports
@@ -267,7 +268,7 @@ class Context:
         The user has `timeout` seconds to answer (by default `Limits.state`, ten minutes). On 2026-07-28 a later answer
         is refused; elsewhere, and in a task, `Refused` is raised here.
         """
-        self._call.require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
+        self._call.require(FORMS)
         schema, unpack = form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
         mask = self._call.mask
@@ -292,7 +293,7 @@ class Context:
         self, message: str, url: str, *, key: str | None = None, timeout: float | None = None
     ) -> Elicited[None]:
         """Ask the user to open a page. "accept" means that the user agreed to open it, not that the user finished."""
-        self._call.require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
+        self._call.require(URLS)
         check_url(url)
         identifier = None if self._call.request.modern else os.urandom(16).hex()
         params = t.ElicitRequestParams(
@@ -329,13 +330,13 @@ class Context:
 
         `model_preferences` may be the name of a model, or several, best first.
         """
-        self._call.require("sampling", {"sampling": {}}, "sampling")
+        self._call.require(SAMPLING)
         if tools is not None or tool_choice is not None:
             # SMP-1: tools are sent only to a client that declared them.
-            self._call.require("sampling.tools", {"sampling": {"tools": {}}}, "sampling with tools")
+            self._call.require(SAMPLING_TOOLS)
         if include_context not in (None, "none") and supports(self._call.request.revision, "sampling_tools"):
             # 2025-11-25 client/sampling: from this revision on, `includeContext` needs a capability of its own.
-            self._call.require("sampling.context", {"sampling": {"context": {}}}, "sampling with context")
+            self._call.require(SAMPLING_CONTEXT)
         if self._call.request.modern:
             warn_deprecated("Sampling")
         turns = conversation(messages)
@@ -357,7 +358,7 @@ class Context:
 
     async def list_roots(self, *, key: str | None = None, timeout: float | None = None) -> list[t.Root]:
         """Return the directories that the client names. They are information, not a boundary."""
-        self._call.require("roots", {"roots": {}}, "roots")
+        self._call.require(ROOTS)
         if self._call.request.modern:
             warn_deprecated("Roots")
         raw = await self._ask("roots/list", None, key, timeout)
