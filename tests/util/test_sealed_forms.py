@@ -375,6 +375,11 @@ FORMS = {
         lambda value: sealed_name(CALL, value),
         lambda text: opened_name(CALL, text),
     ),
+    "judged task of another server": Form(
+        ForeignTask(id="task-1", tool="report", server="mark", made="made", judged="judged"),
+        lambda value: sealed_name(CALL, value),
+        lambda text: opened_name(CALL, text),
+    ),
     "state of a request": of_state(STATE),
     "state of a request in the store": of_stored_state(STATE),
     "state of an upstream": of_relayed_state("state"),
@@ -433,8 +438,8 @@ def test_each_form_has_a_text_of_an_earlier_version(name: str) -> None:
 def test_text_of_another_form_does_not_open(name: str) -> None:
     opened = FORMS[name].open
     for other, text in texts().items():
-        if other == name:
-            continue
+        if other.removeprefix("judged ") == name.removeprefix("judged "):
+            continue  # A later version added a member to the form.
         try:
             assert opened(text) is None, other
         except Exception as error:
