@@ -26,6 +26,7 @@ from tests.client.scripted_http import (
     text,
 )
 from tests.gateway.backs import until
+from tests.http.httpclient import HttpClient
 from tests.server.tasks.talking import talk
 from tests.wireclient import modern_meta
 
@@ -156,6 +157,38 @@ async def test_errors_between_gateway_and_server_are_none_of_the_clients(code: i
     async with testing.connect(gateway, revision=front) as (client, _):
         failed = await client.call_tool("bad_run")
         assert failed.is_error and "'bad'" in failed.text and "about the connection" in failed.text
+
+
+@pytest.mark.covers("GW-12.2")
+@BOTH_ERAS
+async def test_broken_entry_of_a_list_is_named_and_the_others_are_served(
+    revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = {"type": "object"}
+    tools: list[Any] = [
+        {"name": "run", "inputSchema": plain},
+        {"name": "bare"},
+        {"name": "typed", "inputSchema": "object"},
+        {"inputSchema": plain},
+        7,
+        {"name": "line\nbreak", "inputSchema": plain},
+    ]
+    server = fake(raw(b'{"content":[{"type":"text","text":"ok"}]}'), tools)
+    gateway = pair(server, revision=revision)
+    async with testing.connect(gateway) as (client, _):
+        assert {tool.name for tool in await client.list_tools()} == {"bad_run", "good_fine"}
+        assert (await client.call_tool("bad_run")).text == "ok"
+        assert "io.toolwire/missing" not in str((await client.list_tools_page()).meta)
+        left_out = gateway.backs["bad"].left_out
+        assert list(left_out) == ["bare", "typed", "tools[3]", "tools[4]", "line\nbreak"]
+        assert "inputSchema" in left_out["bare"]
+        app = gateway.http_app()
+        ready = await HttpClient(app, path="/readyz").start("GET").finished()
+        assert ready.status == 200 and b"'bad/bare'" in ready.body and b"left out" in ready.body
+        await app.stop()
+        before = caplog.text.count("'bare' is left out")
+        await gateway._backs["bad"][0].refresh()
+        assert before == caplog.text.count("'bare' is left out") == 1
 
 
 @pytest.mark.covers("GW-12.2")
@@ -324,7 +357,6 @@ def logged() -> bytes:
         {"server_discover": Reply(body=b'{"a":' * 10_000)},
         {"tools_list": Reply(503)},
         {"tools_list": lambda request, count: listed(request, {"run": RUN})},
-        {"tools_list": lambda request, count: listed(request, [7, None, RUN])},
         {"tools_list": lambda request, count: Reply(body=rpc(id=4711, result={"tools": [RUN]}))},
         {"tools_list": breaking_off(b'{"jsonrpc":', headers=JSON)},
     ],

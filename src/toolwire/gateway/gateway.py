@@ -94,6 +94,8 @@ class Back(Struct, frozen=True):
     """What does not fit in its shape: the name of a tool that it does not have, a pattern that matches nothing."""
     quarantined: tuple[Quarantined, ...] = ()
     """Its tools that wait for the approval of a person, because they are new or have changed."""
+    left_out: Mapping[str, str] = {}
+    """Why components of it cannot be offered, by their names."""
 
 
 class _Leaving:
@@ -704,6 +706,7 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
         {} if remote.back_connections.urls is None else remote.back_connections.urls.errors,
         tuple(each.text for each in mount.faults) if isinstance(mount, ShapedMount) else (),
         tuple(mount.quarantined) if isinstance(mount, ShapedMount) else (),
+        {name: why for each in (catalog, *catalog.family()) for name, why in each.left_out.items()},
     )
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 #: How often lists are read at most.
 READINGS_A_SECOND: Final = 10
-#: How many bytes of lists are read in a second on average. A reading of this size takes about a tenth of a second of
-#: processor time, so that one upstream gets about a tenth of a processor.
+#: How many bytes of lists are read in a second on average. A reading of this size takes less than a tenth of a second
+#: of processor time, so that one upstream gets less than a tenth of a processor.
 BYTES_A_SECOND: Final = 1024 * 1024
 #: Lists above this size are large: the pauses between their readings grow while each reading finds a change.
 LARGE_BYTES: Final = 256 * 1024

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import ClientConnection
@@ -28,6 +29,8 @@ MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
 #: `_meta` of a list: the marks of the gateways that its entries came through.
 GATEWAYS_KEY: Final = "io.toolwire/gateways"
+#: How many entries that cannot be offered are named.
+MAX_LEFT_OUT: Final = 100
 #: How many marks, and how many names of missing servers, are taken from another server.
 MAX_NOTES: Final = 100
 
@@ -53,6 +56,8 @@ class RemoteLists:
         self.ttl: float | None = None
         """For how many seconds the lists count as fresh; None where the server does not say it."""
         self.is_public: bool = True
+        self.left_out: dict[str, str] = {}
+        """Why entries cannot be offered, by their names."""
         self.size: int = 0
         """How many bytes were read."""
 
@@ -67,6 +72,41 @@ class _SkillPage(t.CacheableResult, kw_only=True):
 _read_skills: Final[Read[_SkillPage]] = reader(_SkillPage)
 
 
+def _read_usable(member: str, type_: type[Any], read: Read[Any], left_out: dict[str, str]) -> Read[Any]:
+    """Return a function that reads a page without its broken entries, which it adds to `left_out`."""
+
+    def read_page(raw: Raw) -> Any:
+        try:
+            return read(raw)
+        except (msgspec.DecodeError, ValueError):
+            members = _decode_members(raw)
+            entries = _decode_entries(members.get(member, b""))
+            usable = []
+            for number, entry in enumerate(entries):
+                try:
+                    t.decode(type_, entry)
+                except (msgspec.DecodeError, ValueError) as error:
+                    if len(left_out) < MAX_LEFT_OUT:
+                        left_out[_name_of(entry) or f"{member}[{number}]"] = str(error)
+                else:
+                    usable.append(entry)
+            return read(Raw(msgspec.json.encode({**members, member: usable})))
+
+    return read_page
+
+
+def _name_of(entry: Raw) -> str:
+    try:
+        name = _decode_members(entry).get("name", b"")
+        return msgspec.json.decode(name, type=str)[:200]
+    except msgspec.DecodeError:
+        return ""
+
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_entries = msgspec.json.Decoder(list[Raw]).decode
+
+
 async def read_lists(
     server: str, connection: ClientConnection, before: RemoteLists | None, timeout: float | None, views: bool = True
 ) -> RemoteLists:
@@ -75,8 +115,14 @@ async def read_lists(
     lists = RemoteLists()
 
     async def read(
-        method: str, reader: Read[Any], entries: Callable[[Any], list[Item]], known: list[Item]
+        method: str,
+        reader: Read[Any],
+        entries: Callable[[Any], list[Item]],
+        known: list[Item],
+        usable: tuple[str, type[Any]] | None = None,
     ) -> list[Item]:
+        if usable is not None:
+            reader = _read_usable(*usable, reader, lists.left_out)
         try:
             bounds = ListBounds(method, max_bytes=MAX_BYTES)
             found, whole, pages = await _all_pages(connection, reader, entries, timeout, bounds)
@@ -100,13 +146,22 @@ async def read_lists(
         return found
 
     if "tools/list" in connection.callable:
-        lists.tools = await read("tools/list", read_tools, lambda page: page.tools, before.tools)
+        tools = ("tools", t.Tool)
+        lists.tools = await read("tools/list", read_tools, lambda page: page.tools, before.tools, tools)
     if "prompts/list" in connection.callable:
-        lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts, before.prompts)
+        prompts = ("prompts", t.Prompt)
+        lists.prompts = await read("prompts/list", read_prompts, lambda page: page.prompts, before.prompts, prompts)
     if "resources/list" in connection.callable:
-        lists.resources = await read("resources/list", read_resources, lambda page: page.resources, before.resources)
+        resources, templates = ("resources", t.Resource), ("resourceTemplates", t.ResourceTemplate)
+        lists.resources = await read(
+            "resources/list", read_resources, lambda page: page.resources, before.resources, resources
+        )
         lists.templates = await read(
-            "resources/templates/list", read_templates, lambda page: page.resource_templates, before.templates
+            "resources/templates/list",
+            read_templates,
+            lambda page: page.resource_templates,
+            before.templates,
+            templates,
         )
     if t.has_capability(connection.agreement.capabilities, f"extensions.{t.SKILLS_EXTENSION}"):
         from toolwire.gateway.remote_skills import read_entries

@@ -39,7 +39,7 @@ from toolwire.gateway.remote_components import (
     UnlistedResources,
 )
 from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
-from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
+from toolwire.gateway.remote_lists import GATEWAYS_KEY, MAX_LEFT_OUT, RemoteLists, read_lists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.upstream_access import UpstreamAccess
 from toolwire.gateway.uris import UriNames
@@ -721,12 +721,14 @@ class RemoteServer(Server):
 
     def _fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
         """Make the components in the lists those of a catalogue; return the families that are others now."""
-        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools)
+        out = dict(lists.left_out)
+        tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools, out)
         prompts = self._made(
-            lists.prompts, lambda each: RemotePrompt(self, each, self._name(each.name)), catalog.prompts
+            lists.prompts, lambda each: RemotePrompt(self, each, self._name(each.name)), catalog.prompts, out
         )
-        resources = self._made(lists.resources, lambda each: RemoteResource(self, each), catalog.resources)
-        templates = self._made(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates)
+        resources = self._made(lists.resources, lambda each: RemoteResource(self, each), catalog.resources, out)
+        templates = self._made(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates, out)
+        self._note_left_out(catalog, out)
         self._made_for = self.uris.generation
         listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
         self.origins = frozenset(map(origin_of, listed))
@@ -748,15 +750,30 @@ class RemoteServer(Server):
         self._offer_completions(catalog)
         return list(dict.fromkeys(changed))
 
-    def _made(self, definitions: Iterable[Any], make: Callable[[Any], Any], before: dict[str, Any]) -> dict[str, Any]:
-        """Make components by their keys. One whose definition is the one that stands in `before` stays that object."""
+    def _note_left_out(self, catalog: Catalog, left_out: dict[str, str]) -> None:
+        for name, reason in left_out.items():
+            if catalog.left_out.get(name) != reason:
+                log.warning("%s: %r is left out: %s", self.name, name, reason)
+        catalog.left_out = left_out
+
+    def _made(
+        self,
+        definitions: Iterable[Any],
+        make: Callable[[Any], Any],
+        before: dict[str, Any],
+        left_out: dict[str, str],
+    ) -> dict[str, Any]:
+        """Make components by their keys. One whose definition is the one that stands in `before` stays that object.
+
+        `left_out` gets the reasons for those that cannot be made, by name.
+        """
         made: dict[str, Any] = {}
         for definition in definitions:
             try:
                 component = make(definition)
             except (ServerError, ValueError) as error:
-                label = getattr(definition, "name", "")
-                log.warning("%s: %r is left out: %s", self.name, label[:200], error)
+                if len(left_out) < MAX_LEFT_OUT:
+                    left_out[getattr(definition, "name", "")[:200]] = str(error)
                 continue
             if self._access is not None:
                 component.tags = self._access.tags(component)

@@ -71,6 +71,9 @@ class AppHost(SessionHost, SseHost, Protocol):
     def missing(self) -> Sequence[str]:
         """Return the servers behind this one whose components are missing."""
 
+    def left_out(self) -> Sequence[str]:
+        """Return the components of servers behind this one that cannot be offered."""
+
     def offer_alone_to(self, principal: Any) -> Offer:
         """Return what is offered to a caller whose requests have no session."""
 
@@ -452,6 +455,9 @@ class HttpApp:
             await self._ensure_started()
             missing = self._endpoint.missing()
         remark = self._endpoint.remark
+        if left_out := self._endpoint.left_out():
+            named = ", ".join(repr(each) for each in left_out[:10]) if self._gate is None else ""
+            remark = ", ".join(filter(None, (remark, named or counted(len(left_out), "component")))) + " left out"
         if not missing:
             return "", f"ok, {remark}" if remark else "ok"
         # Anybody may ask, but not everybody may know the names.

@@ -349,6 +349,8 @@ class Catalog:
         """Tells the clients of the server that a list changed, for sure or perhaps."""
         self.is_read: bool = True
         """Whether the lists of an upstream were read; True for a server in this process."""
+        self.left_out: Mapping[str, str] = {}
+        """Why components of an upstream cannot be offered, by their names."""
         self.is_unlisted: bool = False
         """Whether the components are in no list. They can still be called: the error then says what is wrong."""
         self.is_strict: bool = False
@@ -524,6 +526,10 @@ class Catalog:
     def missing(self, view: Seen | None = None) -> list[str]:
         """Return the names of the servers whose components are missing in lists, or may be out of date."""
         return self.all_notes(view).get(MISSING_KEY, [])
+
+    def find_left_out(self) -> list[str]:
+        """Return the components of upstreams that cannot be offered, each behind the name of its upstream."""
+        return [f"{each.owner.name}/{name}" for each in (self, *self.family()) for name in each.left_out]
 
     def missing_for(self, name: str) -> list[str]:
         """Return servers that may have a tool or prompt of a name, and whose lists are missing: three at most."""

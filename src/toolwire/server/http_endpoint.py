@@ -113,6 +113,11 @@ class Endpoint:
         catalog = self._server.catalog
         return catalog.missing() if catalog.followers else []
 
+    def left_out(self) -> list[str]:
+        """Return the components of servers behind this one that cannot be offered."""
+        catalog = self._server.catalog
+        return catalog.find_left_out() if catalog.followers else []
+
     def header_paths_for(self, principal: Principal | None) -> HeaderPaths:
         """Return a function that finds the header parameters of those tools that a principal sees."""
         access = self._server.kernel.access

@@ -186,6 +186,15 @@ async def test_processes_of_a_server_of_both_eras_are_estimated(tmp_path: Path) 
     assert checked.problems == []
 
 
+async def test_tools_that_are_left_out_are_named(tmp_path: Path) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD.replace('"inputSchema": {"type": "object"}', '"inputSchema": 7 if n == "fork" else {}'))
+    checked = await check_file({"mcpServers": {"b": {"command": sys.executable, "args": [str(script)]}}})
+    (problem,) = checked.problems
+    assert problem.level == "warning" and "'fork' is left out" in problem.text and problem.place == "mcpServers.b"
+    assert checked.backs["b"].tools == 2 and checked.is_good
+
+
 async def test_shared_legacy_server_is_warned_of_without_reaching_it() -> None:
     entry = {"url": "http://localhost:1/mcp", "revision": "2025-06-18", "isolation": "shared"}
     checked = await check_file({"mcpServers": {"b": entry}}, offline=True)

@@ -276,6 +276,8 @@ async def _reached(
         for each in back.hidden:
             text = f"a server before it has {each!r}, too, so that nobody can use this one: give one another prefix"
             problems.append(file.problem(text, (*key, "prefix")))
+        for left_out, reason in back.left_out.items():
+            problems.append(file.problem(f"{left_out!r} is left out: {reason}", key, "warning"))
         for tool in back.quarantined:
             text = f"{tool.tool!r} waits for the approval of a person"
             problems.append(file.problem(text, (*key, "pins"), "warning"))
