@@ -72,7 +72,7 @@ def test_each_commit_begins_with_another_version(tmp_path: Path, sample: int, ch
         f"left out: tests on Python {other}, other commits try it (TOOLWIRE_SAMPLE)",
         f"make test PYTHON=/{'b' if chosen == '3.12' else 'c'} VENV=.venv{chosen.replace('.', '')}",
     ]
-    assert lines[2:] == [f"debian {version} 1 tests/protocol" for version in order]
+    assert lines[2:] == [f"debian {version} 1 {quick_half()[0]}" for version in order]
 
 
 def test_end_of_the_time_for_debian_is_said_and_is_no_failure(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_end_of_the_time_for_debian_is_said_and_is_no_failure(tmp_path: Path) ->
     assert (status, lines[2:]) == (
         0,
         [
-            "debian 3.14 1 tests/protocol",
+            f"debian 3.14 1 {quick_half()[0]}",
             "left out: some tests on Python 3.14, 360 seconds are over (TOOLWIRE_CI_DEBIAN)",
             "left out: tests on Python 3.15, 360 seconds are over (TOOLWIRE_CI_DEBIAN); other commits begin with it",
         ],
@@ -89,7 +89,7 @@ def test_end_of_the_time_for_debian_is_said_and_is_no_failure(tmp_path: Path) ->
 
 def test_failure_in_debian_ends_the_run(tmp_path: Path) -> None:
     status, lines = run_other_pythons(tmp_path, 0, "exit 2")
-    assert (status, lines[2:]) == (2, ["debian 3.14 1 tests/protocol"])
+    assert (status, lines[2:]) == (2, [f"debian 3.14 1 {quick_half()[0]}"])
 
 
 @pytest.mark.parametrize(
