@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from tests.cases import cases
@@ -14,7 +14,7 @@ from tests.gateway.backs import Recorded, behind
 from tests.openapi.petstore import petstore
 from tests.patience import patience
 
-from toolwire import Client, Server, testing
+from toolwire import Client, Header, Server, testing
 from toolwire.apps import RENDERS_APPS
 from toolwire.audit import AuditLog
 from toolwire.auth import Principal
@@ -24,7 +24,7 @@ from toolwire.gateway import Gateway
 from toolwire.openapi import openapi
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION, view_address
-from toolwire.protocol.errors import InsufficientScope, ProtocolError, ServerError, ToolwireError
+from toolwire.protocol.errors import HEADER_MISMATCH, InsufficientScope, ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.upstreams import MAX_SERVERS, UPSTREAM_KEY, read_upstream
 from toolwire.server.policy import Policy
@@ -319,6 +319,23 @@ async def test_policies_count_both_names_together_for_each_caller(revision: str,
                 assert "monitor" not in (await client.call_tool(f"{prefix}mon_poll", meta=meta)).text
                 for tool in ("poll", f"{prefix}mon_poll"):
                     assert "2 calls" in (await client.call_tool(tool)).text
+
+
+async def test_headers_repeat_the_arguments_of_an_inner_name_too() -> None:
+    server = monitor()
+
+    @server.tool(meta={"ui": {"visibility": ["app"]}})
+    def ask(region: Annotated[str, Header("Region")] = "eu") -> str:
+        return region
+
+    gateway = Gateway("front").add("mon", server)
+    async with testing.connect(gateway, revision=MODERN, over="http") as (client, _):
+        right = {"mcp-param-region": "us"}
+        assert (await client.call_tool("ask", {"region": "us"}, headers=right)).text == "us"
+        for arguments in ({"region": "eu"}, {}):
+            with pytest.raises(ProtocolError) as raised:
+                await client.call_tool("ask", arguments, headers=right)
+            assert raised.value.code == HEADER_MISMATCH
 
 
 async def test_denied_withheld_and_renamed_tools() -> None:

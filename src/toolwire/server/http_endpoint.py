@@ -19,6 +19,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.offer import ReducedOffer, for_anybody, for_one_request
 from toolwire.server.replay_state import Questions, principal_key
 from toolwire.server.subscriptions import Hub, LegacyClient
+from toolwire.server.upstream_views import UpstreamViews
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
@@ -50,6 +51,9 @@ class ServedKernel(Handler, Protocol):
 
     @property
     def questions(self) -> Questions: ...
+
+    @property
+    def upstream_views(self) -> UpstreamViews: ...
 
     def opened(self, session: Session) -> None: ...
 
@@ -126,7 +130,8 @@ class Endpoint:
         sees = access.view_of(principal).sees
 
         def visible_paths(tool: str) -> Mapping[str, tuple[str, ...]]:
-            found = self._server.catalog.tool(tool, sees)
+            views = self._server.kernel.upstream_views
+            found = self._server.catalog.tool(tool, sees) or views.find_unlisted(tool, sees)
             return {} if found is None else found.component.headers
 
         return visible_paths
@@ -138,7 +143,7 @@ class Endpoint:
             return own.headers
         if not catalog.repeats_arguments:
             return {}
-        found = catalog.tool(tool)
+        found = catalog.tool(tool) or self._server.kernel.upstream_views.find_unlisted(tool, None)
         return {} if found is None else found.component.headers
 
     def client_state(self, connection: Any) -> LegacyClient:

@@ -114,7 +114,7 @@ class Kernel:
         self.hub: Hub = Hub(limits)
         self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
         self.methods: Methods = Methods(self, page_size, cache)
-        self.upstream_views: UpstreamViews = UpstreamViews(catalog, self.access)
+        self.upstream_views: UpstreamViews = UpstreamViews(catalog, self.access, lambda: self.lowlevel.active)
         self.workers: ThreadWorkers = self._new_workers()
         self._processes: ProcessWorkers | None = None
         self.tracked: WeakSet[Progress] = WeakSet()

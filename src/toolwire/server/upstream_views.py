@@ -8,7 +8,7 @@ replaced by the public name of the tool before anything judges the request. A ho
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET, Raw
@@ -23,7 +23,7 @@ from toolwire.protocol.upstreams import MAX_SERVERS, UPSTREAM_KEY, Upstream, rea
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
-from toolwire.server.components import Component
+from toolwire.server.components import Component, ToolBase
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -88,9 +88,11 @@ class _Index(NamedTuple):
 class UpstreamViews:
     """Finds the tools that views name, and keeps views at their upstream."""
 
-    def __init__(self, catalog: Catalog, access: Access) -> None:
+    def __init__(self, catalog: Catalog, access: Access, has_own_names: Callable[[], bool]) -> None:
+        """`has_own_names` says whether the program has tools that are in no list."""
         self._catalog = catalog
         self._access = access
+        self._has_own_names = has_own_names
         self._version = -1
         self._index = _Index({}, {})
         self._logged: set[str] = set()
@@ -102,7 +104,7 @@ class UpstreamViews:
         if request.method == "tools/call":
             # Nearly all calls end here, so this is short.
             if self._version != self._catalog.version:
-                self._version, self._index = self._catalog.version, _index(self._catalog)
+                self._renew_index()
             if raw is UNSET or _KEY not in bytes(raw):
                 if request.params.name not in self._index.names:
                     return False
@@ -113,6 +115,16 @@ class UpstreamViews:
             call.denial = self._check_read(call, view)
         return call.denial is not None
 
+    def _renew_index(self) -> None:
+        self._version, self._index = self._catalog.version, _index(self._catalog)
+
+    def find_unlisted(self, name: str, sees: Sees | None) -> Found[ToolBase] | None:
+        """Return the tool that a caller means by a name which is in no list; None if that is not clear."""
+        if self._version != self._catalog.version:
+            self._renew_index()
+        tools = self._index.names.get(name, ())
+        return self._found(tools[0], sees) if len(tools) == 1 else None
+
     def _resolve_at(self, call: Call, view: Upstream) -> ProtocolError | None:
         """Find a tool at the upstream of a view, which the request names."""
         name = call.request.params.name
@@ -120,7 +132,7 @@ class UpstreamViews:
         if found is None or not view.has(upstream_of(found).servers):
             tools = [each for each in self._index.names.get(name, ()) if view.has(each.upstream.servers)]
             exact = [each for each in tools if each.upstream.servers == view.servers] or tools
-            found = self._found(call, exact[0]) if len(exact) == 1 else None
+            found = self._found(exact[0], self._sees(call)) if len(exact) == 1 else None
             if found is None:
                 return ProtocolError(INVALID_PARAMS, f"The server of the view has no tool {name[:200]!r}")
             call.request.params.name = exact[0].public
@@ -130,12 +142,14 @@ class UpstreamViews:
     def _resolve_unlisted(self, call: Call) -> ProtocolError | None:
         """Find the tool with a name that is in no list: that of the one upstream that has it and has views."""
         name = call.request.params.name
-        if self._catalog.tool(name) is not None or self._catalog.unlisted_component("tools", name) is not None:
+        is_own = self._has_own_names() or self._catalog.unlisted_component("tools", name) is not None
+        if is_own or self._catalog.tool(name) is not None:
             return None
         tools = self._index.names[name]
         if len(tools) > 1:
             tools = self._of_view(call.request, tools) or tools
-        seen = [each for each in tools if self._found(call, each) is not None]
+        sees = self._sees(call)
+        seen = [each for each in tools if self._found(each, sees) is not None]
         if len(tools) == 1:
             if seen:
                 call.request.params.name = seen[0].public
@@ -155,9 +169,9 @@ class UpstreamViews:
         owners = self._index.views.get(address, frozenset()) if address is not None else frozenset()
         return tuple(each for each in tools if each.upstream.servers in owners) if len(owners) == 1 else ()
 
-    def _found(self, call: Call, tool: _Tool) -> Found[Any] | None:
-        """Return a tool as the caller sees it. None if a shape takes it away, or gives its name to another one."""
-        found = self._catalog.tool(tool.public, self._sees(call))
+    def _found(self, tool: _Tool, sees: Sees | None) -> Found[ToolBase] | None:
+        """Return a tool as a caller sees it. None if a shape takes it away, or gives its name to another one."""
+        found = self._catalog.tool(tool.public, sees)
         return found if found is not None and upstream_of(found) == tool.upstream else None
 
     def _check_read(self, call: Call, view: Upstream) -> ProtocolError | None:
@@ -203,12 +217,19 @@ def _view_of(raw: Raw) -> Upstream | None:
 def _index(catalog: Catalog) -> _Index:
     tools: dict[_Tool, None] = {}
     views: dict[str, set[tuple[str, ...]]] = {}
-    for public, found in _upstream_tools(catalog, ()):
-        tool = _Tool(upstream_of(found), public)
-        tools[tool] = None
-        address = view_address(found.component.wire(MODERN).meta or None)
-        if address is not None:
-            views.setdefault(address, set()).add(tool.upstream.servers)
+    for way in _ways(catalog, ()):
+        # Also those that a shape takes away: their names belong to no other upstream.
+        listed = [(name, found) for name, found in way[-1].catalog.merged("tools", None, way)]
+        if not any(_view_address(found) for _, found in listed):
+            continue
+        for name, found in listed:
+            public = name
+            for mount in reversed(way):
+                public = mount.public_name("tools", public)
+            tool = _Tool(upstream_of(found), public)
+            tools[tool] = None
+            if (address := _view_address(found)) is not None:
+                views.setdefault(address, set()).add(tool.upstream.servers)
     having = {servers for each in views.values() for servers in each}
     names: dict[str, tuple[_Tool, ...]] = {}
     for tool in tools:
@@ -217,14 +238,8 @@ def _index(catalog: Catalog) -> _Index:
     return _Index(names, {address: frozenset(owners) for address, owners in views.items()})
 
 
-def _upstream_tools(catalog: Catalog, way: Way) -> Iterator[tuple[str, Found[Any]]]:
-    """Yield the tools of all upstreams by their public names, also those that a shape takes away."""
-    for path in _ways(catalog, way):
-        for name, found in path[-1].catalog.merged("tools", None, path):
-            public = name
-            for mount in reversed(path):
-                public = mount.public_name("tools", public)
-            yield public, found
+def _view_address(found: Found[Any]) -> str | None:
+    return view_address(found.component.wire(MODERN).meta or None)
 
 
 def _ways(catalog: Catalog, way: Way) -> Iterator[Way]:
