@@ -31,7 +31,8 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN, Message, WireClient
 
-from toolwire import Context, Limits, Policy, Server
+from toolwire import Context, Limits, Policy, Server, ToolError
+from toolwire.audit import AuditLog
 from toolwire.auth import Principal
 from toolwire.gateway import Gateway
 from toolwire.gateway.config import gateway_of
@@ -61,7 +62,7 @@ class Leaking:
     def __init__(self, name: str = "back", **options: Any) -> None:
         self.server: Server = Server(name, limits=QUICK)
         self.go, self.started = asyncio.Event(), Sign()
-        self.asks_later = False
+        self.asks_later = self.fails = False
         self.server.tool(task="optional", **options)(self.leak)
         self.server.tool(self.other)
 
@@ -73,6 +74,8 @@ class Leaking:
         await self.go.wait()
         if self.asks_later:
             await ctx.elicit(f"And now {SECRET}?", str)
+        if self.fails:
+            raise ToolError(f"refused for {SECRET}")
         return f"the key is {SECRET}"
 
     async def other(self) -> str:
@@ -671,6 +674,24 @@ async def test_subscriber_hears_of_a_resource_by_what_was_demanded_then(
                 heard = {each["uri"] for each in await client.notified("notifications/resources/updated", 0)}
         # A function that picks callers is gone with its resource.
         assert ("note://one" in heard) == (is_admitted and how == "listed")
+
+
+@cases("back", DIALECTS)
+@cases("how", ["opened", "taken away"])
+async def test_audit_of_an_answered_call_has_nothing_that_was_masked_then(how: str, back: str) -> None:
+    lines: list[str] = []
+    leaking = Leaking()
+    leaking.fails = True
+    leaking.go.set()
+    gateway = Gateway("front", limits=QUICK, audit=AuditLog(lines.append, key="a key of sixteen bytes"))
+    gateway.add("b", leaking.server, prefix="", revision=back, shape=_shape())
+    async with talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client:
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        await _change(gateway, leaking.server, back, how)
+        answer = await _go_on(client, asked)
+    assert SECRET not in str([*client.received, *lines])
+    assert how == "taken away" or text_in(answer["result"]) == "refused for [redacted]"
+    assert len([line for line in lines if '"tools/call"' in line]) == 2
 
 
 # --- a store that fails ---
