@@ -14,6 +14,7 @@ import pytest
 from tests.cases import cases
 from tests.gateway.backs import OVER, Away, behind, until
 from tests.patience import patience
+from tests.redis_server import running
 from tests.server.tasks.handlers import Sign
 from tests.server.tasks.talking import (
     ABLE,
@@ -40,6 +41,7 @@ from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.tasks_elsewhere import mark_of
 from toolwire.shape import ResourceShape, Shape, ToolShape
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, MemoryQueue, StoreFailed, Stores
+from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
@@ -743,3 +745,32 @@ async def test_error_of_a_failed_store_names_neither_the_store_nor_the_server(wh
         assert "error" in answer or answer["result"]["isError"]
         assert "redis" not in text and "10.0.0.1" not in text and "'b'" not in text
         assert what == "kept result" or "ry again" in text or "again" in text
+
+
+# --- Redis ---
+
+
+@pytest.mark.parametrize("front", DIALECTS)
+async def test_scopes_and_masks_of_then_hold_on_a_replica_with_redis(front: str) -> None:
+    leaking, keeping = Leaking(), Keeping()
+    leaking.go.set()
+    with running() as redis:
+
+        def gateway(server: Server, shape: Shape | None) -> Gateway:
+            return _gateway(server, RedisStores(redis.url), shape=shape)
+
+        async with talk(gateway(leaking.server, _shape()), front, principal=ANN) as client:
+            task = await begin(client, "leak")
+            await reaches(client, task, "completed")
+        async with talk(gateway(keeping.server, _shape()), front, principal=ANN) as client:
+            uri = await _keep(client, "call")
+        open_now = gateway(leaking.server, None)
+        async with (
+            talk(open_now, front, principal=ANN) as client,
+            talk(open_now, front, principal=ANN_WITHOUT) as poorer,
+        ):
+            assert text_in(await outcome(client, task)) == "the key is [redacted]"
+            await _check_hidden(poorer, task, "This needs the scope read")
+        async with talk(gateway(keeping.server, None), front, principal=ANN) as client:
+            read = await client.result("resources/read", {"uri": uri})
+            assert read["contents"][0]["text"].endswith("the key is [redacted]")
