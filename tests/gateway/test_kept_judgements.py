@@ -14,6 +14,7 @@ import pytest
 from tests.cases import cases
 from tests.gateway.backs import OVER, Away, behind, until
 from tests.patience import patience
+from tests.redis_server import running
 from tests.server.tasks.handlers import Sign
 from tests.server.tasks.talking import (
     ABLE,
@@ -31,7 +32,8 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN, Message, WireClient
 
-from toolwire import Context, Limits, Policy, Server
+from toolwire import Context, Limits, Policy, Server, ToolError
+from toolwire.audit import AuditLog
 from toolwire.auth import Principal
 from toolwire.gateway import Gateway
 from toolwire.gateway.config import gateway_of
@@ -39,6 +41,7 @@ from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.tasks_elsewhere import mark_of
 from toolwire.shape import ResourceShape, Shape, ToolShape
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, MemoryQueue, StoreFailed, Stores
+from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
@@ -61,7 +64,7 @@ class Leaking:
     def __init__(self, name: str = "back", **options: Any) -> None:
         self.server: Server = Server(name, limits=QUICK)
         self.go, self.started = asyncio.Event(), Sign()
-        self.asks_later = False
+        self.asks_later = self.fails = False
         self.server.tool(task="optional", **options)(self.leak)
         self.server.tool(self.other)
 
@@ -73,6 +76,8 @@ class Leaking:
         await self.go.wait()
         if self.asks_later:
             await ctx.elicit(f"And now {SECRET}?", str)
+        if self.fails:
+            raise ToolError(f"refused for {SECRET}")
         return f"the key is {SECRET}"
 
     async def other(self) -> str:
@@ -673,6 +678,24 @@ async def test_subscriber_hears_of_a_resource_by_what_was_demanded_then(
         assert ("note://one" in heard) == (is_admitted and how == "listed")
 
 
+@cases("back", DIALECTS)
+@cases("how", ["opened", "taken away"])
+async def test_audit_of_an_answered_call_has_nothing_that_was_masked_then(how: str, back: str) -> None:
+    lines: list[str] = []
+    leaking = Leaking()
+    leaking.fails = True
+    leaking.go.set()
+    gateway = Gateway("front", limits=QUICK, audit=AuditLog(lines.append, key="a key of sixteen bytes"))
+    gateway.add("b", leaking.server, prefix="", revision=back, shape=_shape())
+    async with talk(gateway, MODERN, principal=ANN, capabilities=FORMS) as client:
+        asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
+        await _change(gateway, leaking.server, back, how)
+        answer = await _go_on(client, asked)
+    assert SECRET not in str([*client.received, *lines])
+    assert how == "taken away" or text_in(answer["result"]) == "refused for [redacted]"
+    assert len([line for line in lines if '"tools/call"' in line]) == 2
+
+
 # --- a store that fails ---
 
 
@@ -722,3 +745,32 @@ async def test_error_of_a_failed_store_names_neither_the_store_nor_the_server(wh
         assert "error" in answer or answer["result"]["isError"]
         assert "redis" not in text and "10.0.0.1" not in text and "'b'" not in text
         assert what == "kept result" or "ry again" in text or "again" in text
+
+
+# --- Redis ---
+
+
+@pytest.mark.parametrize("front", DIALECTS)
+async def test_scopes_and_masks_of_then_hold_on_a_replica_with_redis(front: str) -> None:
+    leaking, keeping = Leaking(), Keeping()
+    leaking.go.set()
+    with running() as redis:
+
+        def gateway(server: Server, shape: Shape | None) -> Gateway:
+            return _gateway(server, RedisStores(redis.url), shape=shape)
+
+        async with talk(gateway(leaking.server, _shape()), front, principal=ANN) as client:
+            task = await begin(client, "leak")
+            await reaches(client, task, "completed")
+        async with talk(gateway(keeping.server, _shape()), front, principal=ANN) as client:
+            uri = await _keep(client, "call")
+        open_now = gateway(leaking.server, None)
+        async with (
+            talk(open_now, front, principal=ANN) as client,
+            talk(open_now, front, principal=ANN_WITHOUT) as poorer,
+        ):
+            assert text_in(await outcome(client, task)) == "the key is [redacted]"
+            await _check_hidden(poorer, task, "This needs the scope read")
+        async with talk(gateway(keeping.server, None), front, principal=ANN) as client:
+            read = await client.result("resources/read", {"uri": uri})
+            assert read["contents"][0]["text"].endswith("the key is [redacted]")
