@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.auth.stand_in import Reply, Request, Scene, Stage
 from tests.client.scripted_http import DISCOVERED, text
 
 from toolwire.auth import ClientCredentials, NeedsLogin, OAuth, SignInFailed
+from toolwire.auth.client.sign_in import SignIn
 from toolwire.client import Client
 from toolwire.protocol.errors import Timeout, Unauthorized
 from toolwire.testing import elapse
@@ -145,3 +149,40 @@ async def test_time_of_a_person_does_not_count(scene: Scene) -> None:
         goes_on.set()
         await working
     await client.close()
+
+
+async def test_call_after_a_sign_in_was_given_up_begins_one_of_its_own() -> None:
+    begun, may_end = [], asyncio.Event()
+
+    async def recover(challenge: object, *, refreshing: bool) -> bool:
+        begun.append(refreshing)
+        if len(begun) == 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await may_end.wait()  # A lease is released, for example.
+        return True
+
+    source: Any = SimpleNamespace(
+        person_time=None,
+        server_url="https://mcp.example/mcp",
+        recover=recover,
+        current=AsyncMock(return_value=None),
+        learn_nonce=lambda headers: False,
+    )
+    sign_in = SignIn(source)
+    first, second = (
+        asyncio.create_task(sign_in.challenged("POST", "https://mcp.example/mcp", 401, {})) for _ in range(2)
+    )
+    await asyncio.sleep(0.0)
+    second.cancel()
+    while not begun:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait({first, second})
+    next_call = asyncio.create_task(sign_in.challenged("POST", "https://mcp.example/mcp", 401, {}))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    may_end.set()
+    assert await next_call
+    assert len(begun) == 2

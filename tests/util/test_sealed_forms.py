@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import msgspec
 import pytest
@@ -228,7 +228,7 @@ def relayed_call(text: str | None = None) -> Any:
         params=t.CallToolRequestParams(name="tool", request_state=UNSET if text is None else text),
         principal=Principal("ann"),
         host=SimpleNamespace(seal_state=seal_state, open_state=open_state),
-        request=SimpleNamespace(caller=None, log_level=UNSET),
+        request=SimpleNamespace(caller=None, log_level=UNSET, capabilities={}),
         progress_token=None,
         outlet=None,
     )
@@ -239,7 +239,9 @@ def of_relayed_state(value: str) -> Form:
 
     def seal(value: str) -> str:
         result = {"requestState": msgspec.Raw(msgspec.json.encode(value))}
-        wrapped: dict[str, str] = msgspec.json.decode(asyncio.run(relay()._wrapped(relayed_call(), result)))
+        with patch("toolwire.gateway.relaying.keep_judgement", AsyncMock(return_value="judged")):
+            sealed = asyncio.run(relay()._wrapped(relayed_call(), result))
+        wrapped: dict[str, str] = msgspec.json.decode(sealed)
         return wrapped["requestState"]
 
     return Form(value, seal, lambda text: asyncio.run(relay()._taken_up(relayed_call(text), {}))["requestState"])

@@ -241,8 +241,8 @@ def _describe(
 def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
     """Return the headers that repeat arguments, as the server's own list has them, and those of a trace.
 
-    All others stay here. HDR-6 has intermediaries of HTTP forward an unknown `Mcp-Param-*`. A gateway is a client of its
-    own, and a header that no tool declares would carry a value that nobody has judged.
+    All others stay here. HDR-6 has intermediaries of HTTP forward an unknown `Mcp-Param-*`. A gateway is a client of
+    its own, and a header that no tool declares would carry a value that no rule has judged.
     The operator may allow other headers (`allowed_headers`).
     """
     sent: Mapping[str, str] | None = call.request.headers
