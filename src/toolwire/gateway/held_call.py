@@ -29,7 +29,7 @@ _SETTLE_SECONDS: Final = 0.01
 
 
 class _Ending(Struct):
-    """Whether a result is the error of a tool."""
+    """The mark of a result that is the error of a tool."""
 
     is_error: Any = msgspec.field(default=False, name="isError")
 
