@@ -194,7 +194,7 @@ async def test_an_undeclared_question_of_a_task_never_reaches_the_client(front: 
     async with gateway_before(server, far, back) as gateway, talk(gateway, front) as client:
         task = await begin(client, "b_sign")
         if back == MODERN:
-            # Only the client can be told: there is no answer that says to the server why it gets none.
+            # Only the client gets an error: the extension has no answer that says why there is none.
             if front == MODERN:
                 error: Any = None
                 async with patience("the refusal"):

@@ -9,8 +9,10 @@ import pytest
 from tests.cases import cases
 from tests.client.fake import FakeServer, text
 from tests.gateway.backs import until
+from tests.gateway.test_sessions import replicas
 
-from toolwire import testing
+from toolwire import Client, testing
+from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
@@ -99,6 +101,21 @@ async def test_a_change_of_roots_reaches_the_server_without_a_call(over: Any) ->
         await client.set_roots(["file:///two"])
         await until(lambda: server.changes() == 1)
         await client.call_tool("b_allowed")
+
+
+async def test_a_change_of_roots_that_another_replica_gets_reaches_the_server() -> None:
+    servers = Filesystem(), Filesystem()
+    backs: list[dict[str, Any]] = [{"b": ServerTarget(server)} for server in servers]  # type: ignore[arg-type]
+    async with replicas(backs, LEGACY) as balancer:
+        target = HttpTarget("http://localhost/mcp", pool=balancer)
+        async with Client(target, revision=LEGACY, roots=["file:///one"]) as client:
+            assert (await client.call_tool("b_allowed")).text == "file:///one"
+            balancer.current = 1
+            await client.set_roots(["file:///two"])
+            await until(lambda: servers[0].changes() == 1)
+            balancer.current = 0
+            assert (await client.call_tool("b_allowed")).text == "file:///two"
+    assert servers[1].changes() == 0
 
 
 async def test_roots_of_one_client_are_not_those_of_another() -> None:

@@ -128,7 +128,7 @@ class ClientConnection:
         self.reader: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._read())
 
     def _accepted(self, revision: str) -> dict[str, Any]:
-        """Return the capabilities whose questions are taken. All others are methods that do not exist."""
+        """Return the capabilities whose questions are taken. Any other question is an unknown method."""
         return self.answers.capabilities(revision)
 
     # --- set-up and end ---

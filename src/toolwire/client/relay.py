@@ -220,7 +220,10 @@ class RelayConnection(ClientConnection):
             self._may_ask_first = "roots" in self.answers.capabilities(self.revision)
 
     def tell_roots_changed(self) -> None:
-        """Tell a legacy server that the roots of its client have changed. The next call waits until it has asked."""
+        """Tell a legacy server that the roots of its client have changed.
+
+        The next call waits until it has asked.
+        """
         declared = self.answers.capabilities(self.revision)
         if not self.modern and not self.ended and t.has_capability(declared, "roots.listChanged"):
             self.session.notify("notifications/roots/list_changed", UNSET)
@@ -267,14 +270,14 @@ class RelayConnection(ClientConnection):
         return raw
 
     async def _wait_for_questions(self) -> None:
-        """Wait until the server has the answers to what it asks before a call, for a bounded time.
+        """Wait until the server has the answers to its first questions, for a bounded time.
 
         Calls that run answer these questions, this one among them.
         """
         self._next_call.set()
         if self._beginning is None:
             self._beginning = asyncio.get_running_loop().create_task(self._answer_first())
-        await asyncio.wait({self._beginning})  # It goes on for others if this call is cancelled.
+        await asyncio.wait({self._beginning})  # A cancelled call leaves it running, because another may wait, too.
 
     async def _answer_first(self) -> None:
         try:

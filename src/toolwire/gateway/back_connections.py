@@ -500,7 +500,7 @@ class BackConnections:
             lane.is_shared = True
 
     def tell_roots_changed(self, client: Hashable) -> None:
-        """Tell a legacy server, in the conversations of a client, that the roots of the client have changed."""
+        """Announce changed roots of a client in its conversations with a legacy server."""
         for conversation, lane in self._lanes.items():
             connection = cast("RelayConnection | None", lane.connector.connection)
             if conversation.client == client and connection is not None:

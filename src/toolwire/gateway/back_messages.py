@@ -223,12 +223,15 @@ def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
 
 
 def asking_between_calls(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
-    """Return what answers questions while no call is in flight; None for a client that has no lasting connection."""
+    """Return what answers questions between calls; None for a client without a lasting connection."""
     return answering(call) if isinstance(call.outlet.connection, Session) else None
 
 
 async def answer_legacy(call: Call, request: Incoming, task: str | None = None) -> Raw:
-    """Ask the client of a call what a legacy server asks. Raise the error that the server gets instead of an answer."""
+    """Ask the client of a call what a legacy server asks.
+
+    Raise the error that the server gets instead of an answer.
+    """
     params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
     try:
         return await ask_client(call, request.method, params, task)
@@ -255,7 +258,9 @@ class Undeclared(NotSupported):
 
 
 def check_question(method: str, params: Any, capabilities: Mapping[str, Any], revision: str) -> Any:
-    """Return the params of a question for a client. Raise `Undeclared` where the client may not be asked.
+    """Return the params of a question for a client.
+
+    Raise `Undeclared` where the client may not be asked.
 
     Every question of a server behind the gateway passes here before a client sees it, in every pair of revisions.
     """
@@ -269,7 +274,10 @@ def check_question(method: str, params: Any, capabilities: Mapping[str, Any], re
 
 
 def check_questions(questions: Mapping[str, t.InputRequest], call: Call) -> dict[str, t.InputRequest]:
-    """Return the questions of one round for the client of a call. Raise `Undeclared` where one may not be asked."""
+    """Return the questions of one round for the client of a call.
+
+    Raise `Undeclared` where one may not be asked.
+    """
     capabilities, revision = call.request.capabilities, call.revision
     checked = {}
     for key, question in questions.items():

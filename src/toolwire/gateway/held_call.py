@@ -29,7 +29,7 @@ _SETTLE_SECONDS: Final = 0.01
 
 
 class _Ending(Struct):
-    """Whether a result is the error of a tool."""
+    """The mark of a result that is the error of a tool."""
 
     is_error: Any = msgspec.field(default=False, name="isError")
 
@@ -186,7 +186,10 @@ class HeldCall:
             raise refuse_question(error.need, self.capabilities) from None
 
     def _result_despite(self, task: asyncio.Task[Raw], refused: Undeclared) -> Raw:
-        """Return the result of a server that was refused a question. Raise -32021 if the call failed (CAP-1)."""
+        """Return the result of a server that was refused a question.
+
+        Raise -32021 if the call failed (CAP-1).
+        """
         try:
             result = task.result()
             if msgspec.json.decode(result, type=_Ending).is_error is not True:
@@ -248,7 +251,10 @@ class HeldCall:
 
 
 def modern_question(request: Incoming, capabilities: Mapping[str, Any]) -> t.InputRequest:
-    """Return the question of a legacy server for a modern client. Raise `Undeclared` where it may not be asked."""
+    """Return the question of a legacy server for a modern client.
+
+    Raise `Undeclared` where it may not be asked.
+    """
     params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
     params = check_question(request.method, params, capabilities, MODERN)
     if request.method == "roots/list":

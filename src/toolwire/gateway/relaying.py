@@ -109,7 +109,7 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 
 #: The least seconds between two readings of the lists that errors of calls lead to.
-DOUBT_SECONDS: Final = 5.0
+REFRESH_SECONDS: Final = 5.0
 #: How many seconds a server has to acknowledge a subscription of a client.
 LISTEN_SECONDS: Final = 5.0
 #: How many notifications of clients may wait for a connection to one server.
@@ -202,7 +202,10 @@ class Relay:
         self._uris = uris or UriNames()
         self._notifying: set[asyncio.Task[None]] = set()
         self.sending: Send = self.send_with_retry
-        """Admits a request and sends it. The guard replaces it while the server fails, and where calls have to wait."""
+        """Admits a request and sends it.
+
+        The guard replaces it while the server fails, and where calls have to wait.
+        """
         self.on_failure: Callable[[ToolwireError, Source], None] | None = None
         """Gets the reason why a request failed, where the server may be the cause, with the caller and the tool."""
         self.on_lost: Callable[[ToolwireError, RelayConnection], bool] | None = None
@@ -212,8 +215,8 @@ class Relay:
         self.find_sender: Callable[[Call], Sender | None] = lambda call: None
         """Returns the client of a call, for a server of this process."""
         self._suspect = suspect
-        self._next_doubt = 0.0
-        self._doubting: asyncio.Future[None] | None = None
+        self._next_refresh = 0.0
+        self._refreshing: asyncio.Future[None] | None = None
 
     def send(
         self,
@@ -337,7 +340,10 @@ class Relay:
             is_second, connection = True, None
 
     def _clock(self, connection: RelayConnection, began: float, sent: str | None) -> CallClock:
-        """Return the time limit of a call that began at a time. `sent` is the method of a request that was sent."""
+        """Return the time limit of a call that began at a time.
+
+        `sent` is the method of a request that was sent.
+        """
         source = connection.session.deadlines.call_time
         clock = CallClock(self.timeout, source, ceiling=CEILING_SECONDS, began=began)
         if sent is not None:
@@ -487,7 +493,10 @@ class Relay:
         clock: CallClock,
         raw: Raw | None = None,
     ) -> Answer:
-        """Send a request, and again with the answers to each question of a modern server. `raw` is its first result."""
+        """Send a request, and again with the answers to each question of a modern server.
+
+        `raw` is its first result.
+        """
         members = sent.members
         # Otherwise the questions of the server are asked here, or belong to those that were asked here.
         passes = call.request.modern and call.asking is None and call.outer is None
@@ -534,7 +543,10 @@ class Relay:
         headers: Headers,
         clock: CallClock | None,
     ) -> Coroutine[Any, Any, Raw]:
-        """Return what sends one request to a modern server. The first request of a call has its whole time."""
+        """Return what sends one request to a modern server.
+
+        The first request of a call has its whole time.
+        """
         timeout = self.timeout if clock is None else clock.limit(method)
         identifier = connection.next_id()
         relayed: RelayedCall = ClientOfCall(call)
@@ -564,7 +576,7 @@ class Relay:
         clock: CallClock,
         raw: Raw | None = None,
     ) -> Answer:
-        """Send a request to a legacy server, which is held where its questions end the request of a modern client."""
+        """Send a request to a legacy server. Hold it for a modern client that can be asked."""
         if not connection.answers_itself and _may_be_held(call):
             return await self._hold(call, connection, method, sent, clock)
         if connection.is_pooled and _may_be_held(call) and call.params.request_state is not UNSET:
@@ -585,7 +597,7 @@ class Relay:
         clock: CallClock,
         held: HeldCall | None = None,
     ) -> Raw:
-        """Send one request to a legacy server, whose messages and questions belong to the client of the call."""
+        """Send one request to a legacy server, with the callbacks of its client."""
         members, about = sent.members, sent.about_task
         identifier = connection.next_id()
         wants_progress = call.progress_token is not None
@@ -824,15 +836,15 @@ class Relay:
     def refresh_lists_soon(self) -> None:
         """Read the lists again beside the call: the server may have no such tool or prompt any more."""
         now = asyncio.get_running_loop().time()
-        if now >= self._next_doubt:
-            self._next_doubt = now + DOUBT_SECONDS
-            self._doubting = asyncio.ensure_future(self._reread())
+        if now >= self._next_refresh:
+            self._next_refresh = now + REFRESH_SECONDS
+            self._refreshing = asyncio.ensure_future(self._reread())
 
     async def reread_lists(self) -> None:
-        """Wait until the lists were read again, at most once in `DOUBT_SECONDS`."""
+        """Wait until the lists were read again, at most once in `REFRESH_SECONDS`."""
         self.refresh_lists_soon()
-        if self._doubting is not None:
-            await asyncio.wait({self._doubting})
+        if self._refreshing is not None:
+            await asyncio.wait({self._refreshing})
 
     async def _reread(self) -> None:
         try:
@@ -938,7 +950,10 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
 
 
 def with_allowed_questions(call: Call, result: Mapping[str, Raw]) -> dict[str, Raw]:
-    """Return a result of a modern server whose questions a modern client may be asked. Raise `Undeclared` otherwise."""
+    """Return a result of a modern server whose questions a modern client may be asked.
+
+    Raise `Undeclared` otherwise.
+    """
     raw = result.get("inputRequests")
     if raw is None:
         return dict(result)

@@ -172,7 +172,10 @@ class RemoteTool(ToolBase):
         return super().run_elsewhere(runner, call, found)
 
     async def _run(self, runner: Runner, call: Call) -> Any:
-        """Run a call that asks nothing here. It needs no deadline of a handler, because its request has one."""
+        """Run a call that asks nothing here.
+
+        It needs no deadline of a handler, because its request has one.
+        """
         try:
             sent, headers = self._sent(call, raw := call.request.params.arguments), None
             if self.headers:
@@ -512,7 +515,7 @@ def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
 
 
 def _knows_all(client: str, server: str) -> bool:
-    """Return whether a client takes every result of an older server: both are of one era."""
+    """Return whether a newer client takes every result of a server of its era."""
     return client > server and is_modern(client) == is_modern(server)
 
 

@@ -820,7 +820,7 @@ def _stop(own: _Own, telling: _Telling) -> None:
 
 
 def _allowed(call: Call, questions: Mapping[str, t.InputRequest]) -> dict[str, t.InputRequest]:
-    """Return the questions of a task that this request may show: the task may have begun with another declaration."""
+    """Return the questions of a task that the client of this request declared to answer."""
     allowed = {}
     for key, question in questions.items():
         with suppress(Undeclared):

@@ -70,7 +70,7 @@ class Sent(Struct, eq=False):
     about_task: AboutTask | None = None
     """The task that the request is about; None for a request that is about none."""
     is_plain: bool = False
-    """Whether the request has no state, answers or task, and none of its params has to be looked at."""
+    """Whether the request has neither state, answers nor task, and crosses as it came."""
     stop_reports: Callable[[], None] | None = None
     """Ends the reports of a legacy server on a task; None where nobody wants them."""
 
@@ -239,10 +239,10 @@ def _describe(
 
 
 def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
-    """Return the headers that repeat arguments, as the server's own list has them, and those of a trace.
+    """Return the headers that repeat arguments, by the server's own list, and those of a trace.
 
-    All others stay here. HDR-6 has intermediaries of HTTP forward an unknown `Mcp-Param-*`. A gateway is a client of
-    its own, and a header that no tool declares would carry a value that no rule has judged.
+    Any other header stays here. HDR-6 has intermediaries of HTTP forward an unknown `Mcp-Param-*`. A gateway is a
+    client of its own, and a header that no tool declares carries a value that no policy has judged.
     The operator may allow other headers (`allowed_headers`).
     """
     sent: Mapping[str, str] | None = call.request.headers

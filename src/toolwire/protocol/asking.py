@@ -1,4 +1,4 @@
-"""The capability that a client has to declare before a server may ask it a question.
+"""The capability that a client declares before a server may ask it a question.
 
 CAP-2, SMP-1 and MRTR-4 (2026-07-28), the pages of elicitation, sampling and roots (2025-11-25): a server asks only for
 what the client declared. Forms and URLs are two capabilities, and so is sampling with and without tools.
@@ -38,7 +38,7 @@ SAMPLING_CONTEXT: Final = Need("sampling.context", {"sampling": {"context": {}}}
 ROOTS: Final = Need("roots", {"roots": {}}, "roots")
 
 
-#: The questions that need a capability. Others belong to extensions.
+#: The questions that need a capability. Any other method belongs to an extension.
 QUESTIONS: Final = frozenset(("elicitation/create", "sampling/createMessage", "roots/list"))
 
 
@@ -55,7 +55,7 @@ def can_be_asked(capabilities: Mapping[str, Any], revision: str, capability: str
 
 
 def find_missing(method: str, params: Any, capabilities: Mapping[str, Any], revision: str) -> Need | None:
-    """Return the first capability that a question needs and the client lacks; None where it may be asked.
+    """Return the first capability that a question needs and the client lacks.
 
     `includeContext` needs none here: a client may ignore it (see `wants_context`).
     """
@@ -88,7 +88,7 @@ def wants_context(method: str, params: Any, capabilities: Mapping[str, Any], rev
 
 
 def refuse_question(need: Need, capabilities: Mapping[str, Any]) -> ProtocolError:
-    """Return the error for a legacy server that asks for what its client did not declare.
+    """Return the error for a legacy server whose client may not be asked.
 
     The method does not exist where the whole capability is missing (client/roots), and its params are wrong where only
     a mode or an addition is (2025-11-25 client/elicitation).

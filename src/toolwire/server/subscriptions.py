@@ -276,7 +276,7 @@ class Hub:
         self.session_callbacks: list[Callable[[str], None]] = []
         """Called with the id of each legacy HTTP session that is over."""
         self.roots_callbacks: list[Callable[[Hashable], None]] = []
-        """Called with the connection, or the id of the HTTP session, of each client whose roots have changed."""
+        """Called with the connection, or the HTTP session id, of a client with changed roots."""
         self._of_sessions = WatchedAddresses(MAX_WATCHED)
 
     def watched(self) -> set[str]:
