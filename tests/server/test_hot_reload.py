@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from tests.http.httpclient import serving
 from tests.http.modernclient import ModernClient, text_of
 
-from toolwire import Client, Context, Server
+from toolwire import Client, Context, Header, Server, testing
+from toolwire.protocol.errors import ProtocolError
 from toolwire.server.hot_reload import Stage
 
 both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -158,3 +159,17 @@ async def test_exchanges_over_http_meet_the_successor() -> None:
         await stream.message("notifications/tools/list_changed")
         assert text_of((await modern.call("other")).answer()) == "second"
         await modern.close()
+
+
+async def test_an_unknown_tool_beside_one_with_a_header_is_answered_over_http() -> None:
+    server = make_server("first")
+
+    @server.tool
+    async def forecast(region: Annotated[str, Header("Region")]) -> str:
+        return region
+
+    inner = Server("inner").mount(server, "in")
+    async with testing.connect(Stage(inner), over="http", revision="2026-07-28") as (client, _):
+        assert (await client.call_tool("in_forecast", {"region": "eu"})).text == "eu"
+        with pytest.raises(ProtocolError, match="Unknown tool: nothing"):
+            await client.call_tool("nothing")

@@ -28,6 +28,7 @@ from toolwire.server.replay_state import Questions
 from toolwire.server.server import Server
 from toolwire.server.subscriptions import Hub
 from toolwire.server.transports import Serving
+from toolwire.server.upstream_views import UpstreamViews
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -190,6 +191,10 @@ class StageKernel:
     @property
     def questions(self) -> Questions:
         return self._stage.current.kernel.questions
+
+    @property
+    def upstream_views(self) -> UpstreamViews:
+        return self._stage.current.kernel.upstream_views
 
     def notified(self, notice: Notice, session: Session) -> None:
         self._stage.current.kernel.notified(notice, session)
