@@ -32,7 +32,7 @@ def is_started_by_client() -> bool:
 
 def is_input_closed() -> bool:
     """Return whether standard input is a pipe without a writer, as where the client ended during the start."""
-    if not hasattr(select, "poll"):
+    if sys.platform == "win32" or not hasattr(select, "poll"):
         return False
     poll = select.poll()
     poll.register(0, 0)  # Hang-ups are reported without being asked for.
