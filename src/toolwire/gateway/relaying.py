@@ -87,7 +87,6 @@ from toolwire.protocol.errors import (
     Unreachable,
     UrlRequired,
 )
-from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.protocol.rounds import MAX_ROUNDS, invalid_state, request_digest
@@ -545,21 +544,22 @@ class Relay:
     ) -> Coroutine[Any, Any, Raw]:
         """Return what sends one request to a modern server.
 
-        The first request of a call has its whole time.
+        A single request has no clock: it has the whole time of its call, no progress, and a `_meta` that came before.
         """
-        timeout = self.timeout if clock is None else clock.limit(method)
         identifier = connection.next_id()
         relayed: RelayedCall = ClientOfCall(call)
-        token: RequestId | None = None
-        if clock is not None and call.request.progress_token is not UNSET:
-            token = identifier
-            relayed.on_progress = connection.extend_on_progress(clock, reporting(call))
-        if sent.about_task is not None and sent.about_task.waiting is not None:
-            relayed, timeout = sent.about_task.waiting, None
-        meta: Any = None
-        if clock is None:  # That of a single request may have come before.
-            meta = connection.described.get(sent.raw_meta)
-        if meta is None:
+        meta: Any
+        if clock is None:
+            timeout, meta = self.timeout, connection.described.get(sent.raw_meta)
+            if meta is None:
+                meta = meta_for(call, connection, sent, None, self.withheld)
+        else:
+            timeout, token = clock.limit(method), None
+            if call.request.progress_token is not UNSET:
+                token = identifier
+                relayed.on_progress = connection.extend_on_progress(clock, reporting(call))
+            if sent.about_task is not None and sent.about_task.waiting is not None:
+                relayed, timeout = sent.about_task.waiting, None
             meta = meta_for(call, connection, sent, token, self.withheld)
         if connection.senders is not None:
             relayed.send_as(self.find_sender(call))
