@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from math import inf
 from typing import Any, Final, TypeAlias
 
@@ -27,11 +27,10 @@ from toolwire.gateway.addresses import Unit, units_of
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
-from toolwire.gateway.list_follower import LEAST_SECONDS, ListFollower
-from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists
+from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
+from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
 from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
-from toolwire.protocol import types as t
-from toolwire.protocol.changes import UPDATED, Change, FrozenParams
+from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.rounds import digest
@@ -86,7 +85,7 @@ class OwnerLists:
         self.next_reading: float = -inf
         """When the lists may be read again, after that failed."""
         self.follower: ListFollower = ListFollower(
-            self, timeout=server.timeout, patience=server.follower.patience, persists=False
+            self, FollowSettings(timeout=server.timeout, patience=server.follower.patience, persists=False)
         )
         self._server = server
 
@@ -147,6 +146,7 @@ class AccountServer(RemoteServer):
         """By the ids of owners. The one that was used longest ago comes first."""
         self._groups: dict[str, ListGroup] = {}
         self._last_connection: ClientConnection | None = None
+        self._has_replicas = False
         self._sweeping: asyncio.Task[None] | None = None
         self.timeout: float | None = options.get("timeout", TIMEOUT_SECONDS)
 
@@ -194,8 +194,11 @@ class AccountServer(RemoteServer):
         call = CURRENT.get(None)
         owner = None if call is None else self._credentials.asker(call).owner
         known = None if owner is None else self._owners.get(owner.id)
-        if known is None or known.group is None:
+        if known is None or known.group is None or call is None:
             return None
+        in_conversation = self._watch_in_conversation(call, uris)
+        if in_conversation is not None:
+            return in_conversation
         catalog = known.group.catalog
         told = (uri for uri in uris if self.catalog.hosts_told_of(uri))
         new = {self.uris.inner(uri) for uri in told if catalog.resource(uri) or catalog.template(uri)}
@@ -215,6 +218,23 @@ class AccountServer(RemoteServer):
     # --- callers ---
 
     def meet(self, call: Call) -> Awaitable[None] | None:
+        """Read the lists of the caller, and of its session, where they are not known here."""
+        reading = self._meet_owner(call)
+        if not self._has_replicas or self.retired is not None:
+            return reading
+        return self._meet_both(call, reading)
+
+    async def _meet_both(self, call: Call, reading: Awaitable[None] | None) -> None:
+        if reading is not None:
+            await reading
+        waited = self.conversations.meet(call)
+        if waited is not None:
+            await waited
+
+    def _meet_conversations(self) -> None:
+        self._has_replicas = True
+
+    def _meet_owner(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller where they are not known here, or are too old to be listed."""
         if call.method in _WITHOUT_COMPONENTS or self.retired is not None:
             return None
@@ -299,13 +319,8 @@ class AccountServer(RemoteServer):
             self._set_unlisted(False)
         self._tell_published()
 
-    def _unlist(self) -> None:
-        super()._unlist()
-        self._set_unlisted(True)
-
     def _set_unlisted(self, is_unlisted: bool) -> None:
-        for catalog in (self.catalog, *(each.catalog for each in self._groups.values())):
-            catalog.is_unlisted = is_unlisted
+        super()._set_unlisted(is_unlisted)
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
@@ -347,6 +362,7 @@ class AccountServer(RemoteServer):
             group = ListGroup(self.name, lists)
             group.catalog.follower = self
             group.catalog.is_unlisted = self.catalog.is_unlisted
+            group.catalog.own_audience = self.catalog.own_audience
         # At the end: the first one is the one that was used longest ago.
         self._groups[key] = group
         group.lists.ttl = lists.ttl
@@ -366,6 +382,7 @@ class AccountServer(RemoteServer):
         self._addresses.settle(self._units())
         for each in self._groups.values() if self.uris.generation != generation else (group,):
             self._fill(each.catalog, each.lists)
+        self.conversations.compare_all()
         self._made_for = self.uris.generation
         lists = group.lists
         missing = [*([self.name] if lists.is_partial else []), *(f"{self.name}/{each}" for each in lists.missing)]
@@ -373,14 +390,13 @@ class AccountServer(RemoteServer):
         self.catalog.mount(Mount("", group.catalog))
         self.last_change = time.time()
 
-    def _units(self) -> Iterator[Unit]:
-        """Yield the addresses in all lists, each once."""
+    def _units(self) -> Iterable[Unit]:
+        """Return the addresses in all lists, each once."""
         found: dict[tuple[str, str], Unit] = {}
-        for group in self._groups.values():
-            lists = group.lists
+        for lists in (*(group.lists for group in self._groups.values()), *self._overlaid_lists()):
             for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
                 found.setdefault((unit.kind, unit.main), unit)
-        yield from found.values()
+        return found.values()
 
     def _assign(self, known: OwnerLists, group: ListGroup | None) -> None:
         """Show an account the components of a group from now on."""
@@ -398,8 +414,8 @@ class AccountServer(RemoteServer):
         if group is None:
             return
         self.last_change = time.time()
-        for family in ("tools", "prompts", "resources"):
-            if _family(before, family) != _family(group, family):
+        for family in FAMILIES:
+            if before.lists.family(family) != group.lists.family(family):
                 # The groups are the same as before, and so is the merged list. But the caller has another one.
                 self.catalog.changed(family)
 
@@ -412,11 +428,32 @@ class AccountServer(RemoteServer):
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.hub.tell(change)
 
-    def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
-        if method != UPDATED:
-            for known in self._owners.values():
-                if self._is_of_account(known, str(credential)):
-                    known.follower.mark_stale()
+    def _read_again(self, credential: Hashable) -> None:
+        known = self._find_owner(credential)
+        if known is not None:
+            known.follower.mark_stale()
+
+    def _find_owner(self, credential: Hashable) -> OwnerLists | None:
+        return next((each for each in self._owners.values() if self._is_of_account(each, str(credential))), None)
+
+    def find_shared_lists(self, credential: Hashable) -> RemoteLists | None:
+        known = self._find_owner(credential)
+        return None if known is None or known.group is None else known.group.lists
+
+    async def read_shared_lists(self, credential: Hashable) -> None:
+        known = self._find_owner(credential)
+        if known is not None:
+            await known.follower.ensure_read()
+
+    def hide_shared(self, audience: Audience | None) -> None:
+        super().hide_shared(audience)
+        for group in self._groups.values():
+            group.catalog.own_audience = audience
+
+    def look_again(self, call: Call) -> Awaitable[Any] | None:
+        owner = self._credentials.asker(call).owner
+        known = None if owner is None else self._owners.get(owner.id)
+        return None if known is None else self.conversations.look_again(call) or known.follower.look_again()
 
     async def suspect(self) -> None:
         """Read the lists of each caller again before its next request: one of them led to an error."""
@@ -426,15 +463,4 @@ class AccountServer(RemoteServer):
 
 def _fingerprint(lists: RemoteLists) -> str:
     """Return a text that is the same for lists that look the same."""
-    families = (lists.tools, lists.prompts, lists.resources, lists.templates)
-    encoded = [[t.encode(each).decode() for each in family] for family in families]
-    skills = [bytes(each).decode() for each in lists.skill_entries]
-    return digest(json.encode([encoded, skills, lists.is_partial, lists.missing, lists.gateways]).decode())
-
-
-def _family(group: ListGroup, family: str) -> list[bytes]:
-    lists = group.lists
-    if family == "resources":
-        entries: list[Any] = [*lists.resources, *lists.templates]
-        return [*(t.encode(each) for each in entries), *(bytes(each) for each in lists.skill_entries)]
-    return [t.encode(each) for each in getattr(lists, family)]
+    return digest(json.encode([lists.digest(), lists.is_partial, lists.missing, lists.gateways]).decode())

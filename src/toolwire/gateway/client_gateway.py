@@ -18,7 +18,7 @@ from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, Conversation
 from toolwire.gateway.back_health import UpstreamLimits
 from toolwire.gateway.gateway import Gateway
-from toolwire.gateway.list_follower import ListFollower
+from toolwire.gateway.list_follower import FollowSettings, ListFollower
 from toolwire.gateway.relaying import Answer, BackFailed, Relay
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
 from toolwire.gateway.remote_server import RemoteServer
@@ -184,7 +184,7 @@ class _Back(RemoteServer):
         )
         # The client has the deadlines.
         self.relay: Relay = _MemberRelay(self, connections, errors, self._addresses.names)
-        self.follower = ListFollower(self, timeout=None, patience=patience, waits=True)
+        self.follower = ListFollower(self, FollowSettings(timeout=None, patience=patience, waits=True))
         self._longer = longer
         self.settled: asyncio.Event = asyncio.Event()
         """Whether it is known what the server has, or that it is away."""

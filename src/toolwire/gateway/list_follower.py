@@ -20,7 +20,7 @@ from enum import Enum
 from math import inf
 from typing import Any, Final, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listen import Subscription
@@ -42,6 +42,10 @@ SUBSCRIBE_SECONDS: Final = 2.0
 FRESH_SECONDS: Final = 300.0
 #: Lists that may not be kept, and whose changes are not announced, are read once in this many seconds.
 LEAST_SECONDS: Final = 1.0
+#: How many seconds a list waits for a reading that was announced.
+ANNOUNCED_SECONDS: Final = 2.0
+#: How often, in seconds, a call of a tool that is not listed has the lists read again.
+UNLISTED_SECONDS: Final = 1.0
 #: An upstream that is followed for this many seconds counts as one that works.
 WORKS_SECONDS: Final = 5.0
 #: How many seconds pass before a legacy upstream that is reached by HTTP is asked again whether it is modern now.
@@ -138,30 +142,33 @@ class UpdateSubscriptions:
         self.release(len(self._waiting))
 
 
+class FollowSettings(Struct, frozen=True, kw_only=True):
+    """How an upstream is followed."""
+
+    timeout: float | None
+    """How many seconds a request for a page may take."""
+    patience: float = LIST_SECONDS
+    """How many seconds a list waits for a reading."""
+    is_pinned: bool = True
+    """Whether the era of the upstream is not asked for again."""
+    persists: bool = True
+    """Whether it is followed until `stop`, and not only while its lists are in use."""
+    waits: bool = False
+    """Whether a list waits for a reading that was announced, or, where nothing is announced, each time for one."""
+    hears_lists: bool = True
+    """Whether the subscription is for changes of lists; otherwise these are announced by another way."""
+
+
 class ListFollower:
     """Reads and follows the lists of one upstream for one account."""
 
     def __init__(
         self,
         upstream: Followed,
-        *,
-        timeout: float | None,
-        patience: float = LIST_SECONDS,
-        is_pinned: bool = True,
-        persists: bool = True,
-        waits: bool = False,
+        settings: FollowSettings,
     ) -> None:
-        """`timeout` bounds a request for a page. `patience` is how many seconds a list waits for a reading.
-
-        `is_pinned`: the era of the upstream is not asked for again. `waits`: a list waits for a reading that was
-        announced, and where nothing is announced, a list without a time to live is read each time.
-        """
         self._upstream = upstream
-        self._timeout = timeout
-        self.patience: float = patience
-        self._is_pinned = is_pinned
-        self._persists = persists
-        self._waits = waits
+        self._settings = settings
         self.state: FollowState = FollowState.CLOSED
         self.lists: RemoteLists | None = None
         """The lists that were read last; None before the first reading."""
@@ -182,11 +189,18 @@ class ListFollower:
         self._is_announced = False
         """Whether the upstream announced a change that was not read yet."""
         self._pace = ListPace()
+        self._begins_at = -inf
+        """When the reading that was announced begins, after its pause."""
         self._interruption: ToolwireError | bool = False
         """Why the connection is left: an error, or True for another address."""
         self._listen_at = inf
         """When an upstream that refused a subscription is asked again."""
         self._listen_pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
+
+    @property
+    def patience(self) -> float:
+        """How many seconds a list waits for a reading."""
+        return self._settings.patience
 
     # --- beginning and end ---
 
@@ -263,7 +277,7 @@ class ListFollower:
             except Exception as error:
                 log.exception("following the server %r failed", self._upstream.name)
                 self._lose(ServerError(f"an error in this server: {type(error).__name__}"))
-            if not self._persists and not self._upstream.watched_uris():
+            if not self._settings.persists and not self._upstream.watched_uris():
                 self.state = FollowState.CLOSED
                 return
             if loop.time() - began >= WORKS_SECONDS:
@@ -301,7 +315,7 @@ class ListFollower:
             while not connection.ended:
                 self._wanted.clear()
                 waiting = updates.waiting
-                wanted = filter_for(connection, self._upstream.watched_uris())
+                wanted = filter_for(connection, self._upstream.watched_uris(), self._settings.hears_lists)
                 if hearing is None or wanted != heard:
                     following = await self._subscribe(wanted)
                     if following is not None or wanted is None:
@@ -362,7 +376,7 @@ class ListFollower:
 
     def _may_be_upgraded(self, connection: ClientConnection) -> bool:
         """Return whether the upstream may have been replaced by a modern one, which still serves the old revision."""
-        return not connection.modern and not connection.link.duplex and not self._is_pinned
+        return not connection.modern and not connection.link.duplex and not self._settings.is_pinned
 
     async def _wait(self, connection: ClientConnection, hearing: asyncio.Task[None] | None, longest: float) -> bool:
         """Wait for new subscriptions. Return False to reconnect."""
@@ -371,7 +385,7 @@ class ListFollower:
         if hearing is not None:
             waits.add(hearing)
         listen_in = self._listen_at - asyncio.get_running_loop().time()
-        polls = self._persists and not self.announces_all
+        polls = self._settings.persists and not self.announces_all
         seconds = min(longest, FRESH_SECONDS if polls else inf, listen_in)
         try:
             done, _ = await asyncio.wait(
@@ -414,20 +428,23 @@ class ListFollower:
     def freshen(self) -> Awaitable[None] | None:
         """Read lists again that are older than the upstream allows; return what a client waits for.
 
-        No client waits where the upstream announces changes.
+        A client waits for a reading that was announced. It waits for no other one where the upstream announces all
+        changes, unless the lists may not be kept at all.
         """
-        if self._waits:
+        if self._settings.waits:
             is_outdated = self._is_announced or self._is_too_old()
             return self.wait_for(self.begin_rereading()) if is_outdated else None
         self.kept += 1
         ttl = None if self.lists is None else self.lists.ttl
-        if ttl is None or (self._reading is not None and not self._reading.done()):
+        if self._reading is not None and not self._reading.done():
+            return self._wait_for_announced(self._reading)
+        if ttl is None:
             return None
         age = asyncio.get_running_loop().time() - self.read_at
-        if age < max(ttl, LEAST_SECONDS) or (self.announces_all and not ttl):
+        if age < max(ttl, LEAST_SECONDS):
             return None
         reading = self.begin_rereading()
-        if self.announces_all:
+        if self.announces_all and ttl:
             return None
         self.kept -= 1
         return self.wait_for(reading)
@@ -440,9 +457,22 @@ class ListFollower:
         """Note that the upstream announced a change of its lists. The next list waits for it."""
         self._is_announced = True
 
-    async def wait_for(self, reading: asyncio.Task[None]) -> None:
+    async def wait_for(self, reading: asyncio.Task[None], longest: float = inf) -> None:
         """Wait for a reading, for as long as lists wait."""
-        await asyncio.wait({reading}, timeout=self.patience)
+        await asyncio.wait({reading}, timeout=min(self.patience, longest))
+
+    def _wait_for_announced(self, reading: asyncio.Task[None]) -> Awaitable[None] | None:
+        """Return what waits for a reading; None for one of large lists, which begins after a long pause."""
+        is_late = self._begins_at - asyncio.get_running_loop().time() > ANNOUNCED_SECONDS
+        return None if is_late else self.wait_for(reading, ANNOUNCED_SECONDS)
+
+    def look_again(self) -> Awaitable[None] | None:
+        """Read the lists for a call of a tool that is not listed; None where they were read a moment ago."""
+        if self._reading is not None and not self._reading.done():
+            return self._wait_for_announced(self._reading)
+        if self.lists is None or asyncio.get_running_loop().time() - self.read_at < UNLISTED_SECONDS:
+            return None
+        return self.wait_for(self.begin_rereading(), ANNOUNCED_SECONDS)
 
     async def ensure_read(self) -> None:
         """Read the lists now, for a client that waits for them for a while."""
@@ -508,6 +538,7 @@ class ListFollower:
         for _ in range(2):
             # Lists that are missing are read at once, however large they are.
             if pause := self._pace.seconds_until_next(loop.time(), is_urgent=not self._upstream.is_ready):
+                self._begins_at = loop.time() + pause
                 await asyncio.sleep(pause)
             self._pace.begin(loop.time())
             self._is_outdated = False
@@ -532,7 +563,8 @@ class ListFollower:
             connection = await self._upstream.open_connection()
             try:
                 views = self._upstream.shows_views
-                lists = await read_lists(self._upstream.name, connection, self.lists, self._timeout, views)
+                timeout = self._settings.timeout
+                lists = await read_lists(self._upstream.name, connection, self.lists, timeout, views)
             except ToolwireError as error:
                 if not self._upstream.leave_address(error, connection):
                     raise
@@ -540,11 +572,12 @@ class ListFollower:
                 return lists, connection
 
 
-def filter_for(connection: ClientConnection, watched: list[str]) -> t.SubscriptionFilter | None:
+def filter_for(connection: ClientConnection, watched: list[str], hears_lists: bool) -> t.SubscriptionFilter | None:
     """Return what to subscribe to: changes of the lists, and the resources that clients subscribed to."""
     declared = connection.agreement.capabilities
     uris = watched if t.has_capability(declared, "resources.subscribe") else []
-    flags = [t.has_capability(declared, f"{kind}.listChanged") for kind in ("tools", "prompts", "resources")]
+    kinds = ("tools", "prompts", "resources")
+    flags = [hears_lists and t.has_capability(declared, f"{kind}.listChanged") for kind in kinds]
     if not uris and not any(flags):
         return None
     tools, prompts, resources = (flag or UNSET for flag in flags)

@@ -21,12 +21,13 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection
 from toolwire.client.target import Target
 from toolwire.client.targets import ServerTarget, TargetOptions, resolve
-from toolwire.gateway.addresses import Addresses, units_of
-from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
+from toolwire.gateway.addresses import Addresses, Unit, units_of
+from toolwire.gateway.back_connections import BackConnections, ConnectionBounds, Conversation
 from toolwire.gateway.back_health import BreakerState, HealthChecks, Send, UpstreamGuard, UpstreamLimits
 from toolwire.gateway.back_urls import Returning
+from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
-from toolwire.gateway.list_follower import LIST_SECONDS, ListFollower
+from toolwire.gateway.list_follower import LIST_SECONDS, FollowSettings, ListFollower
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -54,13 +55,17 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.access import client_key
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase, checked_policy
+from toolwire.server.components.restriction import Audience
 from toolwire.server.hops import BackFigures
 from toolwire.server.offer import is_marked_restricted
 from toolwire.server.ping import answer_ping, refuse_ping
 from toolwire.server.server import Server
+from toolwire.server.subscriptions import Hub
+from toolwire.stores import MemoryKV
 
 if TYPE_CHECKING:
     from toolwire.gateway.account_relay import CallerPlaces
@@ -74,6 +79,9 @@ TIMEOUT_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 5.0
 #: How many seconds a server that was added may take to begin, while others end.
 BEGIN_SECONDS: Final = 60.0
+#: A list that is asked for so soon after the end of a call waits for an announcement of what the call changed, so long.
+AFTER_CALL_SECONDS: Final = 0.1
+ANNOUNCEMENT_SECONDS: Final = 0.05
 #: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
 USED_SECONDS: Final = 0.1
 _RESTRICTED: Final = (
@@ -122,11 +130,14 @@ class RemoteServer(Server):
             self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
-            target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision, bounds=bounds
+            target, identity, changed=self._note_change, timeout=timeout, revision=revision, bounds=bounds
         )
         self.follower: ListFollower = ListFollower(
-            self, timeout=timeout, patience=list_timeout, is_pinned=revision is not None
+            self, FollowSettings(timeout=timeout, patience=list_timeout, is_pinned=revision is not None)
         )
+        self.conversations: Conversations = Conversations(self)
+        self.back_connections.closed = self.conversations.lose
+        self.back_connections.is_kept = self.conversations.keeps
         self._access = _access_of(target, self.catalog)
         self.catalog.upstream_access = self._access
         self._stop_following: Callable[[], None] | None = None
@@ -231,10 +242,14 @@ class RemoteServer(Server):
             hub.backs.append(self.relay.key)
             hub.session_callbacks.append(self.back_connections.end_session)
             hub.roots_callbacks.append(self.back_connections.tell_roots_changed)
+            hub.closing_callbacks.append(self.conversations.end)
             self._watched.append(hub)
         for catalog in self.catalog.hosts():
             catalog.listeners.append(self._host_changed)
             self._listened.append(catalog)
+        if any(not isinstance(catalog.owner.kernel.stores.kv, MemoryKV) for catalog in self.catalog.hosts()):
+            # A session of another process may have subscriptions, and lists of its own, at the upstream.
+            self._meet_conversations()
         if self._access is not None:
             self._stop_following = self._access.follow()
         self._start_following()
@@ -254,6 +269,7 @@ class RemoteServer(Server):
         if self._returning is not None:
             await self._returning.stop()
         await self.follower.stop()
+        await self.conversations.close()
         if self.leaving is not None:
             await _stop(self.leaving)
         self.leaving = None
@@ -268,6 +284,7 @@ class RemoteServer(Server):
             hub.watchers.remove(self._watch)
             hub.session_callbacks.remove(self.back_connections.end_session)
             hub.roots_callbacks.remove(self.back_connections.tell_roots_changed)
+            hub.closing_callbacks.remove(self.conversations.end)
             hub.backs.remove(self.relay.key)
         self._watched.clear()
         for catalog in self._listened:
@@ -277,6 +294,8 @@ class RemoteServer(Server):
     def retire(self) -> None:
         """Offer nothing more. The calls, questions and tasks that began here end here (see `used`)."""
         catalog = self.catalog
+        for conversation in self.conversations:
+            self.conversations.end(conversation.key.client)
         self.retired = {"tools": catalog.tools, "prompts": catalog.prompts}
         self.published.clear()
         self.give_up_addresses()
@@ -381,12 +400,17 @@ class RemoteServer(Server):
 
     def _watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
         """Follow the resources that clients are subscribed to now; return what the client of new ones waits for."""
+        call = CURRENT.get(None)
+        in_conversation = None if call is None else self._watch_in_conversation(call, uris)
+        if in_conversation is not None:
+            return in_conversation
         new = [self.uris.inner(uri) for uri in uris if self._has_resource(uri)]
         return self.follower.watch(new if self.state == "ready" else ())
 
     def watched_uris(self) -> list[str]:
-        """Return the addresses, as the other server knows them, that clients are subscribed to."""
-        watched = {uri for hub in self._watched for uri in hub.watched()}
+        """Return the URIs, as the upstream has them, that clients are subscribed to outside of conversations."""
+        is_left_out = self._is_in_conversation if len(self.conversations) else None
+        watched = {uri for hub in self._watched for uri in hub.watched(is_left_out)}
         return sorted(self.uris.inner(uri) for uri in watched if self._has_resource(uri))
 
     def _has_resource(self, uri: str) -> bool:
@@ -404,31 +428,136 @@ class RemoteServer(Server):
         """Read lists again that are older than the upstream allows; return what a client waits for."""
         if self.state == "away":
             self.follower.hurry()
-        return self.follower.freshen() if self.state == "ready" else None
+        if self.state != "ready":
+            return None
+        if self.back_connections.has_ended_call(AFTER_CALL_SECONDS):
+            return self._freshen_after_call()
+        return self._freshen_now()
+
+    def _freshen_now(self) -> Awaitable[None] | None:
+        if len(self.conversations) and (call := CURRENT.get(None)) is not None:
+            waited = self.conversations.freshen(call)
+            if waited is not None:
+                return waited
+        return self.follower.freshen()
+
+    async def _freshen_after_call(self) -> None:
+        """Wait a moment for the announcement of a change that a call made: it comes on another stream."""
+        await asyncio.sleep(ANNOUNCEMENT_SECONDS)
+        waited = self._freshen_now()
+        if waited is not None:
+            await waited
+
+    def look_again(self, call: Call) -> Awaitable[Any] | None:
+        """Read the lists for a call of a tool that is not listed; None where that tells nothing new."""
+        if self.state != "ready":
+            return None
+        return self.conversations.look_again(call) or self.follower.look_again()
 
     async def suspect(self) -> None:
         """Read the lists again, because something went wrong that outdated lists, or a dead server, may explain."""
         await self.follower.suspect()
 
-    def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
-        """Read the lists again, because a legacy server said in a conversation that one of them changed.
+    def _note_change(self, conversation: Conversation, method: str | None, uri: str | None) -> None:
+        """Read lists again, because a legacy upstream announced a change in a conversation."""
+        if method != UPDATED and not self.conversations.note_change(conversation, method):
+            self._read_again(conversation.credential)
 
-        Updates of resources come on the shared connection, which alone subscribes to them.
-        """
-        if method != UPDATED:
-            self.follower.read_again()
+    def _read_again(self, credential: Hashable) -> None:
+        self.follower.read_again()
 
     def _marks(self) -> list[str]:
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
         return [catalog.mark for catalog in self.catalog.hosts() or [self.catalog]]
+
+    # --- conversations ---
+
+    @property
+    def hubs(self) -> Iterable[Hub]:
+        return self._watched
+
+    @property
+    def back_key(self) -> str:
+        return self.relay.key
+
+    def find_shared_lists(self, credential: Hashable) -> RemoteLists | None:
+        return self.follower.lists
+
+    async def read_shared_lists(self, credential: Hashable) -> None:
+        await self.follower.refresh()
+
+    def fill_overlay(self, overlay: ListOverlay) -> None:
+        """Make the components of an overlay. Those that the shared lists have, too, are the same objects."""
+        catalog = overlay.catalog
+        catalog.follower = self
+        catalog.upstream_access, catalog.foreign_tasks = self._access, self.catalog.foreign_tasks
+        catalog.is_unlisted = self.catalog.is_unlisted
+        catalog.tools, catalog.prompts = self.catalog.tools, self.catalog.prompts
+        catalog.resources, catalog.templates = self.catalog.resources, self.catalog.templates
+        self._addresses.settle(self._units())
+        self._fill(catalog, overlay.lists, is_overlay=True)
+
+    def hide_shared(self, audience: Audience | None) -> None:
+        self.catalog.own_audience = audience
+
+    def follow_shared(self) -> None:
+        self.follower.want()
+
+    def own_uris(self, call: Call, uris: Iterable[str]) -> list[str]:
+        return [self.uris.inner(uri) for uri in uris if self._has_resource(uri) or self.links.has(call, uri)]
+
+    def public_uri(self, uri: str) -> str:
+        return self.uris.public(uri)
+
+    async def connect_for(self, call: Call) -> ClientConnection:
+        return await self.relay.conversation_connection(call)
+
+    def _overlaid_lists(self) -> list[RemoteLists]:
+        return [each.overlay.lists for each in self.conversations if each.overlay is not None]
+
+    def _units(self) -> Iterable[Unit]:
+        """Return the URIs in the shared lists and in the overlays, each once."""
+        found: dict[tuple[str, str], Unit] = {}
+        shared = () if self.follower.lists is None else (self.follower.lists,)
+        for lists in (*shared, *self._overlaid_lists()):
+            for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
+                found.setdefault((unit.kind, unit.main), unit)
+        return found.values()
+
+    def _is_in_conversation(self, client: Hashable, uri: str) -> bool:
+        return self.conversations.has_subscribed(client, self.uris.inner(uri))
+
+    def _watch_in_conversation(self, call: Call, uris: Iterable[str]) -> asyncio.Future[None] | None:
+        """Subscribe in the conversation of a legacy client; None where its calls go over the shared connection."""
+        connection = self.known_connection
+        is_legacy = connection is not None and not connection.modern and client_key(call.request, call.outlet)
+        if not is_legacy or self.state != "ready":
+            return None
+        if call.method == "resources/unsubscribe":
+            known = self.conversations.find(call)
+            if known is not None:
+                known.unsubscribe(self.uris.inner(call.params.uri))
+            return None
+        new = self.own_uris(call, uris)
+        return self.conversations.subscribe(call, new) if new else None
+
+    def _meet_conversations(self) -> None:
+        self.meet = self.conversations.meet
+        for catalog in self.catalog.hosts():
+            catalog.owner.kernel.compose()
 
     def _publish(self, lists: RemoteLists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
         if self.retired is not None:
             return
         self._cancel_unlisting()
-        self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills, lists.tools))
+        generation = self.uris.generation
+        self._addresses.settle(self._units())
         changed = self._fill(self.catalog, lists)
+        self.conversations.compare_all()
+        for each in self.conversations:
+            if each.overlay is not None and (self.uris.generation != generation or changed):
+                self._fill(each.overlay.catalog, each.overlay.lists, is_overlay=True)
         if not (self.catalog.is_read or self.is_circular or lists.is_partial):
             self.catalog.is_read = True
             changed = list(dict.fromkeys((*changed, "tools")))  # Pins approve the first list, also an empty one.
@@ -443,7 +572,7 @@ class RemoteServer(Server):
             self.follower.want()
         self._tell_published()
 
-    def _fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
+    def _fill(self, catalog: Catalog, lists: RemoteLists, *, is_overlay: bool = False) -> list[str]:
         """Make the components in the lists those of a catalogue; return the families that are others now."""
         out = dict(lists.left_out)
         tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools, out)
@@ -452,6 +581,11 @@ class RemoteServer(Server):
         )
         resources = self._made(lists.resources, lambda each: RemoteResource(self, each), catalog.resources, out)
         templates = self._made(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates, out)
+        if is_overlay:
+            catalog.tools, catalog.prompts = tools, prompts
+            catalog.resources, catalog.templates = resources, templates
+            self._offer_completions(catalog)
+            return []
         self._note_left_out(catalog, out)
         self._made_for = self.uris.generation
         listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
@@ -468,7 +602,8 @@ class RemoteServer(Server):
             )
             if before != after or (catalog.is_unlisted and after)
         ]
-        catalog.is_unlisted = False
+        for each in (catalog, *catalog.family()):
+            each.is_unlisted = False
         catalog.tools, catalog.prompts = tools, prompts
         catalog.resources, catalog.templates, catalog.skill_set = resources, templates, skill_set
         self._offer_completions(catalog)
@@ -504,6 +639,7 @@ class RemoteServer(Server):
             known = before.get(component.key)
             if known is not None and self._is_same(known, component):
                 component = known
+            component.yields_to_overlays = True
             made.setdefault(component.key, component)
         return made
 
@@ -527,6 +663,9 @@ class RemoteServer(Server):
         catalog = self.catalog
         if connection is None:
             return filled.skill_set
+        if catalog.upstream_capabilities != connection.agreement.capabilities:
+            catalog.upstream_capabilities = connection.agreement.capabilities
+            catalog.changed("notes")
         declared = extensions_of(self, catalog, connection.agreement.capabilities)
         further = further_capabilities(connection.agreement.capabilities)
         catalog.elsewhere = UnlistedResources(self) if "resources/read" in connection.callable else None
@@ -701,7 +840,12 @@ class RemoteServer(Server):
     def _unlist(self) -> None:
         """Leave the components out of lists, because their server is away."""
         self._unlisting = None
-        self.catalog.is_unlisted = True
+        self._set_unlisted(True)
+
+    def _set_unlisted(self, is_unlisted: bool) -> None:
+        """Leave the components out of lists, or take them in again."""
+        for catalog in (self.catalog, *self.catalog.family()):
+            catalog.is_unlisted = is_unlisted
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
