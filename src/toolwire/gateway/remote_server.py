@@ -639,7 +639,6 @@ class RemoteServer(Server):
             known = before.get(component.key)
             if known is not None and self._is_same(known, component):
                 component = known
-            component.yields_to_overlays = True
             made.setdefault(component.key, component)
         return made
 

@@ -206,7 +206,7 @@ class Access:
         while each is not None:
             ask(each.visible_to, each.scopes)
             own = found.owner.catalog.own_audience
-            if own is not None and each.yields_to_overlays:
+            if own is not None and found.owner.catalog.lists(each):
                 audiences.append(AudienceOnWay(own, ()))
             each = each.original
         upstream = found.owner.catalog.upstream_access

@@ -41,6 +41,8 @@ FAMILY: Final = {
     "prompts": "prompts",
 }
 
+_LISTED: Final = frozenset(("tools", "prompts", "resources", "templates"))
+
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
 
@@ -377,7 +379,7 @@ class Catalog:
         self.audience: Audience | None = None
         """The callers who see the components; None for everybody."""
         self.own_audience: Audience | None = None
-        """The callers who see the components that yield to overlays; None where there are no overlays."""
+        """The callers who see the components in the lists; None for all who see the catalogue."""
         self.find_unlisted: Callable[[str, str], Found[Any] | None] | None = None
         """Finds a tool or a prompt that is in no list, by its kind and its public name."""
         self.upstream_access: UpstreamRestrictions | None = None
@@ -944,6 +946,10 @@ class Catalog:
             or any(each.choices or each.completions for each in own)
             or any(mount.catalog.has_completions() for mount in self.mounts)
         )
+
+    def lists(self, component: Component) -> bool:
+        """Return whether a component is in the lists of this server itself. Skills and unlisted resources are not."""
+        return component.kind in _LISTED and self._kind(component.kind).get(component.key) is component
 
     def has(self, kind: str) -> bool:
         return bool(self._kind(kind)) or any(mount.has(kind) for mount in self.mounts)

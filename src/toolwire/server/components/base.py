@@ -68,8 +68,6 @@ class Component(BoundFunction):
     """The component that this one is a shape of; None for one that is no shape."""
     is_unlisted: bool = False
     """Whether it is in no list. It can still be called: the answer then says what is wrong."""
-    yields_to_overlays: bool = False
-    """Whether a client with lists of its own at an upstream sees those in place of this component."""
     shaped_by: object = None
     """The mount whose shape made this component of the original."""
     _invoke: Invoke | None
