@@ -19,7 +19,7 @@ from toolwire.auth import Principal, ResourceServer
 from toolwire.auth.vault.records import Owner
 from toolwire.client.handlers import Elicitation
 from toolwire.client.http_target import HttpTarget
-from toolwire.gateway import account_server
+from toolwire.gateway import list_follower
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import ProtocolError
@@ -175,8 +175,8 @@ async def test_a_question_is_answered_at_another_replica(scene: Private, back: s
 async def test_a_caller_reads_again_what_changed_while_the_server_was_too_slow_to_tell(
     scene: Private, front: str, back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_server, "SUBSCRIBE_SECONDS", 0.05)
-    monkeypatch.setattr(account_server, "FIRST_LISTEN_SECONDS", 0.01)
+    monkeypatch.setattr(list_follower, "SUBSCRIBE_SECONDS", 0.05)
+    monkeypatch.setattr(list_follower, "FIRST_LISTEN_SECONDS", 0.01)
     is_slow, asked = True, asyncio.Event()
 
     async def slow(ctx: Context, call_next: Any) -> Any:

@@ -19,7 +19,7 @@ from tests.http.httpclient import HttpClient
 from toolwire import Client, Server, testing
 from toolwire.auth import Principal
 from toolwire.client.http_target import HttpTarget
-from toolwire.gateway import Breaker, Gateway, Health, gateway_of, remote_server
+from toolwire.gateway import Breaker, Gateway, Health, gateway_of, list_follower, remote_server
 from toolwire.gateway.back_health import (
     CircuitBreaker,
     CredentialMissing,
@@ -603,7 +603,7 @@ async def test_clients_hear_of_updates_as_soon_as_the_server_is_back(
     back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing but the sign of life says that the server is back.
-    monkeypatch.setattr(remote_server, "Backoff", partial(Backoff, first=3600.0, longest=3600.0))
+    monkeypatch.setattr(list_follower, "Backoff", partial(Backoff, first=3600.0, longest=3600.0))
     server = one("b", "run")
 
     @server.resource("note://today")

@@ -27,7 +27,7 @@ from tests.gateway.backs import (
 
 from toolwire import Client, Context, Server, ToolResult, testing
 from toolwire.client.target import Link
-from toolwire.gateway import Gateway, remote_server
+from toolwire.gateway import Gateway, list_follower
 from toolwire.gateway.remote_lists import GATEWAYS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
@@ -297,8 +297,8 @@ async def test_a_change_that_is_told_in_one_conversation_only_is_followed(front:
 async def test_a_client_reads_again_what_changed_while_a_server_was_too_slow_to_tell(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "SUBSCRIBE_SECONDS", 0.05)
-    monkeypatch.setattr(remote_server, "FIRST_LISTEN_SECONDS", 0.01)
+    monkeypatch.setattr(list_follower, "SUBSCRIBE_SECONDS", 0.05)
+    monkeypatch.setattr(list_follower, "FIRST_LISTEN_SECONDS", 0.01)
     is_slow, refused = True, asyncio.Event()
 
     async def slow(ctx: Context, call_next: Any) -> Any:
@@ -447,7 +447,7 @@ async def test_a_call_to_a_server_that_went_away_names_it() -> None:
 
 @pytest.mark.covers("GW-11.11")
 async def test_a_server_that_was_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_server, "ERA_SECONDS", 0.02)
+    monkeypatch.setattr(list_follower, "ERA_SECONDS", 0.02)
     monkeypatch.setattr("toolwire.client.target.VERDICT_SECONDS", 0.01)
     async with behind(one("b", "run"), "http") as target:
         target.verdict = "legacy"

@@ -34,7 +34,7 @@ from toolwire import Client, Server, testing
 from toolwire.client import targets
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Link, Target
-from toolwire.gateway import Gateway, remote_lists, remote_server
+from toolwire.gateway import Gateway, list_follower, remote_lists
 from toolwire.gateway.list_pace import READINGS_A_SECOND
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
@@ -187,7 +187,7 @@ async def test_broken_entry_of_a_list_is_named_and_the_others_are_served(
         assert ready.status == 200 and b"'bad/bare'" in ready.body and b"left out" in ready.body
         await app.stop()
         before = caplog.text.count("'bare' is left out")
-        await gateway._backs["bad"][0].refresh()
+        await gateway._backs["bad"][0].follower.refresh()
         assert before == caplog.text.count("'bare' is left out") == 1
 
 
@@ -216,8 +216,8 @@ async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplo
 async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert remote_server.SUBSCRIBE_SECONDS < remote_server.LIST_SECONDS / 2
-    monkeypatch.setattr(remote_server, "SUBSCRIBE_SECONDS", 0.01)
+    assert list_follower.SUBSCRIBE_SECONDS < list_follower.LIST_SECONDS / 2
+    monkeypatch.setattr(list_follower, "SUBSCRIBE_SECONDS", 0.01)
 
     async def silent(request: Any, outlet: Any) -> Any:
         await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.gateway.backs import Away, Recorded, behind, gateway_before, listens, one, told, tool_named, until
 
 from toolwire import Client, Gateway, Policy, Server, ToolResult, testing
-from toolwire.gateway import remote_server
+from toolwire.gateway import list_follower, remote_server
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, Unreachable
@@ -128,8 +128,8 @@ async def test_a_server_that_comes_back_soon_is_no_change() -> None:
 async def test_somebody_who_asks_for_a_list_makes_the_next_attempt_come_sooner(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(remote_server.Backoff, "after", lambda self, retry: 600.0)
+    monkeypatch.setattr(list_follower, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(list_follower.Backoff, "after", lambda self, retry: 600.0)
     target = Away(one("b", "run"))
     gateway = Gateway("front").add("late", target, revision=back)
     async with testing.connect(gateway, revision=front) as (client, _):
@@ -237,8 +237,8 @@ async def test_a_server_that_is_added_later_is_told_of_when_its_components_are_k
     own: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(list_changes, "TOGETHER_SECONDS", 0.0)
-    monkeypatch.setattr(remote_server, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(remote_server.Backoff, "after", lambda self, retry: 0.01)
+    monkeypatch.setattr(list_follower, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(list_follower.Backoff, "after", lambda self, retry: 0.01)
     gateway = Gateway("front", tools=[tool_named(each, each) for each in own])
     async with testing.connect(gateway) as (client, wire), client.listen(tools=True) as changes:
         target = Away(one("b", "run"))
@@ -304,7 +304,7 @@ def quiet(cache: Cache | None = None) -> Server:
 async def test_lists_are_kept_as_long_as_the_server_allows(
     front: str, ttl: int, is_read_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(list_follower, "LEAST_SECONDS", 0.0)
     server = quiet(Cache(ttl))
     async with (
         gateway_before(server, "memory", MODERN) as gateway,

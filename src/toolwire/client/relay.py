@@ -12,6 +12,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
+from math import inf
+from time import monotonic
 from typing import Any, Final, TypeAlias, cast
 
 from msgspec import UNSET, Raw, Struct
@@ -186,6 +188,10 @@ class RelayConnection(ClientConnection):
         """Gets the notifications that belong to no call in flight."""
         self.on_request: OnRequest | None = None
         """Answers the questions that belong to no call in flight."""
+        self.ended_at: float = -inf
+        """When the last relayed request ended, by the monotonic clock."""
+        self.newest_call: Any = None
+        """The newest call of a client on a legacy connection, which belongs to one conversation."""
         self.on_task_status: dict[str, Callable[[t.TaskStatusNotificationParams], Any]] = {}
         """Gets the status of tasks that were made on this connection, by their ids."""
         self._used = asyncio.Event()
@@ -305,6 +311,7 @@ class RelayConnection(ClientConnection):
 
     def _end(self, identifier: RequestId, call: RelayedCall) -> None:
         del self.calls[identifier]
+        self.ended_at = monotonic()
         if self.senders is not None:
             self.senders.pop(identifier, None)
         call.is_over = True

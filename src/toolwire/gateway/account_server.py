@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from math import inf
 from typing import Any, Final, TypeAlias
 
@@ -21,26 +21,16 @@ from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Asker
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.connection import ClientConnection
-from toolwire.client.listen import Subscription
+from toolwire.client.reconnect import Connector
 from toolwire.client.target import Target
 from toolwire.gateway.addresses import Unit, units_of
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
-from toolwire.gateway.list_pace import READINGS_A_SECOND
-from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists, read_lists
-from toolwire.gateway.remote_server import (
-    FIRST_LISTEN_SECONDS,
-    FRESH_SECONDS,
-    LEAST_SECONDS,
-    LIST_SECONDS,
-    LISTEN_SECONDS,
-    SUBSCRIBE_SECONDS,
-    RemoteServer,
-    State,
-)
-from toolwire.protocol import types as t
-from toolwire.protocol.changes import UPDATED, Change, FrozenParams
+from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
+from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
+from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.rounds import digest
@@ -49,7 +39,6 @@ from toolwire.server.catalog import Mount
 from toolwire.server.components import Component
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
-from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -84,37 +73,62 @@ class ListGroup(Server):
 class OwnerLists:
     """The lists that a server shows to one account."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, server: AccountServer, owner: str, place: Place) -> None:
+        self.name: str = server.name
         self.owner = owner
-        self.place: Place | None = None
+        self.place: Place = place
         """The account with the token or secret that was used last."""
         self.watched: set[str] = set()
         """The resources that clients of the owner subscribed to, as the server knows them."""
         self.group: ListGroup | None = None
-        self.used: float = 0.0
-        self.read_at: float = -inf
-        """When the lists were read; minus infinity where they have to be read again."""
+        self.used: float = asyncio.get_running_loop().time()
         self.next_reading: float = -inf
         """When the lists may be read again, after that failed."""
-        self.is_told: bool = False
-        """Whether the server announces all changes to this account now."""
-        self.reading: asyncio.Task[None] | None = None
-        self.hearing: asyncio.Task[None] | None = None
-        self.turn: asyncio.Lock = asyncio.Lock()
-        """Held while the server is asked to tell of changes."""
-        self.pauses: Backoff = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
-        self.resubscribing: asyncio.Task[None] | None = None
-        """Has the server tell of resources again, after that failed or ended."""
+        self.follower: ListFollower = ListFollower(
+            self, FollowSettings(timeout=server.timeout, patience=server.follower.patience, persists=False)
+        )
+        self._server = server
 
-    def is_fresh(self) -> bool:
-        """Return whether the lists need not be read again before they are shown."""
-        if self.group is None or self.read_at == -inf:
-            return False
-        ttl = self.group.lists.ttl
-        if self.is_told:
-            return True
-        longest = FRESH_SECONDS if ttl is None else max(ttl, LEAST_SECONDS)
-        return asyncio.get_running_loop().time() - self.read_at < longest
+    async def open_connection(self) -> ClientConnection:
+        return await self._server.back_connections.signed(*self.place)
+
+    def find_connector(self) -> Connector | None:
+        return self._server.back_connections.connector_of(self.place[0])
+
+    def leave_address(self, error: ToolwireError, connection: ClientConnection) -> bool:
+        return False
+
+    def check_connection(self, connection: ClientConnection) -> None:
+        """Take every upstream: each account has a connection of its own."""
+
+    def check_lists(self, lists: RemoteLists) -> None:
+        self._server.check_circle(lists)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.group is not None
+
+    @property
+    def shows_views(self) -> bool:
+        return self._server.shows_views
+
+    def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
+        before = self.group
+        self._server.take_lists_of(self, lists, connection)
+        return self.group is not before
+
+    def note_lost(self, error: ToolwireError) -> None:
+        self.follower.mark_stale()
+        if isinstance(error, NotConnected):
+            self._server.forget(self)
+        else:
+            self._server.note_failure(self, error)
+
+    def watched_uris(self) -> list[str]:
+        return sorted(self._server.still_watched(self))
+
+    def announce_update(self, uri: str, params: Any) -> None:
+        self._server.tell_updated(self, self._server.uris.public(uri), params)
 
 
 class AccountServer(RemoteServer):
@@ -132,6 +146,9 @@ class AccountServer(RemoteServer):
         """By the ids of owners. The one that was used longest ago comes first."""
         self._groups: dict[str, ListGroup] = {}
         self._last_connection: ClientConnection | None = None
+        self._has_replicas = False
+        self._sweeping: asyncio.Task[None] | None = None
+        self.timeout: float | None = options.get("timeout", TIMEOUT_SECONDS)
 
     @property
     def known_connection(self) -> ClientConnection | None:
@@ -139,34 +156,34 @@ class AccountServer(RemoteServer):
 
     # --- beginning and end ---
 
-    async def _keep(self) -> None:
+    def _start_following(self) -> None:
         """Forget accounts that nobody uses. There is no connection without an account that could be kept."""
-        self._first.set()
+        self.follower.first.set()
         self._is_there()
+        self._sweeping = asyncio.get_running_loop().create_task(self._forget_idle(), name=f"gateway {self.name}")
+
+    async def _forget_idle(self) -> None:
         while True:
             await asyncio.sleep(IDLE_SECONDS / 4)
             now = asyncio.get_running_loop().time()
             for known in list(self._owners.values()):
-                if known.used < now - IDLE_SECONDS and not self._still_watched(known):
-                    self._forget(known)
+                if known.used < now - IDLE_SECONDS and not self.still_watched(known):
+                    self.forget(known)
 
     async def end(self) -> None:
-        running = {
-            task
-            for known in self._owners.values()
-            for task in (known.reading, known.hearing, known.resubscribing)
-            if task is not None
-        }
-        for known in list(self._owners.values()):
-            self._forget(known)
-        if running:
-            await asyncio.wait(running)
+        ending = [task for known in list(self._owners.values()) for task in self.forget(known)]
+        if ending:
+            await asyncio.wait(ending)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
+            self._sweeping = None
         await super().end()
 
     def retire(self) -> None:
         shown = {kind: self.catalog.listed(kind) for kind in ("tools", "prompts")}
         for known in list(self._owners.values()):
-            self._forget(known)
+            self.forget(known)
         super().retire()
         self.retired = {**shown}
 
@@ -177,57 +194,47 @@ class AccountServer(RemoteServer):
         call = CURRENT.get(None)
         owner = None if call is None else self._credentials.asker(call).owner
         known = None if owner is None else self._owners.get(owner.id)
-        if known is None or known.group is None:
+        if known is None or known.group is None or call is None:
             return None
+        in_conversation = self._watch_in_conversation(call, uris)
+        if in_conversation is not None:
+            return in_conversation
         catalog = known.group.catalog
         told = (uri for uri in uris if self.catalog.hosts_told_of(uri))
         new = {self.uris.inner(uri) for uri in told if catalog.resource(uri) or catalog.template(uri)}
         if new <= known.watched:
             return None
-        known.watched = self._still_watched(known) | new
-        return asyncio.get_running_loop().create_task(self._resubscribe(known))
+        known.watched = self.still_watched(known) | new
+        known.follower.start()
+        return known.follower.watch(new)
 
-    def _still_watched(self, known: OwnerLists) -> set[str]:
+    def still_watched(self, known: OwnerLists) -> set[str]:
         """Return the resources of an account that clients of this process are subscribed to."""
         if not known.watched:
             return set()
         watched = {uri for hub in self._watched for uri in hub.watched()}
         return {uri for uri in known.watched if self.uris.public(uri) in watched}
 
-    async def _resubscribe(self, known: OwnerLists) -> None:
-        """Listen for what the clients of an account want now."""
-        if not await self._hear_anew(known):
-            self._resubscribe_later(known)
-
-    async def _hear_anew(self, known: OwnerLists) -> bool:
-        try:
-            async with asyncio.timeout(LIST_SECONDS):
-                assert known.place is not None
-                connection = await self.back_connections.signed(*known.place)
-                return await self._hear_for(known, connection, known.place, anew=True)
-        except (ToolwireError, TimeoutError) as error:
-            log.debug("%s does not tell an account of changes: %s", self.name, error)
-            return False
-
-    def _resubscribe_later(self, known: OwnerLists) -> None:
-        is_trying = known.resubscribing is not None and not known.resubscribing.done()
-        if not is_trying and self._owners.get(known.owner) is known:
-            known.resubscribing = asyncio.get_running_loop().create_task(self._keep_resubscribing(known))
-
-    async def _keep_resubscribing(self, known: OwnerLists) -> None:
-        """Try to listen for resources, after pauses. Then tell the clients of what they may have missed."""
-        while True:
-            await asyncio.sleep(known.pauses.after(None))
-            watched = self._still_watched(known)
-            if not watched or await self._hear_anew(known):
-                break
-        known.pauses.reset()
-        for uri in watched:
-            self._tell_updated(known, self.uris.public(uri), None)
-
     # --- callers ---
 
     def meet(self, call: Call) -> Awaitable[None] | None:
+        """Read the lists of the caller, and of its session, where they are not known here."""
+        reading = self._meet_owner(call)
+        if not self._has_replicas or self.retired is not None:
+            return reading
+        return self._meet_both(call, reading)
+
+    async def _meet_both(self, call: Call, reading: Awaitable[None] | None) -> None:
+        if reading is not None:
+            await reading
+        waited = self.conversations.meet(call)
+        if waited is not None:
+            await waited
+
+    def _meet_conversations(self) -> None:
+        self._has_replicas = True
+
+    def _meet_owner(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller where they are not known here, or are too old to be listed."""
         if call.method in _WITHOUT_COMPONENTS or self.retired is not None:
             return None
@@ -239,7 +246,7 @@ class AccountServer(RemoteServer):
             # At the end: the first one is the one that was used longest ago.
             self._owners[known.owner] = known
             known.used = asyncio.get_running_loop().time()
-            if call.method not in _LISTS and known.group is not None and known.read_at > -inf:
+            if call.method not in _LISTS and known.group is not None and known.follower.read_at > -inf:
                 return None
         return self._look(asker, asker.owner.id)
 
@@ -253,67 +260,51 @@ class AccountServer(RemoteServer):
         known = self._owners.get(owner)
         if place is None:
             if known is not None:
-                self._forget(known)  # The account was revoked.
+                self.forget(known)  # The account was revoked.
             return
         if known is not None and not self._is_of_account(known, place[0]):
-            self._forget(known)  # Another secret may be another account.
+            self.forget(known)  # Another secret may be another account.
             known = None
         if known is None:
             self._make_room()
-            known = self._owners[owner] = OwnerLists(owner)
-            known.used = asyncio.get_running_loop().time()
+            known = self._owners[owner] = OwnerLists(self, owner, place)
         known.place = place
-        if not known.is_fresh() and asyncio.get_running_loop().time() >= known.next_reading:
-            await asyncio.wait({self._begin_reading_for(known, place)}, timeout=self._list_timeout)
+        is_fresh = known.group is not None and known.follower.is_fresh()
+        if not is_fresh and asyncio.get_running_loop().time() >= known.next_reading:
+            await known.follower.ensure_read()
 
     def _is_of_account(self, known: OwnerLists, text: str) -> bool:
         account = self._credentials.account
-        return known.place is None or account(known.place[0]) == account(text)
+        return account(known.place[0]) == account(text)
 
     def _make_room(self) -> None:
         while len(self._owners) >= MAX_OWNERS:
-            self._forget(next(iter(self._owners.values())))
+            self.forget(next(iter(self._owners.values())))
 
-    def _forget(self, known: OwnerLists) -> None:
-        """Forget the lists of an account. The next request of its owner reads them again."""
+    def forget(self, known: OwnerLists) -> list[asyncio.Task[None]]:
+        """Forget the lists of an account; return the tasks that end. The next request of its owner reads them again."""
         self._owners.pop(known.owner, None)
-        for task in (known.reading, known.hearing, known.resubscribing):
-            if task is not None:
-                task.cancel()
+        ending = known.follower.cancel()
         self._assign(known, None)
+        return ending
 
     # --- lists ---
 
-    def _begin_reading_for(self, known: OwnerLists, place: Place) -> asyncio.Task[None]:
-        if known.reading is None or known.reading.done():
-            known.reading = asyncio.get_running_loop().create_task(self._read_for(known, place))
-        return known.reading
+    def check_circle(self, lists: RemoteLists) -> None:
+        """Raise `Unreachable` for lists that came through this gateway itself."""
+        if not set(self._marks()).isdisjoint(lists.gateways):
+            raise Unreachable("its lists lead back to this server: the gateways form a circle")
 
-    async def _read_for(self, known: OwnerLists, place: Place) -> None:
-        try:
-            connection = await self.back_connections.signed(*place)
-            await self._hear_for(known, connection, place)
-            known.read_at = asyncio.get_running_loop().time()
-            before = None if known.group is None else known.group.lists
-            lists = await read_lists(self.name, connection, before, self._timeout, self.shows_views)
-            self._lists_read += 1
-            if not set(self._marks()).isdisjoint(lists.gateways):
-                raise Unreachable("its lists lead back to this server: the gateways form a circle")
-            self._last_connection = connection
-            self._assign(known, self._group_of(lists))
-            if not (self.catalog.is_read or lists.is_partial):
-                self.catalog.is_read = True
-                self.catalog.changed("tools", for_sure=False)
-            self._drop_groups()
-            self._is_there()
-        except NotConnected:
-            self._forget(known)
-        except ToolwireError as error:
-            known.read_at = -inf
-            self._failed(known, error)
-        except Exception:
-            known.read_at = -inf
-            log.exception("reading the lists of the server %r failed", self.name)
+    def take_lists_of(self, known: OwnerLists, lists: RemoteLists, connection: ClientConnection) -> None:
+        """Show lists that were just read to the account that they are for."""
+        self.follower.readings += 1
+        self._last_connection = connection
+        self._assign(known, self._group_of(lists))
+        if not (self.catalog.is_read or lists.is_partial):
+            self.catalog.is_read = True
+            self.catalog.changed("tools", for_sure=False)
+        self._drop_groups()
+        self._is_there()
 
     def _is_there(self) -> None:
         """Take note that the server answers, and list what was taken out of lists."""
@@ -328,13 +319,8 @@ class AccountServer(RemoteServer):
             self._set_unlisted(False)
         self._tell_published()
 
-    def _unlist(self) -> None:
-        super()._unlist()
-        self._set_unlisted(True)
-
     def _set_unlisted(self, is_unlisted: bool) -> None:
-        for catalog in (self.catalog, *(each.catalog for each in self._groups.values())):
-            catalog.is_unlisted = is_unlisted
+        super()._set_unlisted(is_unlisted)
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
@@ -351,7 +337,7 @@ class AccountServer(RemoteServer):
         except Unauthorized:
             return  # It answers.
 
-    def _failed(self, known: OwnerLists, error: ToolwireError) -> None:
+    def note_failure(self, known: OwnerLists, error: ToolwireError) -> None:
         """Say in the lists of a caller that those of this server are missing, unless the last ones are known."""
         known.next_reading = asyncio.get_running_loop().time() + LEAST_SECONDS
         if isinstance(error, TransportError) and not isinstance(error, Unauthorized):
@@ -376,6 +362,7 @@ class AccountServer(RemoteServer):
             group = ListGroup(self.name, lists)
             group.catalog.follower = self
             group.catalog.is_unlisted = self.catalog.is_unlisted
+            group.catalog.own_audience = self.catalog.own_audience
         # At the end: the first one is the one that was used longest ago.
         self._groups[key] = group
         group.lists.ttl = lists.ttl
@@ -388,13 +375,14 @@ class AccountServer(RemoteServer):
         while len(self._groups) > MAX_GROUPS:
             oldest = next(iter(self._groups.values()))
             for known in [each for each in self._owners.values() if each.group is oldest]:
-                self._forget(known)
+                self.forget(known)
 
     def _offer(self, group: ListGroup) -> None:
         generation = self.uris.generation
         self._addresses.settle(self._units())
         for each in self._groups.values() if self.uris.generation != generation else (group,):
             self._fill(each.catalog, each.lists)
+        self.conversations.compare_all()
         self._made_for = self.uris.generation
         lists = group.lists
         missing = [*([self.name] if lists.is_partial else []), *(f"{self.name}/{each}" for each in lists.missing)]
@@ -402,14 +390,13 @@ class AccountServer(RemoteServer):
         self.catalog.mount(Mount("", group.catalog))
         self.last_change = time.time()
 
-    def _units(self) -> Iterator[Unit]:
-        """Yield the addresses in all lists, each once."""
+    def _units(self) -> Iterable[Unit]:
+        """Return the addresses in all lists, each once."""
         found: dict[tuple[str, str], Unit] = {}
-        for group in self._groups.values():
-            lists = group.lists
+        for lists in (*(group.lists for group in self._groups.values()), *self._overlaid_lists()):
             for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
                 found.setdefault((unit.kind, unit.main), unit)
-        yield from found.values()
+        return found.values()
 
     def _assign(self, known: OwnerLists, group: ListGroup | None) -> None:
         """Show an account the components of a group from now on."""
@@ -427,87 +414,53 @@ class AccountServer(RemoteServer):
         if group is None:
             return
         self.last_change = time.time()
-        for family in ("tools", "prompts", "resources"):
-            if _family(before, family) != _family(group, family):
+        for family in FAMILIES:
+            if before.lists.family(family) != group.lists.family(family):
                 # The groups are the same as before, and so is the merged list. But the caller has another one.
                 self.catalog.changed(family)
 
     # --- changes ---
 
-    async def _hear_for(
-        self, known: OwnerLists, connection: ClientConnection, place: Place, *, anew: bool = False
-    ) -> bool:
-        """Have the server tell of changes for one account, before its lists are read; return False if it does not.
-
-        `anew`: also if it tells of changes already. The new subscription is there before the old one ends.
-        """
-        async with known.turn:
-            connector = self.back_connections.connector_of(place[0])
-            wanted = self._filter(connection, sorted(known.watched))
-            if known.hearing is not None and not known.hearing.done() and not anew:
-                return True
-            if connector is None or wanted is None:
-                return True  # There is nothing to hear of.
-            subscription = Subscription(connector, wanted, SUBSCRIBE_SECONDS)
-            try:
-                await subscription.__aenter__()
-            except ToolwireError as error:
-                log.debug("%s does not tell an account of changes: %s", self.name, error)
-                return False
-            before, following = known.hearing, self._follow_for(known, subscription, place)
-            known.hearing = asyncio.get_running_loop().create_task(following)
-            known.is_told = self._announces_everything(connection)
-            if before is not None:
-                before.cancel()
-            return True
-
-    async def _follow_for(self, known: OwnerLists, subscription: Subscription, place: Place) -> None:
-        try:
-            async for change in subscription:
-                if change.kind == "resource" and change.uri is not None:
-                    self._tell_updated(known, self.uris.public(change.uri), change.params)
-                    continue
-                known.read_at = -inf
-                await asyncio.wait({self._begin_reading_for(known, place)})
-                await asyncio.sleep(1 / READINGS_A_SECOND)
-        except ToolwireError as error:
-            log.debug("%s no longer tells an account of changes: %s", self.name, error)
-        finally:
-            if known.hearing is asyncio.current_task():
-                known.is_told = False
-            await subscription.close()
-        self._resubscribe_later(known)
-
-    def _tell_updated(self, known: OwnerLists, uri: str, params: Mapping[str, Any] | None) -> None:
+    def tell_updated(self, known: OwnerLists, uri: str, params: Mapping[str, Any] | None) -> None:
         """Tell the clients of one account that its resource has new contents. Others may have one of the same name."""
         frozen = None if params is None else FrozenParams(params)
         change = Change("updated", uri, params=frozen, owner=known.owner, server=self.name)
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.hub.tell(change)
 
-    def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
-        if method != UPDATED:
-            for known in self._owners.values():
-                if self._is_of_account(known, str(credential)):
-                    known.read_at = -inf
+    def _read_again(self, credential: Hashable) -> None:
+        known = self._find_owner(credential)
+        if known is not None:
+            known.follower.mark_stale()
+
+    def _find_owner(self, credential: Hashable) -> OwnerLists | None:
+        return next((each for each in self._owners.values() if self._is_of_account(each, str(credential))), None)
+
+    def find_shared_lists(self, credential: Hashable) -> RemoteLists | None:
+        known = self._find_owner(credential)
+        return None if known is None or known.group is None else known.group.lists
+
+    async def read_shared_lists(self, credential: Hashable) -> None:
+        known = self._find_owner(credential)
+        if known is not None:
+            await known.follower.ensure_read()
+
+    def hide_shared(self, audience: Audience | None) -> None:
+        super().hide_shared(audience)
+        for group in self._groups.values():
+            group.catalog.own_audience = audience
+
+    def look_again(self, call: Call) -> Awaitable[Any] | None:
+        owner = self._credentials.asker(call).owner
+        known = None if owner is None else self._owners.get(owner.id)
+        return None if known is None else self.conversations.look_again(call) or known.follower.look_again()
 
     async def suspect(self) -> None:
         """Read the lists of each caller again before its next request: one of them led to an error."""
         for known in self._owners.values():
-            known.read_at = -inf
+            known.follower.mark_stale()
 
 
 def _fingerprint(lists: RemoteLists) -> str:
     """Return a text that is the same for lists that look the same."""
-    families = (lists.tools, lists.prompts, lists.resources, lists.templates)
-    encoded = [[t.encode(each).decode() for each in family] for family in families]
-    skills = [bytes(each).decode() for each in lists.skill_entries]
-    return digest(json.encode([encoded, skills, lists.is_partial, lists.missing, lists.gateways]).decode())
-
-
-def _family(group: ListGroup, family: str) -> list[bytes]:
-    lists = group.lists
-    if family == "resources":
-        entries: list[Any] = [*lists.resources, *lists.templates]
-        return [*(t.encode(each) for each in entries), *(bytes(each) for each in lists.skill_entries)]
-    return [t.encode(each) for each in getattr(lists, family)]
+    return digest(json.encode([lists.digest(), lists.is_partial, lists.missing, lists.gateways]).decode())

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextvars import Context
 from functools import partial
 from itertools import count
+from time import monotonic
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -55,6 +56,8 @@ MAX_CONVERSATIONS: Final = 256
 MAX_CONVERSATIONS_OF_ONE: Final = 64
 #: How many seconds the connection of a conversation stays open without a call.
 IDLE_SECONDS: Final = 600.0
+#: How many times as long it stays open for subscriptions, and for lists that differ from the shared ones.
+FOLLOWED_TIMES: Final = 6
 #: How many seconds pass before a call looks again for a connection that is free, where none tells when it is.
 LOOK_SECONDS: Final = 0.05
 #: How many seconds a connection without a call counts as one that was opened for a call.
@@ -169,6 +172,7 @@ class _Lane:
     __slots__ = (
         "caller",
         "connector",
+        "conversation",
         "is_shared",
         "is_taken",
         "kept_until",
@@ -180,6 +184,8 @@ class _Lane:
 
     def __init__(self, opener: RelayOpener, used: float, caller: Hashable) -> None:
         self.opener = opener
+        self.conversation: Conversation | None = None
+        """The conversation that it is for; None when it is closed."""
         self.caller = caller
         self.connector = Connector(opener)
         self.used = used
@@ -225,6 +231,14 @@ class _Lane:
         is_new = not connection.is_used and self.used > asyncio.get_running_loop().time() - NEW_SECONDS
         return bool(connection.calls or connection.streams) or is_new
 
+    @property
+    def is_followed(self) -> bool:
+        """Return whether it is open for announcements alone."""
+        connection = cast("RelayConnection | None", self.connector.connection)
+        if connection is None or connection.ended or self.is_taken or self.opening:
+            return False
+        return bool(connection.streams) and not connection.calls
+
     async def unused(self) -> None:
         """Wait until no call is in flight on the connection."""
         connection = cast("RelayConnection | None", self.connector.connection)
@@ -242,12 +256,12 @@ class BackConnections:
         target: Target,
         identity: t.Implementation,
         *,
-        changed: Callable[[Hashable, str | None, str | None], None],
+        changed: Callable[[Conversation, str | None, str | None], None],
         timeout: float | None,
         revision: str | None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
-        """`changed` is called with the announcements of legacy servers in conversations, and with the credential."""
+        """`changed` is called with the announcements of legacy servers in conversations."""
         self._bounds = bounds or ConnectionBounds()
         self._waiting = 0
         self._turns = asyncio.Lock()
@@ -256,6 +270,10 @@ class BackConnections:
         """The addresses of a server that has several."""
         self.moved: Callable[[], None] | None = None
         """Is called when the shared connection is to be opened at another address."""
+        self.closed: Callable[[Conversation], None] = lambda conversation: None
+        """Is called with each conversation whose connection is closed."""
+        self.is_kept: Callable[[Hashable], bool] = lambda client: False
+        """Says whether a client has subscriptions, or lists of its own, in its conversation."""
         self._identity = identity
         self._changed = changed
         self._timeout = timeout
@@ -403,11 +421,13 @@ class BackConnections:
                 conversation = conversation._replace(number=conversation.number + 1)
             lane = self._lanes.pop(conversation, None)
             if lane is not None:
+                conversation = lane.conversation or conversation
                 break
             if self._make_room(conversation, caller):
                 # Some servers tell of a change only in the conversation that made it.
-                changed = partial(self._changed, conversation.credential)
-                lane = _Lane(self._opener(capabilities, changed, target, revision), loop.time(), caller)
+                lane = _Lane(self._opener(capabilities, _ignore, target, revision), loop.time(), caller)
+                lane.conversation = conversation
+                lane.opener.changed = partial(self._note_change, lane)
                 break
             await self._wait_for_room(conversation, caller)
         # At the end: the first one is the one that was used longest ago.
@@ -461,11 +481,15 @@ class BackConnections:
         least = min(lanes, key=lambda lane: (lane.load, not lane.connector.connected), default=None)
         if (least is None or least.load) and 1 + len(lanes) < (self._bounds.most or 1):
             number = next(each for each in count(1) if FIRST_MEMBER._replace(number=each) not in self._lanes)
-            opener = self._opener(EVERYTHING, partial(self._changed, ""))
+            opener = self._opener(EVERYTHING, partial(self._changed, FIRST_MEMBER._replace(number=number)))
             opener.make_connection, opener.answers = PooledConnection, PoolCapabilities()
             least = _Lane(opener, asyncio.get_running_loop().time(), None)
             self._put_lane(FIRST_MEMBER._replace(number=number), least)
         return None if least is None or least.load >= load else least
+
+    def _note_change(self, lane: _Lane, method: str | None, uri: str | None) -> None:
+        if lane.conversation is not None:
+            self._changed(lane.conversation, method, uri)
 
     def _use(self, lane: _Lane, session: BackSession, shared: RelayConnection | None) -> None:
         """Have a lane use a session of the conversation, unless it is the one that it used before."""
@@ -525,7 +549,7 @@ class BackConnections:
             place = place.at(resumption.address) or place
         link = await place.open()
         connection = RelayConnection(
-            link, DeclaredCapabilities(EVERYTHING), None, partial(self._changed, owner), NotificationHandlers()
+            link, DeclaredCapabilities(EVERYTHING), None, partial(self._changed, _signed(owner)), NotificationHandlers()
         )
         try:
             agreement = msgspec.structs.replace(shared.agreement, revision=resumption.revision)
@@ -542,6 +566,15 @@ class BackConnections:
             return FIRST_MEMBER
         found = (key for key, lane in self._lanes.items() if lane.connector.connection is connection)
         return next(found, None)
+
+    def find_lane(self, conversation: Conversation) -> Connector | None:
+        """Return what keeps the connection of a conversation; None where there is none."""
+        lane = self._lanes.get(conversation)
+        return None if lane is None else lane.connector
+
+    def find_conversation(self, client: Hashable) -> Conversation | None:
+        """Return the conversation of a client that has a connection; None where there is none."""
+        return next((each for each in self._lanes if each.client == client), None)
 
     def keep(self, conversation: Conversation, seconds: float) -> None:
         """Keep the connection of a conversation, also where nobody uses it: a server that is a process runs a task."""
@@ -564,6 +597,15 @@ class BackConnections:
         """Return whether a call is in flight."""
         shared = cast("RelayConnection | None", self.shared.connection)
         return bool(shared is not None and shared.calls) or any(lane.is_busy for lane in self._lanes.values())
+
+    def has_ended_call(self, seconds: float) -> bool:
+        """Return whether a request has ended in the last seconds whose effects may be announced on another stream."""
+        connections = (self.shared.connection, *(lane.connector.connection for lane in self._lanes.values()))
+        since = monotonic() - seconds
+        return any(
+            each is not None and each.ended_at > since and not each.link.duplex
+            for each in cast("tuple[RelayConnection | None, ...]", connections)
+        )
 
     @property
     def count(self) -> int:
@@ -611,6 +653,7 @@ class BackConnections:
             return True
         now = asyncio.get_running_loop().time()
         idle = [key for key in crowd if not self._lanes[key].is_busy]
+        idle = idle or [key for key in crowd if self._lanes[key].is_followed and not _is_signed(key)]
         if not idle:
             return False
         # The one that was used longest ago; one with a task of the server only if all have one.
@@ -647,11 +690,17 @@ class BackConnections:
         now = asyncio.get_running_loop().time()
         for key, lane in list(self._lanes.items()):
             is_over = getattr(key.client, "over", False)
-            if not lane.is_busy and lane.kept_until < now and (is_over or lane.used < now - self.idle_seconds):
+            # One that is open for announcements alone stays longer. The shared connection subscribes in its place then.
+            may_end = not lane.is_busy or (lane.is_followed and not _is_signed(key))
+            idle = self.idle_seconds * (FOLLOWED_TIMES if lane.is_followed or self.is_kept(key.client) else 1)
+            if may_end and lane.kept_until < now and (is_over or lane.used < now - idle):
                 self._close_lane(key)
 
     def _close_lane(self, conversation: Conversation) -> None:
-        self._end(self._lanes.pop(conversation).close())
+        lane = self._lanes.pop(conversation)
+        lane.conversation = None
+        self._end(lane.close())
+        self.closed(conversation)
 
     def _end(self, work: Coroutine[Any, Any, None]) -> None:
         closing = asyncio.get_running_loop().create_task(work)
@@ -686,6 +735,11 @@ def _signed(owner: str) -> Conversation:
 def _count_calls(connector: Connector) -> int:
     connection = cast("RelayConnection | None", connector.connection)
     return 0 if connection is None or connection.ended else len(connection.calls)
+
+
+def _is_signed(conversation: Conversation) -> bool:
+    """Return whether all calls with a credential share a conversation."""
+    return isinstance(conversation.client, tuple) and conversation.client[0] == SIGNED
 
 
 def conversation_of(credential: Hashable, client: Hashable, capabilities: Mapping[str, Any]) -> Conversation:

@@ -7,7 +7,7 @@ and the client gets the errors of the servers as they were raised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from toolwire._version import __version__
@@ -18,6 +18,7 @@ from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, Conversation
 from toolwire.gateway.back_health import UpstreamLimits
 from toolwire.gateway.gateway import Gateway
+from toolwire.gateway.list_follower import FollowSettings, ListFollower
 from toolwire.gateway.relaying import Answer, BackFailed, Relay
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
 from toolwire.gateway.remote_server import RemoteServer
@@ -183,8 +184,8 @@ class _Back(RemoteServer):
         )
         # The client has the deadlines.
         self.relay: Relay = _MemberRelay(self, connections, errors, self._addresses.names)
+        self.follower = ListFollower(self, FollowSettings(timeout=None, patience=patience, waits=True))
         self._longer = longer
-        self._is_announced = False
         self.settled: asyncio.Event = asyncio.Event()
         """Whether it is known what the server has, or that it is away."""
 
@@ -193,23 +194,9 @@ class _Back(RemoteServer):
         self.settled.set()
 
     def told(self, method: str | None) -> None:
-        """Take note of an announcement; None stands for all of them. `_hear` acts on it, a little later."""
+        """Take note of an announcement; None stands for all of them. The follower acts on it, a little later."""
         if method != UPDATED:
-            self._is_announced = True
-
-    async def _read_lists(self) -> None:
-        self._is_announced = False
-        await super()._read_lists()
-
-    def freshen(self) -> Awaitable[None] | None:
-        """Read lists again that changed, as far as the server told, or that are too old where it tells nothing."""
-        if self.state != "ready" or not (self._is_announced or self._is_too_old()):
-            return None
-        return self._wait_for(asyncio.get_running_loop().create_task(self._reread()))
-
-    def _is_too_old(self) -> bool:
-        ttl = (self._lists and self._lists.ttl) or 0.0
-        return not self._is_told and asyncio.get_running_loop().time() - self._read_at >= ttl
+            self.follower.note_announcement()
 
     def _name(self, name: str) -> str:
         """Return the name. Raise `ServerError` if it would be taken for that of another server."""

@@ -23,8 +23,9 @@ from toolwire.gateway.back_health import (
     UpstreamLimits,
     make_slots,
 )
+from toolwire.gateway.list_follower import LIST_SECONDS
 from toolwire.gateway.names import MAX_NAME, credential_names
-from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
 from toolwire.gateway.sent_request import allowed_headers
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError

@@ -374,6 +374,10 @@ class Relay:
             return await self.connections.pooled(None if sent.about_task is None else sent.about_task.conversation)
         return await self._conversation(call, sent.about_task, shared)
 
+    async def conversation_connection(self, call: Call) -> RelayConnection:
+        """Return the connection of the conversation that a call of a legacy client belongs to."""
+        return await self._connection(call, Sent({}))
+
     async def _legacy_session(
         self,
         call: Call,
@@ -611,6 +615,7 @@ class Relay:
                 sent.stop_reports = partial(discard_report, connection.reports, identifier)
         if not connection.is_pooled:
             await set_level(call, connection)
+            connection.newest_call = call
             connection.on_notice = telling_client(call)
             connection.on_request = asking_between_calls(call)
             if held is not None and connection.asks_for_roots and connection.is_used:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, json
 
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
@@ -17,6 +17,7 @@ from toolwire.protocol.apps import audiences, is_view, without_view
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.open_codec import exact_meta, replace_members
+from toolwire.protocol.rounds import digest
 from toolwire.protocol.upstreams import UPSTREAM_KEY
 from toolwire.wire.deadlines import CallClock
 
@@ -33,6 +34,9 @@ GATEWAYS_KEY: Final = "io.toolwire/gateways"
 MAX_LEFT_OUT: Final = 100
 #: How many marks, and how many names of missing servers, are taken from another server.
 MAX_NOTES: Final = 100
+
+#: The families of lists that clients are notified of.
+FAMILIES: Final = ("tools", "prompts", "resources")
 
 Item = TypeVar("Item")
 
@@ -60,6 +64,21 @@ class RemoteLists:
         """Why entries cannot be offered, by their names."""
         self.size: int = 0
         """How many bytes were read."""
+        self._digest: str | None = None
+
+    def family(self, family: str) -> list[bytes]:
+        """Return the JSON of all entries of a family."""
+        if family == "resources":
+            entries: list[Any] = [*self.resources, *self.templates]
+            return [*(t.encode(each) for each in entries), *(bytes(each) for each in self.skill_entries)]
+        return [t.encode(each) for each in getattr(self, family)]
+
+    def digest(self) -> str:
+        """Return a text that is the same for lists with the same entries."""
+        if self._digest is None:
+            entries = [[each.decode() for each in self.family(family)] for family in FAMILIES]
+            self._digest = digest(json.encode([len(self.resources), entries]).decode())
+        return self._digest
 
 
 class _SkillPage(t.CacheableResult, kw_only=True):

@@ -10,24 +10,24 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
-from math import inf
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from msgspec import UNSET
 
 from toolwire._version import __version__
 from toolwire.client.connection import ClientConnection
-from toolwire.client.listen import Subscription
+from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection
-from toolwire.client.target import VERDICT_SECONDS, Target
+from toolwire.client.target import Target
 from toolwire.client.targets import ServerTarget, TargetOptions, resolve
-from toolwire.gateway.addresses import Addresses, units_of
-from toolwire.gateway.back_connections import BackConnections, ConnectionBounds
+from toolwire.gateway.addresses import Addresses, Unit, units_of
+from toolwire.gateway.back_connections import BackConnections, ConnectionBounds, Conversation
 from toolwire.gateway.back_health import BreakerState, HealthChecks, Send, UpstreamGuard, UpstreamLimits
 from toolwire.gateway.back_urls import Returning
+from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
-from toolwire.gateway.list_pace import ListPace
+from toolwire.gateway.list_follower import LIST_SECONDS, FollowSettings, ListFollower
 from toolwire.gateway.names import MAX_NAME, bounded_name
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
@@ -39,7 +39,7 @@ from toolwire.gateway.remote_components import (
     UnlistedResources,
 )
 from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
-from toolwire.gateway.remote_lists import GATEWAYS_KEY, MAX_LEFT_OUT, RemoteLists, read_lists
+from toolwire.gateway.remote_lists import GATEWAYS_KEY, MAX_LEFT_OUT, RemoteLists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.upstream_access import UpstreamAccess
 from toolwire.gateway.uris import UriNames
@@ -48,24 +48,24 @@ from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import (
-    InvalidResponse,
     NotSupported,
-    ProtocolError,
     ServerError,
     Timeout,
     ToolwireError,
-    TransportError,
     Unreachable,
 )
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.access import client_key
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import Component, ToolBase, checked_policy
+from toolwire.server.components.restriction import Audience
 from toolwire.server.hops import BackFigures
 from toolwire.server.offer import is_marked_restricted
 from toolwire.server.ping import answer_ping, refuse_ping
 from toolwire.server.server import Server
-from toolwire.util.backoff import Backoff
+from toolwire.server.subscriptions import Hub
+from toolwire.stores import MemoryKV
 
 if TYPE_CHECKING:
     from toolwire.gateway.account_relay import CallerPlaces
@@ -73,28 +73,15 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many seconds a list waits for another server. Late parts are told as changes.
-LIST_SECONDS: Final = 5.0
-#: How many seconds another server may take to acknowledge a subscription. Its lists follow, within `LIST_SECONDS`.
-SUBSCRIBE_SECONDS: Final = 2.0
 #: How many seconds a request to another server may take.
 TIMEOUT_SECONDS: Final = 60.0
-#: How many seconds pass before lists are read again whose changes the other server does not announce.
-FRESH_SECONDS: Final = 300.0
-#: Lists that a server lets nobody keep, and whose changes it does not announce, are read once in this many seconds.
-LEAST_SECONDS: Final = 1.0
 #: The components of a server that is away for this many seconds leave the lists.
 GRACE_SECONDS: Final = 5.0
-#: A server that is followed for this many seconds counts as one that works.
-WORKS_SECONDS: Final = 5.0
-#: How many seconds pass before a legacy server that is reached by HTTP is asked again whether it is modern now.
-ERA_SECONDS: Final = VERDICT_SECONDS
-#: How many seconds pass before a server that refused is asked again to tell of its changes. One that was slow, or could
-#: not be reached, is asked after pauses that double from the first to the second.
-LISTEN_SECONDS: Final = 30.0
-FIRST_LISTEN_SECONDS: Final = 0.5
 #: How many seconds a server that was added may take to begin, while others end.
 BEGIN_SECONDS: Final = 60.0
+#: A list that is asked for so soon after the end of a call waits for an announcement of what the call changed, so long.
+AFTER_CALL_SECONDS: Final = 0.1
+ANNOUNCEMENT_SECONDS: Final = 0.05
 #: How many seconds pass between two looks at a server that was taken away, and has questions or tasks left.
 USED_SECONDS: Final = 0.1
 _RESTRICTED: Final = (
@@ -143,8 +130,14 @@ class RemoteServer(Server):
             self.catalog.guarded = True
         identity = t.Implementation("toolwire-gateway", __version__)
         self.back_connections: BackConnections = connections or BackConnections(
-            target, identity, changed=self._changed_in_conversation, timeout=timeout, revision=revision, bounds=bounds
+            target, identity, changed=self._note_change, timeout=timeout, revision=revision, bounds=bounds
         )
+        self.follower: ListFollower = ListFollower(
+            self, FollowSettings(timeout=timeout, patience=list_timeout, is_pinned=revision is not None)
+        )
+        self.conversations: Conversations = Conversations(self)
+        self.back_connections.closed = self.conversations.lose
+        self.back_connections.is_kept = self.conversations.keeps
         self._access = _access_of(target, self.catalog)
         self.catalog.upstream_access = self._access
         self._stop_following: Callable[[], None] | None = None
@@ -173,15 +166,12 @@ class RemoteServer(Server):
         self.credential: str | None = None
         """The kind of the credential with which calls are made; None where there is none."""
         self._returning: Returning | None = None
-        self._has_moved = False
         if self.back_connections.urls is not None:
             self.relay.on_lost = self.back_connections.lost
-            self.back_connections.moved = self._begin_again
+            self.back_connections.moved = self.follower.follow_elsewhere
             self.guard.on_success = self.back_connections.urls.forgive
         self.relay.is_repeatable = self.is_repeatable
         self.signs: HealthChecks = HealthChecks(self.guard, self._protection.health, self._is_quiet, self._ask_for_sign)
-        self._lists_kept = 0
-        self._lists_read = 0
         self.reads_directories: bool = False
         self.answers_pings: bool = True
         self.origins: frozenset[str] = frozenset()
@@ -197,35 +187,13 @@ class RemoteServer(Server):
         self.last_change: float | None = None
         """When the components changed last, in seconds since 1970; None before they were known."""
         self.trusts = trusts
-        self._timeout = timeout
-        self._list_timeout = list_timeout
         self.keeps_stale_lists: bool = keeps_stale_lists
         self._was_public = False
-        self._read_at = -inf
-        self._is_told = False
-        """Whether the other server announces all changes now."""
-        self._trouble: ToolwireError | None = None
         self._unlisting: asyncio.TimerHandle | None = None
         self._room = room
-        self._is_pinned = revision is not None
-        self._lists: RemoteLists | None = None
         self._is_offered = False
-        self._keeper: asyncio.Task[None] | None = None
-        self._first: asyncio.Event = asyncio.Event()
-        self._wanted: asyncio.Event = asyncio.Event()
-        self._asked_for: asyncio.Event = asyncio.Event()
-        self._reading: asyncio.Task[None] | None = None
-        self._is_outdated = False
-        self._pace = ListPace()
-        self._listens_from = inf
-        """When a server that did not tell of its changes is asked again to do so."""
-        self._listen_pauses = Backoff(first=FIRST_LISTEN_SECONDS, longest=LISTEN_SECONDS)
         self._watched: list[Any] = []
         self._listened: list[Catalog] = []
-        self._followed: set[str] = set()
-        """The resources whose updates the other server tells of, as it knows them."""
-        self._subscribers: list[asyncio.Future[None]] = []
-        """The clients that wait until the other server tells of the resources that they subscribed to."""
         self._deadline = 0.0
         self._users = 0
         self._made_for = 0
@@ -235,8 +203,6 @@ class RemoteServer(Server):
         self.is_circular: bool = False
         """Whether its lists lead back to the servers that mount this one."""
         self._is_held_back = False
-        self._may_have_missed_updates = False
-        """Whether clients that are subscribed to resources heard nothing of this server for a while."""
         self.retired: dict[str, Mapping[str, Component]] | None = None
         """The tools and prompts that a server had before it was taken away; None for one that is offered."""
         self.leaving: asyncio.Task[None] | None = None
@@ -267,8 +233,7 @@ class RemoteServer(Server):
         if self._users > 1:
             return
         loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + self._list_timeout
-        self._first, self._wanted, self._asked_for = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._deadline = loop.time() + self.follower.patience
         self._is_offered = False
         self.is_settled.clear()
         for catalog in (self.catalog, *self.catalog.hosts()):
@@ -277,13 +242,17 @@ class RemoteServer(Server):
             hub.backs.append(self.relay.key)
             hub.session_callbacks.append(self.back_connections.end_session)
             hub.roots_callbacks.append(self.back_connections.tell_roots_changed)
+            hub.closing_callbacks.append(self.conversations.end)
             self._watched.append(hub)
         for catalog in self.catalog.hosts():
             catalog.listeners.append(self._host_changed)
             self._listened.append(catalog)
+        if any(not isinstance(catalog.owner.kernel.stores.kv, MemoryKV) for catalog in self.catalog.hosts()):
+            # A session of another process may have subscriptions, and lists of its own, at the upstream.
+            self._meet_conversations()
         if self._access is not None:
             self._stop_following = self._access.follow()
-        self._keeper = loop.create_task(self._keep(), name=f"gateway {self.name}")
+        self._start_following()
         self.signs.plan()
         self._returning = self.back_connections.returning()
 
@@ -299,11 +268,11 @@ class RemoteServer(Server):
         await self.signs.stop()
         if self._returning is not None:
             await self._returning.stop()
-        for task in (self._keeper, self._reading, self.leaving):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
-        self._keeper = self._reading = self.leaving = None
+        await self.follower.stop()
+        await self.conversations.close()
+        if self.leaving is not None:
+            await _stop(self.leaving)
+        self.leaving = None
         self._cancel_unlisting()
         await self.relay.held.close()
         await self.tool_tasks.close()
@@ -315,6 +284,7 @@ class RemoteServer(Server):
             hub.watchers.remove(self._watch)
             hub.session_callbacks.remove(self.back_connections.end_session)
             hub.roots_callbacks.remove(self.back_connections.tell_roots_changed)
+            hub.closing_callbacks.remove(self.conversations.end)
             hub.backs.remove(self.relay.key)
         self._watched.clear()
         for catalog in self._listened:
@@ -324,14 +294,14 @@ class RemoteServer(Server):
     def retire(self) -> None:
         """Offer nothing more. The calls, questions and tasks that began here end here (see `used`)."""
         catalog = self.catalog
+        for conversation in self.conversations:
+            self.conversations.end(conversation.key.client)
         self.retired = {"tools": catalog.tools, "prompts": catalog.prompts}
         self.published.clear()
         self.give_up_addresses()
         self._leave_hosts()
         self._cancel_unlisting()
-        for task in (self._keeper, self._reading):
-            if task is not None:
-                task.cancel()
+        self.follower.cancel()
         catalog.follower = catalog.elsewhere = None
         catalog.tools, catalog.prompts, catalog.resources, catalog.templates = {}, {}, {}, {}
         catalog.skill_set, catalog.completions, catalog.notes = SkillSet(), {}, {}
@@ -352,17 +322,17 @@ class RemoteServer(Server):
         """Wait for the lists of the other server, up to the deadline that began with `begin`."""
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self._first.wait()
+                await self.follower.first.wait()
         except TimeoutError:
-            self._away(f"it has not listed its components after {self._list_timeout:g} seconds, and is waited for")
+            self._away(f"it has not listed its components after {self.follower.patience:g} seconds, and is waited for")
         self.is_settled.set()
         if not self._is_held_back:
             self._begin_publishing()
 
     def _begin_publishing(self) -> None:
         self._is_offered = True
-        if self._lists is not None:
-            self._publish(self._lists)
+        if self.follower.lists is not None:
+            self._publish(self.follower.lists)
 
     def hold_back(self) -> None:
         """Offer nothing until `offer`, and say of nothing that it is missing."""
@@ -371,340 +341,223 @@ class RemoteServer(Server):
 
     async def until_settled(self) -> None:
         """Wait until the lists are known, or their time is over. Call this of a server that is held back."""
-        async with asyncio.timeout(self._list_timeout + BEGIN_SECONDS):
+        async with asyncio.timeout(self.follower.patience + BEGIN_SECONDS):
             await self.is_settled.wait()
 
     def offer(self) -> None:
         """Offer what was held back."""
         self._is_held_back = False
-        self._may_have_missed_updates = True
+        self.follower.updates.may_have_missed = True
         if self.state != "ready":
             self._note([self.name], ())
         self._begin_publishing()
 
     # --- following ---
 
-    async def _keep(self) -> None:
-        """Keep the lists up to date, whatever happens to the other server."""
-        backoff = Backoff()
-        loop = asyncio.get_running_loop()
-        while True:
-            begun, self._trouble, self._has_moved = loop.time(), None, False
-            try:
-                connection = await self.back_connections.shared_connection()
-                await self._follow(connection)
-            except ToolwireError as error:
-                if loop.time() - begun < WORKS_SECONDS or not isinstance(error, TransportError):
-                    self._away(str(error))
-                    self._first.set()
-                # Otherwise only a stream ended, as streams do. The server is away if it cannot be followed again.
-            except Exception as error:
-                log.exception("following the server %r failed", self.name)
-                self._away(f"an error in this server: {type(error).__name__}")
-                self._first.set()
-            finally:
-                self._is_told = False
-            if loop.time() - begun >= WORKS_SECONDS:
-                backoff.reset()
-            await self._pause(backoff.after(None))
+    def _start_following(self) -> None:
+        self.follower.start()
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt. Somebody who asks for a list makes it come sooner."""
-        self._asked_for.clear()
-        await asyncio.sleep(min(seconds, LEAST_SECONDS))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds - LEAST_SECONDS):
-                await self._asked_for.wait()
+    async def open_connection(self) -> ClientConnection:
+        return await self.back_connections.shared_connection()
 
-    async def _follow(self, connection: ClientConnection) -> None:
-        """Read the lists, and hear of changes until the connection ends or the lists have to be read again.
+    def find_connector(self) -> Connector | None:
+        return self.back_connections.shared
 
-        The lists are read when the subscription is open, so that no change in between is missed. They are read before,
-        too, if the server does not take a subscription at first.
-        """
+    def leave_address(self, error: ToolwireError, connection: ClientConnection) -> bool:
+        return self.back_connections.lost(error, cast("RelayConnection", connection), for_sure=True)
+
+    def check_connection(self, connection: ClientConnection) -> None:
+        """Raise `NotSupported` for an upstream with restrictions that cannot tell the callers apart."""
         if self.has_many_callers and self._access is None and is_marked_restricted(connection.agreement.capabilities):
             raise NotSupported(_RESTRICTED)
-        hearing: asyncio.Task[None] | None = None
-        subscription: Subscription | None = None
-        heard: t.SubscriptionFilter | None = None
-        is_outdated = True
-        loop = asyncio.get_running_loop()
-        ask_again = loop.time() + ERA_SECONDS if self._may_be_upgraded(connection) else inf
-        try:
-            while not connection.ended:
-                self._wanted.clear()
-                waiting = len(self._subscribers)
-                wanted = self._filter(connection, self._watched_uris())
-                if hearing is None or wanted != heard:
-                    following = await self._subscribe(wanted)
-                    if following is not None or wanted is None:
-                        is_outdated = is_outdated or (hearing is None and following is not None)
-                        # The new subscription is there before the old one ends.
-                        if hearing is not None and subscription is not None:
-                            await _stop(hearing)
-                            await subscription.close()
-                        subscription, heard = following, wanted
-                        hearing = None if following is None else asyncio.ensure_future(self._hear(following))
-                    elif wanted.resource_subscriptions:
-                        self._may_have_missed_updates = True
-                self._followed = set() if heard is None else set(heard.resource_subscriptions or ())
-                self._release_subscribers(waiting)
-                if self._may_have_missed_updates and self._followed:
-                    self._may_have_missed_updates = False
-                    for uri in self._followed:
-                        self.notify_updated(self.uris.public(uri))
-                if is_outdated:
-                    await self.refresh()
-                    is_outdated = False
-                self._is_told = hearing is not None and self._announces_everything(connection)
-                if not await self._wait(connection, hearing, ask_again - loop.time()):
-                    return
-                if loop.time() >= ask_again:
-                    # The next connection asks for the revision first. No call uses this one.
-                    await self.back_connections.shared.close()
-        finally:
-            self._followed = set()
-            self._release_subscribers(len(self._subscribers))
-            if hearing is not None:
-                await _stop(hearing)
-            if subscription is not None:
-                await subscription.close()
+
+    def check_lists(self, lists: RemoteLists) -> None:
+        """Raise `Unreachable` for lists that came through this gateway itself."""
+        self.is_circular = not set(self._marks()).isdisjoint(lists.gateways)
+        if self.is_circular:
+            # Each reading would find the tools of the one before, under longer names.
+            self.follower.lists = RemoteLists()
+            if self._is_offered:
+                self._publish(self.follower.lists)
+            raise Unreachable("its lists lead back to this server: the gateways form a circle")
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state == "ready"
+
+    def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
+        """Offer lists that were just read, unless the breaker is open; return whether they differ."""
+        before = self.last_change
+        if self.guard.state != "open":
+            self._there()
+        return self.last_change != before
+
+    def note_lost(self, error: ToolwireError) -> None:
+        self._away(str(error))
+
+    def announce_update(self, uri: str, params: Any) -> None:
+        self.notify_updated(self.uris.public(uri), params)
 
     def _watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
-        """Follow the resources that clients are subscribed to now; return what the client of new ones waits for.
+        """Follow the resources that clients are subscribed to now; return what the client of new ones waits for."""
+        call = CURRENT.get(None)
+        in_conversation = None if call is None else self._watch_in_conversation(call, uris)
+        if in_conversation is not None:
+            return in_conversation
+        new = [self.uris.inner(uri) for uri in uris if self._has_resource(uri)]
+        return self.follower.watch(new if self.state == "ready" else ())
 
-        The client gets every update after the answer to its subscription, so that the other server is asked before.
-        """
-        self._wanted.set()
-        new = (self.uris.inner(uri) for uri in uris if self._has_resource(uri))
-        if self.state != "ready" or self._followed.issuperset(new):
-            return None
-        loop = asyncio.get_running_loop()
-        subscriber: asyncio.Future[None] = loop.create_future()
-        self._subscribers.append(subscriber)
-        loop.call_later(LIST_SECONDS, _release, subscriber)
-        return subscriber
-
-    def _release_subscribers(self, count: int) -> None:
-        for each in self._subscribers[:count]:
-            _release(each)
-        del self._subscribers[:count]
-
-    async def _subscribe(self, wanted: t.SubscriptionFilter | None) -> Subscription | None:
-        """Open a subscription; return None where there is nothing to listen for, or where the server refuses."""
-        self._listens_from = inf
-        if wanted is None:
-            return None
-        subscription = Subscription(self.back_connections.shared, wanted, SUBSCRIBE_SECONDS, heals=False)
-        try:
-            await subscription.__aenter__()
-        except (ProtocolError, Timeout, InvalidResponse, TransportError) as error:
-            if self.state != "away":  # One line is enough for a server that is away.
-                log.warning("%s does not tell of its changes: %s", self.name, error)
-            # A server that is gone shows when its lists are read.
-            is_refusal = isinstance(error, ProtocolError | InvalidResponse)
-            asked = min(getattr(error, "retry_after", None) or 0.0, LISTEN_SECONDS)
-            pause = LISTEN_SECONDS if is_refusal else max(self._listen_pauses.after(None), asked)
-            self._listens_from = asyncio.get_running_loop().time() + pause
-            return None
-        self._listen_pauses.reset()
-        return subscription
-
-    def _may_be_upgraded(self, connection: ClientConnection) -> bool:
-        """Return whether the server may have been replaced by a modern one, which still serves the old revision."""
-        return not connection.modern and not connection.link.duplex and not self._is_pinned
-
-    async def _wait(self, connection: ClientConnection, hearing: asyncio.Task[None] | None, longest: float) -> bool:
-        """Wait until something else is to be listened for; return False when everything has to begin again."""
-        wanting = asyncio.ensure_future(self._wanted.wait())
-        waits: set[asyncio.Future[Any]] = {wanting, connection.reader}
-        if hearing is not None:
-            waits.add(hearing)
-        listens_from = self._listens_from - asyncio.get_running_loop().time()
-        seconds = min(longest, inf if self._is_told else FRESH_SECONDS, listens_from)
-        try:
-            done, _ = await asyncio.wait(
-                waits, timeout=None if seconds == inf else max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            await _stop(wanting)
-        if hearing is not None and hearing in done:
-            hearing.result()
-            return False  # The server ended the stream. Everything is read again.
-        if self._trouble is not None:
-            raise self._trouble
-        if self._has_moved:
-            return False
-        if not done and not self._is_told:
-            await self.refresh()
-        return True
-
-    def _filter(self, connection: ClientConnection, watched: list[str]) -> t.SubscriptionFilter | None:
-        """Return what to listen for: changes of the lists, and the resources that clients subscribed to."""
-        declared = connection.agreement.capabilities
-        uris = watched if t.has_capability(declared, "resources.subscribe") else []
-        flags = [t.has_capability(declared, f"{kind}.listChanged") for kind in ("tools", "prompts", "resources")]
-        if not uris and not any(flags):
-            return None
-        tools, prompts, resources = (flag or UNSET for flag in flags)
-        return t.SubscriptionFilter(
-            tools_list_changed=tools,
-            prompts_list_changed=prompts,
-            resources_list_changed=resources,
-            resource_subscriptions=uris or UNSET,
-        )
-
-    def _announces_everything(self, connection: ClientConnection) -> bool:
-        """Return whether the server declares that it tells of changes of all its lists."""
-        declared = connection.agreement.capabilities
-        return all(
-            t.has_capability(declared, f"{kind}.listChanged")
-            for kind in ("tools", "prompts", "resources")
-            if t.has_capability(declared, kind)
-        )
-
-    def _watched_uris(self) -> list[str]:
-        """Return the addresses, as the other server knows them, that clients are subscribed to."""
-        watched = {uri for hub in self._watched for uri in hub.watched()}
+    def watched_uris(self) -> list[str]:
+        """Return the URIs, as the upstream has them, that clients are subscribed to outside of conversations."""
+        is_left_out = self._is_in_conversation if len(self.conversations) else None
+        watched = {uri for hub in self._watched for uri in hub.watched(is_left_out)}
         return sorted(self.uris.inner(uri) for uri in watched if self._has_resource(uri))
 
     def _has_resource(self, uri: str) -> bool:
         """Return whether the other server has a resource, and clients may hear of it."""
         return bool(self.catalog.resource(uri) or self.catalog.template(uri)) and bool(self.catalog.hosts_told_of(uri))
 
-    async def _hear(self, subscription: Subscription) -> None:
-        async for change in subscription:
-            if change.kind == "resource" and change.uri is not None:
-                self.notify_updated(self.uris.public(change.uri), change.params)
-            elif self._pace.seconds_until_next(asyncio.get_running_loop().time()) > LEAST_SECONDS:
-                self._read_again()  # Updates of resources do not wait behind large lists.
-            else:
-                await self.refresh()
-
     # --- lists ---
 
     @property
     def is_public(self) -> bool:
         """Return whether the lists are for everybody: the other server says so, and the operator trusts it."""
-        return self.trusts and self._lists is not None and self._lists.is_public
+        return self.trusts and self.follower.lists is not None and self.follower.lists.is_public
 
     def freshen(self) -> Awaitable[None] | None:
-        """Read lists again that are older than the other server allows. Nobody waits where it announces changes."""
+        """Read lists again that are older than the upstream allows; return what a client waits for."""
         if self.state == "away":
-            self._asked_for.set()
-        ttl = None if self._lists is None else self._lists.ttl
-        self._lists_kept += 1
-        if ttl is None or self.state != "ready" or (self._reading is not None and not self._reading.done()):
+            self.follower.hurry()
+        if self.state != "ready":
             return None
-        age = asyncio.get_running_loop().time() - self._read_at
-        if age < max(ttl, LEAST_SECONDS) or (self._is_told and not ttl):
-            return None
-        reading = asyncio.get_running_loop().create_task(self._reread())
-        if self._is_told:
-            return None
-        self._lists_kept -= 1
-        return self._wait_for(reading)
+        if self.back_connections.has_ended_call(AFTER_CALL_SECONDS):
+            return self._freshen_after_call()
+        return self._freshen_now()
 
-    async def _wait_for(self, reading: asyncio.Task[None]) -> None:
-        await asyncio.wait({reading}, timeout=self._list_timeout)
+    def _freshen_now(self) -> Awaitable[None] | None:
+        if len(self.conversations) and (call := CURRENT.get(None)) is not None:
+            waited = self.conversations.freshen(call)
+            if waited is not None:
+                return waited
+        return self.follower.freshen()
+
+    async def _freshen_after_call(self) -> None:
+        """Wait a moment for the announcement of a change that a call made: it comes on another stream."""
+        await asyncio.sleep(ANNOUNCEMENT_SECONDS)
+        waited = self._freshen_now()
+        if waited is not None:
+            await waited
+
+    def look_again(self, call: Call) -> Awaitable[Any] | None:
+        """Read the lists for a call of a tool that is not listed; None where that tells nothing new."""
+        if self.state != "ready":
+            return None
+        return self.conversations.look_again(call) or self.follower.look_again()
 
     async def suspect(self) -> None:
         """Read the lists again, because something went wrong that outdated lists, or a dead server, may explain."""
-        try:
-            await self.refresh()
-        except ToolwireError as error:
-            self._trouble = error
-            self._wanted.set()
-            raise
+        await self.follower.suspect()
 
-    async def _reread(self) -> None:
-        try:
-            await self.suspect()
-        except ToolwireError as error:
-            log.debug("%s: the lists could not be read again: %s", self.name, error)
+    def _note_change(self, conversation: Conversation, method: str | None, uri: str | None) -> None:
+        """Read lists again, because a legacy upstream announced a change in a conversation."""
+        if method != UPDATED and not self.conversations.note_change(conversation, method):
+            self._read_again(conversation.credential)
 
-    async def refresh(self) -> None:
-        """Read the lists again. Requests that come meanwhile are served together by one more reading."""
-        reading = self._begin_reading()
-        await asyncio.wait({reading})
-        if not reading.cancelled():
-            reading.result()
-
-    def _begin_reading(self) -> asyncio.Task[None]:
-        if self._reading is not None and not self._reading.done():
-            self._is_outdated = True
-        else:
-            self._reading = asyncio.ensure_future(self._read_lists())
-        return self._reading
-
-    def _changed_in_conversation(self, credential: Hashable, method: str | None, uri: str | None) -> None:
-        """Read the lists again, because a legacy server said in a conversation that one of them changed.
-
-        Updates of resources come on the shared connection, which alone subscribes to them.
-        """
-        if method != UPDATED:
-            self._read_again()
-
-    def _read_again(self) -> None:
-        if self._keeper is not None:
-            self._begin_reading().add_done_callback(self._heed)
-
-    def _heed(self, reading: asyncio.Future[None]) -> None:
-        if not reading.cancelled() and (error := reading.exception()) is not None:
-            log.debug("%s: the lists could not be read again: %s", self.name, error)
-
-    async def _read_lists(self) -> None:
-        loop = asyncio.get_running_loop()
-        size, before = 0, self.last_change
-        for _ in range(2):
-            # Lists that are missing are read at once, however large they are.
-            if pause := self._pace.seconds_until_next(loop.time(), is_urgent=self.state != "ready"):
-                await asyncio.sleep(pause)
-            self._pace.begin(loop.time())
-            self._is_outdated = False
-            lists = await self._listed_somewhere()
-            size += lists.size
-            self._lists_read += 1
-            if not self._is_outdated:
-                break
-        else:
-            # It changes all the time. What it listed last is offered meanwhile.
-            loop.call_soon(self._read_again)
-        self.is_circular = not set(self._marks()).isdisjoint(lists.gateways)
-        if self.is_circular:
-            # Each reading would find the tools of the one before, under longer names.
-            self._lists = RemoteLists()
-            if self._is_offered:
-                self._publish(self._lists)
-            raise Unreachable("its lists lead back to this server: the gateways form a circle")
-        self._lists = lists
-        self._read_at = asyncio.get_running_loop().time()
-        self._first.set()
-        if self.guard.state != "open":
-            self._there()
-        self._pace.end(loop.time(), size, has_changed=self.last_change != before)
+    def _read_again(self, credential: Hashable) -> None:
+        self.follower.read_again()
 
     def _marks(self) -> list[str]:
         """Return the marks of the servers that list the components. Where nobody mounts this server, it is this one."""
         return [catalog.mark for catalog in self.catalog.hosts() or [self.catalog]]
 
-    async def _listed_somewhere(self) -> RemoteLists:
-        """Read the lists, at another address if the first one fails."""
-        while True:
-            connection = await self.back_connections.shared_connection()
-            try:
-                return await read_lists(self.name, connection, self._lists, self._timeout, self.shows_views)
-            except ToolwireError as error:
-                if not self.back_connections.lost(error, connection, for_sure=True):
-                    raise
+    # --- conversations ---
+
+    @property
+    def hubs(self) -> Iterable[Hub]:
+        return self._watched
+
+    @property
+    def back_key(self) -> str:
+        return self.relay.key
+
+    def find_shared_lists(self, credential: Hashable) -> RemoteLists | None:
+        return self.follower.lists
+
+    async def read_shared_lists(self, credential: Hashable) -> None:
+        await self.follower.refresh()
+
+    def fill_overlay(self, overlay: ListOverlay) -> None:
+        """Make the components of an overlay. Those that the shared lists have, too, are the same objects."""
+        catalog = overlay.catalog
+        catalog.follower = self
+        catalog.upstream_access, catalog.foreign_tasks = self._access, self.catalog.foreign_tasks
+        catalog.is_unlisted = self.catalog.is_unlisted
+        catalog.tools, catalog.prompts = self.catalog.tools, self.catalog.prompts
+        catalog.resources, catalog.templates = self.catalog.resources, self.catalog.templates
+        self._addresses.settle(self._units())
+        self._fill(catalog, overlay.lists, is_overlay=True)
+
+    def hide_shared(self, audience: Audience | None) -> None:
+        self.catalog.own_audience = audience
+
+    def follow_shared(self) -> None:
+        self.follower.want()
+
+    def own_uris(self, call: Call, uris: Iterable[str]) -> list[str]:
+        return [self.uris.inner(uri) for uri in uris if self._has_resource(uri) or self.links.has(call, uri)]
+
+    def public_uri(self, uri: str) -> str:
+        return self.uris.public(uri)
+
+    async def connect_for(self, call: Call) -> ClientConnection:
+        return await self.relay.conversation_connection(call)
+
+    def _overlaid_lists(self) -> list[RemoteLists]:
+        return [each.overlay.lists for each in self.conversations if each.overlay is not None]
+
+    def _units(self) -> Iterable[Unit]:
+        """Return the URIs in the shared lists and in the overlays, each once."""
+        found: dict[tuple[str, str], Unit] = {}
+        shared = () if self.follower.lists is None else (self.follower.lists,)
+        for lists in (*shared, *self._overlaid_lists()):
+            for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
+                found.setdefault((unit.kind, unit.main), unit)
+        return found.values()
+
+    def _is_in_conversation(self, client: Hashable, uri: str) -> bool:
+        return self.conversations.has_subscribed(client, self.uris.inner(uri))
+
+    def _watch_in_conversation(self, call: Call, uris: Iterable[str]) -> asyncio.Future[None] | None:
+        """Subscribe in the conversation of a legacy client; None where its calls go over the shared connection."""
+        connection = self.known_connection
+        is_legacy = connection is not None and not connection.modern and client_key(call.request, call.outlet)
+        if not is_legacy or self.state != "ready":
+            return None
+        if call.method == "resources/unsubscribe":
+            known = self.conversations.find(call)
+            if known is not None:
+                known.unsubscribe(self.uris.inner(call.params.uri))
+            return None
+        new = self.own_uris(call, uris)
+        return self.conversations.subscribe(call, new) if new else None
+
+    def _meet_conversations(self) -> None:
+        self.meet = self.conversations.meet
+        for catalog in self.catalog.hosts():
+            catalog.owner.kernel.compose()
 
     def _publish(self, lists: RemoteLists) -> None:
         """Offer the components in the lists. Clients are told of a change only if there is one."""
         if self.retired is not None:
             return
         self._cancel_unlisting()
-        self._addresses.settle(units_of(lists.resources, lists.templates, lists.skills, lists.tools))
+        generation = self.uris.generation
+        self._addresses.settle(self._units())
         changed = self._fill(self.catalog, lists)
+        self.conversations.compare_all()
+        for each in self.conversations:
+            if each.overlay is not None and (self.uris.generation != generation or changed):
+                self._fill(each.overlay.catalog, each.overlay.lists, is_overlay=True)
         if not (self.catalog.is_read or self.is_circular or lists.is_partial):
             self.catalog.is_read = True
             changed = list(dict.fromkeys((*changed, "tools")))  # Pins approve the first list, also an empty one.
@@ -716,10 +569,10 @@ class RemoteServer(Server):
             self.catalog.changed(family, for_sure=False)
         if "resources" in changed:
             # Clients may be subscribed already, such as those of a server in whose place this one is now.
-            self._wanted.set()
+            self.follower.want()
         self._tell_published()
 
-    def _fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
+    def _fill(self, catalog: Catalog, lists: RemoteLists, *, is_overlay: bool = False) -> list[str]:
         """Make the components in the lists those of a catalogue; return the families that are others now."""
         out = dict(lists.left_out)
         tools = self._made(lists.tools, lambda each: RemoteTool(self, each, self._name(each.name)), catalog.tools, out)
@@ -728,6 +581,11 @@ class RemoteServer(Server):
         )
         resources = self._made(lists.resources, lambda each: RemoteResource(self, each), catalog.resources, out)
         templates = self._made(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates, out)
+        if is_overlay:
+            catalog.tools, catalog.prompts = tools, prompts
+            catalog.resources, catalog.templates = resources, templates
+            self._offer_completions(catalog)
+            return []
         self._note_left_out(catalog, out)
         self._made_for = self.uris.generation
         listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
@@ -744,7 +602,8 @@ class RemoteServer(Server):
             )
             if before != after or (catalog.is_unlisted and after)
         ]
-        catalog.is_unlisted = False
+        for each in (catalog, *catalog.family()):
+            each.is_unlisted = False
         catalog.tools, catalog.prompts = tools, prompts
         catalog.resources, catalog.templates, catalog.skill_set = resources, templates, skill_set
         self._offer_completions(catalog)
@@ -803,6 +662,9 @@ class RemoteServer(Server):
         catalog = self.catalog
         if connection is None:
             return filled.skill_set
+        if catalog.upstream_capabilities != connection.agreement.capabilities:
+            catalog.upstream_capabilities = connection.agreement.capabilities
+            catalog.changed("notes")
         declared = extensions_of(self, catalog, connection.agreement.capabilities)
         further = further_capabilities(connection.agreement.capabilities)
         catalog.elsewhere = UnlistedResources(self) if "resources/read" in connection.callable else None
@@ -888,8 +750,8 @@ class RemoteServer(Server):
             self.guard.waiting + connections.waiting,
             connections.target.transport,
             connections.count,
-            self._lists_kept,
-            self._lists_read,
+            self.follower.kept,
+            self.follower.readings,
             {} if connections.urls is None else {url: why is None for url, why in connections.urls.errors.items()},
         )
 
@@ -900,7 +762,7 @@ class RemoteServer(Server):
         """Take the components out of lists while the breaker is open, and plan the next health check."""
         if state == "open":
             self._away(f"its calls failed: {self.guard.error}")
-        elif self.state == "away" and self._lists is not None:
+        elif self.state == "away" and self.follower.lists is not None:
             self._there()
         # Also for a server that was taken away: the tasks that began there are asked about.
         self.signs.plan()
@@ -925,28 +787,24 @@ class RemoteServer(Server):
                 raise failure from None
             # Another address is used from now on.
 
-    def _begin_again(self) -> None:
-        """Follow the lists of the server at another address."""
-        self._has_moved = True
-        self._wanted.set()
-
     def is_repeatable(self, tool: Any) -> bool:
         """Return whether a tool, by the name that the server gives it, claims that a second call does no harm."""
-        listed = next((each for each in self._lists.tools if each.name == tool), None) if self._lists else None
+        lists = self.follower.lists
+        listed = None if lists is None else next((each for each in lists.tools if each.name == tool), None)
         hints = None if listed is None else listed.annotations
         return isinstance(hints, t.ToolAnnotations) and (hints.read_only_hint is True or hints.idempotent_hint is True)
 
     def _there(self) -> None:
         """Offer the components: the server lists them, and nothing says that it does not work."""
-        assert self._lists is not None
+        assert self.follower.lists is not None
         if self.state == "away":
             log.warning("the server %r is there now", self.name)
             # The stream of its changes ended, and what changed meanwhile was told to nobody.
-            self._may_have_missed_updates = True
-            self._asked_for.set()
+            self.follower.updates.may_have_missed = True
+            self.follower.hurry()
         self.state, self.error = "ready", None
         if self._is_offered:
-            self._publish(self._lists)
+            self._publish(self.follower.lists)
 
     def _away(self, why: str) -> None:
         if self.retired is not None:
@@ -973,15 +831,20 @@ class RemoteServer(Server):
         self.keeps_stale_lists = keeps
         if keeps:
             self._cancel_unlisting()
-            if self.catalog.is_unlisted and self._lists is not None:
-                self._publish(self._lists)
+            if self.catalog.is_unlisted and self.follower.lists is not None:
+                self._publish(self.follower.lists)
         elif self.state == "away" and not self.catalog.is_unlisted:
             self._unlist()
 
     def _unlist(self) -> None:
         """Leave the components out of lists, because their server is away."""
         self._unlisting = None
-        self.catalog.is_unlisted = True
+        self._set_unlisted(True)
+
+    def _set_unlisted(self, is_unlisted: bool) -> None:
+        """Leave the components out of lists, or take them in again."""
+        for catalog in (self.catalog, *self.catalog.family()):
+            catalog.is_unlisted = is_unlisted
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
@@ -1041,11 +904,6 @@ def _access_of(target: Target, catalog: Catalog) -> UpstreamAccess | None:
         return None
     target.is_relayed = True
     return UpstreamAccess(target.server, catalog)
-
-
-def _release(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 async def _stop(task: asyncio.Future[Any]) -> None:

@@ -10,7 +10,7 @@ decide what it may use. Lists are computed once for each permission set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -23,7 +23,15 @@ from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
 from toolwire.server.components import Component, ResourceTemplate, ToolBase
-from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
+from toolwire.server.components.restriction import (
+    ANY_CLIENT,
+    Audience,
+    Effective,
+    TagRule,
+    VisibleTo,
+    audience_of,
+    names_of,
+)
 from toolwire.server.judgements import Asked, Identity, Judgement
 from toolwire.server.replay_state import principal_key
 from toolwire.util.expiring import Expiring
@@ -100,6 +108,8 @@ class Access:
         self.active: bool = False
         """Whether there may be restrictions. If it is False, a request is checked no further."""
         self._stale = False
+        self._is_by_client = False
+        """Whether some client of a connection or session sees other components than the rest."""
         self._audiences: tuple[AudienceOnWay, ...] = ()
         # The demands belong to one version of the catalogue.
         self._demands: tuple[int, dict[tuple[Any, Way], Demand]] = (-1, {})
@@ -141,6 +151,7 @@ class Access:
         owned = (each.audience for each in self._catalog.family() if each.audience is not None)
         hidden.update({AudienceOnWay(each, ()): None for each in owned})
         self._audiences = tuple(hidden)
+        self._is_by_client = any(each.audience.clients is not None for each in hidden)
         self.active = bool(hidden) or any(self.scopes(each) for each in found)
         if self._stale:
             self.active = True  # Another thread has added something meanwhile, which may be restricted.
@@ -194,6 +205,9 @@ class Access:
         each: Component | None = component
         while each is not None:
             ask(each.visible_to, each.scopes)
+            own = found.owner.catalog.own_audience
+            if own is not None and found.owner.catalog.lists(each):
+                audiences.append(AudienceOnWay(own, ()))
             each = each.original
         upstream = found.owner.catalog.upstream_access
         further: Demand | None = None if upstream is None else upstream.demand(component)
@@ -218,6 +232,8 @@ class Access:
             demand = self.demand(found)
             scopes.update((Asked(tuple(sorted(needed)), len(implied)), None) for needed, implied in demand.scopes)
             for audience, implied in demand.audiences:
+                if audience.clients is not None:
+                    continue  # It says which lists a client gets, and not what a caller may read later.
                 if audience.picks is None:
                     audiences[Asked(tuple(sorted(audience.scopes)), len(implied))] = None
                 else:
@@ -302,23 +318,34 @@ class Access:
         """Return what the caller of a request sees; None for everything."""
         if self._stale:
             self._survey()
-        if not self.active or _is_local(request, outlet):
+        if not self.active:
             return None
-        return self.view_of(request.principal)
+        client = client_key(request, outlet) if self._is_by_client else ANY_CLIENT
+        if not _is_local(request, outlet):
+            return self.view_of(request.principal, client)
+        if not self._is_by_client:
+            return None
+        lists = (each for each in self._audiences if each.audience.clients is None or each.audience.clients(client))
+        return View(self, frozenset(lists))
 
-    def view_of(self, principal: Principal | None) -> View:
-        """Return the view of a principal; None stands for a caller that is not authenticated."""
+    def view_of(self, principal: Principal | None, client: Hashable = ANY_CLIENT) -> View:
+        """Return the view of a principal; None stands for a caller that is not authenticated.
+
+        `client` is the connection or session of the caller, where that is known.
+        """
         if self._stale:
             self._survey()
         admitted = (
-            each for each in self._audiences if each.audience.admits(principal, held_scopes(principal, each.implied))
+            each
+            for each in self._audiences
+            if each.audience.admits(principal, held_scopes(principal, each.implied), client)
         )
         return View(self, frozenset(admitted))
 
     def admit(self, request: Incoming, outlet: Outlet) -> None:
         """Raise `InsufficientScope` when the caller lacks what the request needs."""
         view = self.view(request, outlet)
-        needed = None if view is None else self._needed(request, view)
+        needed = None if view is None or _is_local(request, outlet) else self._needed(request, view)
         if needed is not None:
             raise InsufficientScope(needed, request.id)
 
@@ -343,7 +370,7 @@ class Access:
     def check_read(self, request: Incoming, outlet: Outlet, uri: str) -> None:
         """Raise `InsufficientScope` when the caller sees the resource at an address but may not read it."""
         found = self.readable(uri, self.view(request, outlet))
-        if found is not None and not self.permits(request.principal, found):
+        if found is not None and not self.permits_call(request, outlet, found):
             raise InsufficientScope(self.scopes(found), request.id)
 
     def hears(self, request: Incoming, outlet: Outlet, change: Change) -> bool:
@@ -385,6 +412,10 @@ class Access:
         view = self.view_of(principal)
         return lambda found: view.sees(found) and self.permits(principal, found)
 
+    def permits_call(self, request: Incoming, outlet: Outlet, found: Found[Any]) -> bool:
+        """Return whether the caller of a request, who sees a component, has the scopes to use it."""
+        return _is_local(request, outlet) or self.permits(request.principal, found)
+
     def permits(self, principal: Principal | None, found: Found[Any]) -> bool:
         """Return whether a principal that sees a component has the scopes to use it."""
         return all(needed <= held_scopes(principal, implied) for needed, implied in self.demand(found).scopes)
@@ -396,7 +427,11 @@ class Access:
         """
         if self._stale:
             self._survey()
-        sees = None if not self.active or (is_local and principal is None) else self.view_of(principal).sees
+        sees: Sees | None
+        if self.active and not (is_local and principal is None):
+            sees = self.view_of(principal).sees
+        else:
+            sees = _sees_all if self._is_by_client else None
         found = self._catalog.tool(name, sees)
         if found is None or judgement is None or judgement.tool is None:
             return found
@@ -463,9 +498,14 @@ class Access:
         return () if found is None else (found,)
 
 
+def _sees_all(found: Found[Any]) -> bool:
+    """Take every component, those in the lists of single clients, too."""
+    return True
+
+
 def identity_of(found: Found[Any]) -> Identity:
-    """Return the identity of a component on its way."""
-    way = tuple((mount.prefix, mount.catalog.owner.name) for mount in found.way)
+    """Return the identity of a component on its way. It is the same in the lists of all and in those of one client."""
+    way = tuple((mount.prefix, mount.catalog.owner.name) for mount in found.way if not mount.catalog.is_overlay)
     return Identity(found.component.kind, found.component.key, way)
 
 
@@ -476,6 +516,14 @@ def held_scopes(principal: Principal | None, implied: Implied) -> frozenset[str]
     for effective in implied:
         held = effective(held)
     return held
+
+
+def client_key(request: Incoming, outlet: Outlet) -> Hashable:
+    """Return the connection of a legacy client, or the id of its HTTP session; None for any other caller."""
+    if request.modern:
+        return None
+    connection = outlet.connection
+    return connection if isinstance(connection, Session) else getattr(connection, "session_id", None)
 
 
 def _is_local(request: Incoming, outlet: Outlet) -> bool:

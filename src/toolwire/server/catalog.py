@@ -23,6 +23,7 @@ from toolwire.server.foreign_tasks import ForeignTasks
 from toolwire.server.hops import BackFigures
 from toolwire.server.middleware import Middleware
 from toolwire.server.subscriptions import Hub
+from toolwire.stores import Stores
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
@@ -39,6 +40,8 @@ FAMILY: Final = {
     "skills": "resources",
     "prompts": "prompts",
 }
+
+_LISTED: Final = frozenset(("tools", "prompts", "resources", "templates"))
 
 # What listeners are told of when an extension changes: clients have no notification of it.
 _EXTENSIONS: Final = "extensions"
@@ -157,6 +160,7 @@ class OwnerKernel(Protocol):
 
     audit: AuditLog | None
     middleware: list[Middleware]
+    stores: Stores
 
     @property
     def access(self) -> Restrictions: ...
@@ -229,6 +233,9 @@ class Follower(Awaited, Protocol):
 
     def figures(self) -> BackFigures:
         """Return the state of the server that has the components, for the metrics."""
+
+    def look_again(self, call: Call) -> Awaitable[Any] | None:
+        """Look again for components, before a tool of a call is unknown; None where that tells nothing new."""
 
 
 class Found(Struct, Generic[C], frozen=True):
@@ -361,6 +368,8 @@ class Catalog:
         """Reads addresses that the server of these components does not list. It lives elsewhere."""
         self.further_capabilities: dict[str, Any] = {}
         """Capabilities of a server that lives elsewhere which nobody here knows."""
+        self.upstream_capabilities: Mapping[str, Any] | None = None
+        """What an upstream declares; None for a server of this process, and for an upstream that was not reached."""
         self.addresses: dict[tuple[str, str], Owner] = {}
         """The addresses of mounted servers that live elsewhere, by kind and text. The first one keeps it."""
         self.notes: dict[str, list[str]] = {}
@@ -369,6 +378,8 @@ class Catalog:
         """The tasks of the server elsewhere whose components these are; None where the components run here."""
         self.audience: Audience | None = None
         """The callers who see the components; None for everybody."""
+        self.own_audience: Audience | None = None
+        """The callers who see the components in the lists; None for all who see the catalogue."""
         self.find_unlisted: Callable[[str, str], Found[Any] | None] | None = None
         """Finds a tool or a prompt that is in no list, by its kind and its public name."""
         self.upstream_access: UpstreamRestrictions | None = None
@@ -787,6 +798,11 @@ class Catalog:
         return None
 
     @property
+    def is_overlay(self) -> bool:
+        """Return whether only one client sees these components: they are no part of the lists of all."""
+        return self.audience is not None and self.audience.clients is not None
+
+    @property
     def repeats_arguments(self) -> bool:
         """Return whether headers repeat arguments of a tool, here or behind this server."""
         version, repeats = self._repeating
@@ -911,6 +927,18 @@ class Catalog:
             first = self.all("templates").get(name) or self.resource(name)
         return first is None or first.way == way
 
+    def look_again(self, call: Call, name: str) -> list[Awaitable[Any]]:
+        """Look again for a tool that is not known; return what to wait for."""
+        found: list[Awaitable[Any]] = []
+        for mount in self.mounts:
+            inner = mount.inner(name)
+            if inner is None:
+                continue
+            follower = mount.catalog.follower
+            waited = None if follower is None or mount.catalog.is_overlay else follower.look_again(call)
+            found += [waited] if waited is not None else mount.catalog.look_again(call, inner)
+        return found
+
     def has_completions(self) -> bool:
         own: list[Prompt | ResourceTemplate] = [*self.prompts.values(), *self.templates.values()]
         return (
@@ -918,6 +946,10 @@ class Catalog:
             or any(each.choices or each.completions for each in own)
             or any(mount.catalog.has_completions() for mount in self.mounts)
         )
+
+    def lists(self, component: Component) -> bool:
+        """Return whether a component is in the lists of this server itself. Skills and unlisted resources are not."""
+        return component.kind in _LISTED and self._kind(component.kind).get(component.key) is component
 
     def has(self, kind: str) -> bool:
         return bool(self._kind(kind)) or any(mount.has(kind) for mount in self.mounts)
@@ -977,7 +1009,8 @@ class Catalog:
         version = self.version
         known = self._ordered.get(key)
         if known is None or known[0] != version:
-            items = dict(self.merged(kind, view))
+            has_overlays = view is None and any(each.is_overlay for each in self.family())
+            items = dict(self.merged(kind, _WITHOUT_OVERLAYS if has_overlays else view))
             # A plain dict, not `Expiring`: each list looks here, and when it is full it is cheap to begin anew.
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
@@ -1024,6 +1057,16 @@ class Catalog:
             "skills": self.skill_set.skills,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+class _WithoutOverlays:
+    """The view of a caller who sees everything but the lists of single clients."""
+
+    def sees(self, found: Found[Any]) -> bool:
+        return not any(mount.catalog.is_overlay for mount in found.way)
+
+
+_WITHOUT_OVERLAYS: Final = _WithoutOverlays()
 
 
 def _is_listed(found: Found[Any], view: Seen | None) -> bool:

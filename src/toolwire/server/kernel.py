@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -352,6 +353,20 @@ class Kernel:
     async def _operate(self, call: Call) -> Any:
         return await self._operations.get(call.method, self._extended)(call)
 
+    async def call_found(self, call: Call, found: Found[Any]) -> Any:
+        """Call a tool that became known after the policies of the call were looked up, under those of the tool."""
+        params = call.request.params
+        if self.access.active:
+            self.access.admit(call.request, call.outlet)
+        late = copy(call)
+        late.target = target = CallTarget("tools/call", params.name, params, found)
+        try:
+            if self.enforcer is None:
+                return await self._operate(late)
+            return await self.enforcer.run_inside(call, late, target, self._operate)
+        finally:
+            call.target = target  # For records.
+
     # --- connections ---
 
     def notified(self, notice: Notice, session: Session) -> None:
@@ -381,6 +396,8 @@ class Kernel:
             self._pings[session] = Pinging(session, self.limits.ping)
 
     def closing(self, session: Session) -> None:
+        for callback in tuple(self.hub.closing_callbacks):
+            callback(session)
         client = self.hub.clients.pop(session, None)
         if client is not None and client.uris:
             self.hub.watching_changed()
@@ -506,7 +523,7 @@ class Kernel:
         """Return whether the caller of a handler sees another tool of the handler's server, and may call it."""
         found = self._sibling(call, name).found
         return found is not None and (
-            self.methods.view(call) is None or self.access.permits(call.request.principal, found)
+            self.methods.view(call) is None or self.access.permits_call(call.request, call.outlet, found)
         )
 
     async def call_tool_for(self, call: Call, name: str, arguments: Raw) -> t.CallToolResult | None:
@@ -517,7 +534,8 @@ class Kernel:
         target = self._sibling(call, name, arguments)
         if target.found is None:
             return None
-        if self.methods.view(call) is not None and not self.access.permits(call.request.principal, target.found):
+        has_view = self.methods.view(call) is not None
+        if has_view and not self.access.permits_call(call.request, call.outlet, target.found):
             raise InsufficientScope(self.access.scopes(target.found), call.request.id)
         tool = target.found.component
         inner = call.nested(target.found.owner, target, call.in_thread)

@@ -60,6 +60,9 @@ class MethodParts(Protocol):
     results: Results
     hub: Hub
 
+    async def call_found(self, call: Call, found: Found[Any]) -> Any:
+        """Call a tool that became known after the policies of the call were looked up."""
+
     @property
     def tasks(self) -> TaskMethods:
         """The methods for tasks, made at the first use."""
@@ -129,10 +132,21 @@ class Methods:
         except Exception as error:
             return await self._failures.answer(call, error, f"the tool {params.name[:200]}")
         if found is None:
+            late = await self._look_again(call, params.name)
+            if late is not None:
+                return await self._parts.call_found(call, late)
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}{self._absence(params.name)}")
         if found.component.task is not None or params.task is not UNSET:
             return await self._parts.tasks.tool_called(call, found)
         return await self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
+
+    async def _look_again(self, call: Call, name: str) -> Found[Any] | None:
+        """Look for a tool once more, after the upstreams that may have it were asked for their lists."""
+        waits = self._catalog.look_again(call, name) if self._catalog.followers and call.outer is None else []
+        if not waits:
+            return None
+        await asyncio.gather(*waits)
+        return self._catalog.tool(name, self._sees(call))
 
     def _absence(self, name: str) -> str:
         """Return why a tool or prompt may be unknown; empty where everything is known."""

@@ -55,13 +55,15 @@ class ServerOffer:
             self._families.add("resources")
         if self._catalog.has("prompts"):
             self._families.add("prompts")
+        self._families.update(self._upstream_families())
         offered = self._catalog.all_extensions()
         for each in offered.values():
             self._families.update(each.families)
         if "tools" in self._families:
             declared["tools"] = {"listChanged": True}
         if "resources" in self._families:
-            declared["resources"] = {"subscribe": True, "listChanged": True}
+            subscribe = {"subscribe": True} if self._announces_updates() else {}
+            declared["resources"] = {**subscribe, "listChanged": True}
         if "prompts" in self._families:
             declared["prompts"] = {"listChanged": True}
         if self._catalog.has_completions():
@@ -99,6 +101,21 @@ class ServerOffer:
         ):
             self._families.add("tasks")
         return "tasks" in self._families
+
+    def _upstream_families(self) -> set[str]:
+        """Return the families that upstreams declare, also where their lists are empty."""
+        known = (each.upstream_capabilities or {} for each in (self._catalog, *self._catalog.family()))
+        return {family for each in known for family in ("tools", "resources", "prompts") if family in each}
+
+    def _announces_updates(self) -> bool:
+        """Return whether resources of this process, or an upstream, may announce updates."""
+        catalogs = (self._catalog, *self._catalog.family())
+        upstreams = [
+            each.upstream_capabilities for each in catalogs if each.follower is not None and each.audience is None
+        ]
+        if not upstreams or any(each.follower is None and (each.resources or each.templates) for each in catalogs):
+            return True
+        return any(each is None or t.has_capability(each, "resources.subscribe") for each in upstreams)
 
     def _has_anything(self) -> bool:
         return any(self._catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))

@@ -277,11 +277,20 @@ class Hub:
         """Called with the id of each legacy HTTP session that is over."""
         self.roots_callbacks: list[Callable[[Hashable], None]] = []
         """Called with the connection, or the HTTP session id, of a client with changed roots."""
+        self.closing_callbacks: list[Callable[[Session], None]] = []
+        """Called with each connection that closes."""
         self._of_sessions = WatchedAddresses(MAX_WATCHED)
 
-    def watched(self) -> set[str]:
-        """Return the addresses that clients may be subscribed to."""
-        return {*self._of_sessions, *(uri for listener in self._listeners() for uri in listener.uris)}
+    def watched(self, is_left_out: Callable[[Hashable, str], bool] | None = None) -> set[str]:
+        """Return the addresses that clients may be subscribed to.
+
+        `is_left_out` gets a legacy connection, or None for any HTTP session, and an address.
+        """
+        if is_left_out is None:
+            return {*self._of_sessions, *(uri for listener in self._listeners() for uri in listener.uris)}
+        found = {uri for stream in self.streams for uri in stream.uris}
+        found |= {uri for each in self.clients.values() for uri in each.uris if not is_left_out(each.session, uri)}
+        return found | {uri for uri in self._of_sessions if not is_left_out(None, uri)}
 
     async def subscribed(self, client: LegacyClient, uri: str, caller: Hashable) -> None:
         """Take note of a subscription. That of an HTTP session is kept, because any process may end the session."""
@@ -318,9 +327,22 @@ class Hub:
                     log.exception("a callback for %s failed", change.uri)
 
     def tell_here(self, change: Change) -> None:
-        """Tell the clients and streams of this process of a change."""
+        """Tell the clients and streams of this process of a change. HTTP sessions read the bus themselves."""
+        if change.session:
+            return
         for listener in self._listeners():
             call_on(listener.loop, listener.tell, change)
+
+    def tell_client(self, client: Hashable, change: Change) -> None:
+        """Tell one client of a change: a connection, or a legacy HTTP session by its id."""
+        if isinstance(client, str):
+            if self.relay is not None:
+                self.relay.changed(msgspec.structs.replace(change, session=client))
+            return
+        for listener in self._listeners():
+            connection = listener.session if isinstance(listener, LegacyClient) else listener.outlet.connection
+            if connection is client:
+                call_on(listener.loop, listener.tell, change)
 
     def tell_everything_here(self) -> None:
         """Tell the clients of this process to read everything again, because changes of other processes were missed."""

@@ -20,7 +20,8 @@ from toolwire.gateway.config.credentials import CredentialTable
 from toolwire.gateway.config.policies import PolicyTable
 from toolwire.gateway.config.shapes import PinsTable, PromptTable, ResourceTable, ToolTable
 from toolwire.gateway.config.table import FilePath, Secret, StoreAddress, Table, given
-from toolwire.gateway.remote_server import LIST_SECONDS, TIMEOUT_SECONDS
+from toolwire.gateway.list_follower import LIST_SECONDS
+from toolwire.gateway.remote_server import TIMEOUT_SECONDS
 from toolwire.protocol.types import LoggingLevel
 from toolwire.schemas import Profile
 from toolwire.server.components import Cache

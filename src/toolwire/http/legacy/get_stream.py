@@ -462,6 +462,8 @@ class SessionStream(GetStream):
 
     def changed(self, change: Change) -> None:
         """Notify the client of a change, if it subscribed to it and may know of it."""
+        if change.session not in ("", self.token.id):
+            return
         if self.claimed is not None:
             params = 0 if change.params is None else len(t.encode(change.params))
             self._hold_until_claimed(lambda: self.changed(change), len(change.uri) + params)

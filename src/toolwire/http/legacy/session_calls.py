@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_records import BackSession, SessionRecord
@@ -116,6 +117,16 @@ class SessionConnection:
 
         self.record.backs = (await self._edit(self.token, edit)).backs
         return self.record.backs.get(key, opened)
+
+    async def note_lists(self, key: str, lists: str) -> None:
+        """Note which lists this session has at a server behind this one. Empty text: they are the shared ones."""
+
+        def edit(record: SessionRecord) -> None:
+            held = record.backs.get(key)
+            if held is not None and held.lists != lists:
+                record.backs = {**record.backs, key: replace(held, lists=lists)}
+
+        self.record.backs = (await self._edit(self.token, edit)).backs
 
     def notify(self, method: str, params: Any) -> bool:
         """Send a notification on the stream of the call while that is open, and on the session's own stream after."""

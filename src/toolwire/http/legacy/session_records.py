@@ -42,6 +42,8 @@ class BackSession(Struct, array_like=True, frozen=True):
     revision: str
     address: str = ""
     """The address of the session, if the server has several."""
+    lists: str = ""
+    """A text that names the lists which the server has in this session alone; empty where they are the shared ones."""
 
 
 class SessionRecord(Struct, omit_defaults=True):

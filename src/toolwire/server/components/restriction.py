@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -19,14 +19,22 @@ Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
 VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None"
 
 
+#: Stands for the clients of all connections and sessions, where a question is about a principal alone.
+ANY_CLIENT: Final = object()
+
+
 class Audience(Struct, frozen=True):
     """An audience: callers who have one of the scopes, or whom a function picks."""
 
     scopes: frozenset[str] = frozenset()
     picks: Callable[[Principal], bool] | None = None
+    clients: Callable[[Hashable], bool] | None = None
+    """Picks connections and sessions, whatever principal they have. It says nothing of permissions."""
 
-    def admits(self, principal: Principal | None, scopes: frozenset[str]) -> bool:
-        """Return whether this caller, who has these scopes, is among them."""
+    def admits(self, principal: Principal | None, scopes: frozenset[str], client: Hashable = ANY_CLIENT) -> bool:
+        """Return whether this caller, who has these scopes, is among them. `client` is its connection or session."""
+        if self.clients is not None:
+            return client is ANY_CLIENT or self.clients(client)
         if principal is None:
             return False
         if self.picks is None:
