@@ -180,14 +180,14 @@ async def test_pool_uses_its_first_process_while_no_other_one_starts() -> None:
 @FRONTS
 async def test_progress_reaches_its_caller_alone(front: str) -> None:
     command, gateway = pool_of()
-    heard: dict[str, list[Any]] = {"ann": [], "bob": []}
+    received: dict[str, list[Any]] = {"ann": [], "bob": []}
     async with connected(gateway, "ann", front) as (ann, _), connected(gateway, "bob", front) as (bob, _):
         calls = [
             asyncio.ensure_future(
                 client.call_tool(
                     "b_steps",
                     {"label": name},
-                    on_progress=lambda *told, name=name: heard[name].append(told[-1].message),
+                    on_progress=lambda *values, name=name: received[name].append(values[-1].message),
                 )
             )
             for name, client in (("ann", ann), ("bob", bob))
@@ -196,36 +196,36 @@ async def test_progress_reaches_its_caller_alone(front: str) -> None:
         command.go_on.set()
         for call in calls:
             await call
-    assert heard == {"ann": ["ann begins", "ann ends"], "bob": ["bob begins", "bob ends"]}
+    assert received == {"ann": ["ann begins", "ann ends"], "bob": ["bob begins", "bob ends"]}
 
 
 @FRONTS
 async def test_log_messages_of_a_shared_process_reach_no_client(front: str) -> None:
     # Nothing on a pipe says which call a log message belongs to.
     command, gateway = pool_of()
-    heard: list[Any] = []
+    received: list[Any] = []
     async with (
-        connected(gateway, "ann", front, on_log=heard.append) as (ann, _),
+        connected(gateway, "ann", front, on_log=received.append) as (ann, _),
         connected(gateway, "bob", front) as (bob, _),
     ):
         command.go_on.set()
         await bob.call_tool("b_steps", {"label": "bob"})
         await ann.call_tool("b_steps", {"label": "ann"})
         assert await who(ann) == 1
-    assert heard == []
+    assert received == []
 
 
 @FRONTS
 async def test_log_messages_of_a_shared_session_reach_their_caller_alone(front: str) -> None:
     # Over HTTP they come on the stream of the call.
     command = Processes()
-    heard: dict[str, list[Any]] = {"ann": [], "bob": []}
+    received: dict[str, list[Any]] = {"ann": [], "bob": []}
     async with AsyncExitStack() as stack:
         back = command.server(1, None)
         place = await stack.enter_async_context(behind(back, "http"))
         gateway = Gateway("front").add("b", place, revision=LEGACY, isolation="shared", timeout=8)
         clients = {}
-        for name, lines in heard.items():
+        for name, lines in received.items():
             connecting = connected(gateway, name, front, on_log=lambda params, lines=lines: lines.append(params.data))
             clients[name] = (await stack.enter_async_context(connecting))[0]
         calls = [
@@ -235,7 +235,7 @@ async def test_log_messages_of_a_shared_session_reach_their_caller_alone(front: 
         command.go_on.set()
         for call in calls:
             await call
-        assert heard == {"ann": ["log of ann"], "bob": ["log of bob"]}
+        assert received == {"ann": ["log of ann"], "bob": ["log of bob"]}
         sessions = {(await each.call_tool("b_session")).text for each in clients.values()}
         assert len(sessions) == 1 and gateway.backs["b"].connections == 1
 
@@ -288,7 +288,7 @@ async def test_shared_connection_declares_nothing_that_a_client_would_have_to_an
         (opening,) = recorded.sent("initialize")
         assert set(opening["params"]["capabilities"]) <= {"extensions"}
     else:
-        # A modern server is told with each request what its client can do: isolation= changes nothing.
+        # Each request to a modern server says what its client can do: isolation= changes nothing.
         (listing,) = recorded.sent("tools/list")
         declared = listing["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
         assert {"elicitation", "sampling", "roots"} <= set(declared)

@@ -74,7 +74,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}, t.TASKS_EXTENSION: {}},
 }
 
-#: What is declared where clients share connections to a legacy server: nothing that one of them would have to answer.
+#: The capabilities declared in a pool: nothing that a client would have to answer.
 ANSWERLESS: Final[dict[str, Any]] = {"extensions": EVERYTHING["extensions"]}
 
 #: The client of conversations that all calls with one credential share.
