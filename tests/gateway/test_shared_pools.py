@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -313,3 +315,50 @@ async def test_task_of_a_pool_stays_at_its_process() -> None:
         command.go_on.set()
         assert (await task.wait()).text == "2"
         assert await who(ann) == 1
+
+
+#: A server of 2025-11-25 that asks in each call, whatever its client declared, and returns the answer.
+ASKING = """
+import json, sys
+
+info = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "c", "version": "1"}}
+tool = {"name": "ask", "inputSchema": {"type": "object", "properties": {"method": {"type": "string"}}}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    method = asked.get("method")
+    if "id" not in asked:
+        continue
+    result = {}
+    if method == "initialize":
+        result = info
+    elif method == "tools/list":
+        result = {"tools": [tool]}
+    elif method == "tools/call":
+        question = asked["params"]["arguments"]["method"]
+        params = {
+            "elicitation/create": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
+            "sampling/createMessage": {"messages": [], "maxTokens": 1},
+            "roots/list": {},
+        }
+        print(json.dumps({"jsonrpc": "2.0", "id": "q", "method": question, "params": params[question]}), flush=True)
+        answer = json.loads(sys.stdin.readline())
+        result = {"content": [{"type": "text", "text": json.dumps(answer.get("error", answer))}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@FRONTS
+async def test_refused_question_gets_the_reason(front: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    script = tmp_path / "asking.py"
+    script.write_text(ASKING)
+    gateway = Gateway("front").add("b", [sys.executable, str(script)], isolation="shared")
+
+    async def sample(params: Any) -> str:
+        raise AssertionError("asked")
+
+    handlers: dict[str, Any] = {"elicit": Elicitation(form=_refuse), "roots": ["/tmp"], "sample": sample}
+    async with connected(gateway, "ann", front, **handlers) as (ann, _):
+        for method in ("elicitation/create", "sampling/createMessage", "roots/list"):
+            text = (await ann.call_tool("b_ask", {"method": method})).text
+            assert "-32601" in text and method in text and 'isolation = \\"shared\\"' in text
+    assert caplog.text.count("which is refused") == 1

@@ -143,6 +143,9 @@ class PooledConnection(RelayConnection):
         super().__init__(*arguments)
         self._has_warned = False
 
+    def _accepted(self, revision: str) -> dict[str, Any]:
+        return EVERYTHING  # A question that was not declared gets the reason why it is refused.
+
     def concerned(
         self,
         about: RequestId | None,
