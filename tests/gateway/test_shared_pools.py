@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cases import cases
-from tests.gateway.backs import Recorded, behind, until
+from tests.gateway.backs import Recorded, behind, told, until
 
 from toolwire import Client, Context, Server, testing
 from toolwire.auth import Principal
@@ -315,6 +315,26 @@ async def test_task_of_a_pool_stays_at_its_process() -> None:
         command.go_on.set()
         assert (await task.wait()).text == "2"
         assert await who(ann) == 1
+
+
+async def test_updates_of_a_shared_server_reach_their_subscriber_alone() -> None:
+    server = Server("b")
+
+    @server.resource("note://today")
+    def today() -> str:
+        return "sunny"
+
+    async with behind(server, "memory") as place:
+        gateway = Gateway("front").add("b", place, revision=LEGACY, isolation="shared")
+        async with connected(gateway, "ann") as (ann, wire), connected(gateway, "bob") as (bob, other):
+            await bob.read_resource("note://today")
+            async with ann.listen(resources=["note://today"]) as changes:
+                server.notify_updated("note://today")
+                assert await told(changes) == "resource"
+            assert gateway.backs["b"].connections == 1
+    updated = "notifications/resources/updated"
+    assert any(each.get("method") == updated for each in wire.received)
+    assert not any(each.get("method") == updated for each in other.received)
 
 
 #: A server of 2025-11-25 that asks in each call, whatever its client declared, and returns the answer.

@@ -531,7 +531,7 @@ class RemoteServer(Server):
         """Subscribe in the conversation of a legacy client; None where its calls go over the shared connection."""
         connection = self.known_connection
         is_legacy = connection is not None and not connection.modern and client_key(call.request, call.outlet)
-        if not is_legacy or self.state != "ready":
+        if not is_legacy or self.state != "ready" or self.back_connections.is_shared:
             return None
         if call.method == "resources/unsubscribe":
             known = self.conversations.find(call)
