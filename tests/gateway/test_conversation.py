@@ -194,10 +194,37 @@ async def test_session_that_moves_keeps_its_tools_and_subscriptions() -> None:
             assert "b_extra" in await names(client)
             assert (await client.call_tool("b_extra")).text == "extra"
             assert "b_extra" not in await names(other)
+        growing.tell(Change("updated", "note://shared"))
+        while (await next_change(told)).kind != "resource":
+            pass
         balancer.current = 1
         await balancer.stop(0)
         assert (await client.call_tool("b_extra")).text == "extra"
         assert "b_extra" not in await names(other)
+
+
+@pytest.mark.covers("GW-6.22")
+async def test_update_reaches_a_session_whose_replica_has_ended() -> None:
+    growing = Growing()
+    async with (
+        behind(growing.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], LEGACY) as balancer,
+        client_of(balancer, LEGACY) as client,
+        client.listen(resources=["note://shared"]) as changes,
+    ):
+        told = aiter(changes)
+        await client.call_tool("b_grow")
+        balancer.current = 1
+        await balancer.stop(0)
+        assert (await client.call_tool("b_extra")).text == "extra"
+        updated = asyncio.ensure_future(next_change(told))
+        # The client itself counts a resource as changed when it opens its stream again.
+        await asyncio.wait({updated}, timeout=20)
+        updated = asyncio.ensure_future(next_change(told))
+        while not (await asyncio.wait({updated}, timeout=1))[1]:
+            updated = asyncio.ensure_future(next_change(told))
+        growing.tell(Change("updated", "note://shared"))
+        assert (await updated).uri == "note://shared"
 
 
 @pytest.mark.covers("GW-6.22")

@@ -350,6 +350,8 @@ class RelayConnection(ClientConnection):
         # Another process counts from 1. RPC-2: ids differ within a session.
         session.peer.next_id = count(int.from_bytes(os.urandom(6)) + _FIRST_ID).__next__
         self.agreed(client, agreement)
+        # The other process has posted `notifications/initialized`.
+        session.channel.begin_listening()
 
     async def resume(
         self, resumption: Resumption, questions: Sequence[bytes], call: RelayedCall, *, timeout: float | None = None

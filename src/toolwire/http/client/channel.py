@@ -164,9 +164,13 @@ class HttpChannel(Channel):
         finally:
             self._posting = None
             self._queue.wake()
+        # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
+        self.begin_listening()
+
+    def begin_listening(self) -> None:
+        """Open the server's own stream, in a legacy session that is initialized."""
         is_legacy = self.revision is not None and not self.modern
         if is_legacy and self.listens and self._listening is None and not self._closed:
-            # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
             self._opened = asyncio.Event()
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
 
