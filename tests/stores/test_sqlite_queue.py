@@ -162,6 +162,8 @@ async def test_a_lease_is_kept_when_the_thread_of_the_file_fails(
     await renewed(stores, "p", 3)
     thread = stores._file._thread
     fails[0] = True
+    while fails[0]:
+        await asyncio.sleep(0.001)
     await renewed(stores, "p", 5)
     assert stores._file._thread is not thread
     stop()

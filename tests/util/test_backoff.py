@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from toolwire.util.backoff import FIRST_SECONDS, LONGEST_SECONDS, SETTLED_SECONDS, Backoff
@@ -45,3 +47,9 @@ def test_connection_that_lasted_starts_the_pauses_again() -> None:
 def test_first_pause_is_the_constant_at_the_time_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.util.backoff.FIRST_SECONDS", 0.0)
     assert Backoff(3).next() == 0.0
+
+
+def test_pauses_leave_the_random_numbers_of_the_program_alone() -> None:
+    before = random.getstate()
+    assert Backoff(first=1.0).next() is not None
+    assert random.getstate() == before

@@ -143,12 +143,12 @@ class UpdateSubscriptions:
 
 
 class FollowSettings(Struct, frozen=True, kw_only=True):
-    """How an upstream is followed."""
+    """Options of a follower of the lists of an upstream."""
 
     timeout: float | None
     """How many seconds a request for a page may take."""
     patience: float = LIST_SECONDS
-    """How many seconds a list waits for a reading."""
+    """Seconds that a list waits for a reading."""
     is_pinned: bool = True
     """Whether the era of the upstream is not asked for again."""
     persists: bool = True
@@ -199,7 +199,7 @@ class ListFollower:
 
     @property
     def patience(self) -> float:
-        """How many seconds a list waits for a reading."""
+        """Seconds that a list waits for a reading."""
         return self._settings.patience
 
     # --- beginning and end ---

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -18,6 +17,7 @@ from toolwire.openapi.lock_file.lock import uri_of
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.lock_file.locking import lock_again
 from toolwire.printable import printable
+from toolwire.util.backoff import random_source
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
@@ -47,7 +47,7 @@ class ApiWatch:
         """Compare now and then, until the task is cancelled. Replicas that start together do not ask together."""
         while True:
             await self.look()
-            await _sleep(self._seconds * random.uniform(0.9, 1.1))
+            await _sleep(self._seconds * random_source().uniform(0.9, 1.1))
 
     async def look(self) -> None:
         """Compare once. The outcome is logged if it is another one than before."""

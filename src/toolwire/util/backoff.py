@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from random import Random
 
 FIRST_SECONDS: Final = 0.1
 LONGEST_SECONDS: Final = 30.0
@@ -15,6 +19,14 @@ _EASED: Final = 3
 def find_pause(doublings: int, first: float, longest: float) -> float:
     """Return a pause without a random share, where the caller counts the attempts."""
     return min(first * 2.0 ** min(doublings, 30), longest)
+
+
+@cache
+def random_source() -> Random:
+    """Return random numbers that are not those of the module `random`, which the program may have seeded."""
+    from random import SystemRandom  # Here, because most programs never wait.
+
+    return SystemRandom()
 
 
 class Backoff:
@@ -50,10 +62,8 @@ class Backoff:
         self._doublings += 1
         if not self._jitter:
             return pause
-        import random
-
         # Clients that lost the same server must not all come back in the same instant.
-        return pause * random.uniform(0.5, 1.0)
+        return pause * random_source().uniform(0.5, 1.0)
 
     def after(self, retry: int | None) -> float:
         """Return the next pause of a caller that never gives up.
