@@ -173,27 +173,29 @@ def test_a_proxy_of_another_kind_is_not_used(url: str) -> None:
 def resolving(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
     """Every name resolves to these addresses."""
 
-    async def getaddrinfo(self: object, host: str, port: int, **_: Any) -> list[Any]:
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         families = [socket.AF_INET6 if ":" in each else socket.AF_INET for each in hosts]
         return [(family, None, 0, "", (each, port)) for family, each in zip(families, hosts, strict=True)]
 
-    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    # Other tests may have loops in other threads.
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
 
 
 def reaching(monkeypatch: pytest.MonkeyPatch, silent: set[str], refused: set[str]) -> list[str]:
     """Some addresses are silent and some refuse; all that were tried, in their order."""
     tried: list[str] = []
-    before = asyncio.selector_events.BaseSelectorEventLoop.sock_connect
+    loop = asyncio.get_running_loop()
+    before = loop.sock_connect
 
-    async def sock_connect(self: Any, sock: socket.socket, address: Any) -> None:
+    async def sock_connect(sock: socket.socket, address: Any) -> None:
         tried.append(address[0])
         if address[0] in silent:
             await asyncio.Event().wait()
         if address[0] in refused:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "")
-        await before(self, sock, address)
+        await before(sock, address)
 
-    monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", sock_connect)
+    monkeypatch.setattr(loop, "sock_connect", sock_connect)
     return tried
 
 

@@ -180,16 +180,17 @@ async def test_who_waits_when_the_pool_is_closed() -> None:
 
 async def test_a_pool_that_is_closed_while_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
     connecting, go_on = asyncio.Event(), asyncio.Event()
-    before = asyncio.selector_events.BaseSelectorEventLoop.sock_connect
+    loop = asyncio.get_running_loop()
+    before = loop.sock_connect
 
-    async def sock_connect(self: asyncio.selector_events.BaseSelectorEventLoop, *arguments: object) -> None:
+    async def sock_connect(*arguments: object) -> None:
         connecting.set()
         await go_on.wait()
-        await before(self, *arguments)  # type: ignore[arg-type]
+        await before(*arguments)  # type: ignore[arg-type]
 
     held = Held()
     async with serving(held.serve) as url:
-        monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", sock_connect)
+        monkeypatch.setattr(loop, "sock_connect", sock_connect)
         pool = HttpPool()
         asking = asyncio.ensure_future(ask(pool, url))
         await connecting.wait()
