@@ -22,8 +22,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect as kinds
 
-from toolwire.gateway.config.table import PATH, SECRET
 from toolwire.gateway.config.tables import OPEN_TABLES, FileTables
+from toolwire.gateway.file_types import PATH, SECRET
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA: Final = ROOT / "src" / "toolwire" / "gateway" / "config" / "schema.json"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolwire.gateway.config.apis import ApiTable
 from toolwire.gateway.config.credentials import credential_of
-from toolwire.gateway.config.table import given
 from toolwire.gateway.config.tables import BackEntry
+from toolwire.gateway.file_types import given
 from toolwire.protocol.errors import ServerError
 
 if TYPE_CHECKING:

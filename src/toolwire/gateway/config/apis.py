@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from toolwire.gateway.config.credentials import CredentialTable
-from toolwire.gateway.config.table import FilePath, Table
+from toolwire.gateway.file_types import FilePath, Table
 
 
 class ApiTable(Table, kw_only=True, frozen=True):

@@ -16,7 +16,7 @@ from toolwire.auth.verify.keys import Anonymous, ApiKeys
 from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import Chain, Verifier
 from toolwire.gateway.config.credentials import SignInTable, sign_in_of
-from toolwire.gateway.config.table import Secret, Table, given
+from toolwire.gateway.file_types import Secret, Table, given
 from toolwire.protocol.errors import ServerError
 
 

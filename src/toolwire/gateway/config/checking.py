@@ -25,7 +25,7 @@ from toolwire.gateway.config.file_content import Source, read_content
 from toolwire.gateway.config.making import back_options, gateway_option, target_of
 from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.reading import GatewayFile, GatewayFileError, Problem, examine
-from toolwire.gateway.config.table import given
+from toolwire.gateway.file_types import given
 from toolwire.gateway.gateway import Back, Gateway
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.protocol.revisions import is_modern

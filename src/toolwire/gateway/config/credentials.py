@@ -19,7 +19,7 @@ from toolwire.auth.vault.kinds import (
     UserOAuth,
     UserSecret,
 )
-from toolwire.gateway.config.table import FilePath, Secret, Table, given
+from toolwire.gateway.file_types import FilePath, Secret, Table, given
 
 #: How many bytes the assertion of a platform may have.
 _MAX_ASSERTION: Final = 64 * 1024

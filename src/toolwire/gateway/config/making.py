@@ -26,8 +26,8 @@ from toolwire.gateway.config.policies import policy_of
 from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.config.shapes import SHAPE_KEYS, shape_of
-from toolwire.gateway.config.table import given
 from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
+from toolwire.gateway.file_types import given
 from toolwire.gateway.gateway import Gateway
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import secret_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.auth.principal import Principal
-from toolwire.gateway.config.table import FilePath, Table, given
+from toolwire.gateway.file_types import FilePath, Table, given
 from toolwire.protocol.errors import ServerError
 from toolwire.server.policy import Policy, Rate, Slots, rules
 from toolwire.server.policy.rules import Rule

@@ -19,8 +19,8 @@ from msgspec import Struct, inspect
 from toolwire.gateway.config.file_content import FileContent, Source, read_content
 from toolwire.gateway.config.positions import KeyPath
 from toolwire.gateway.config.references import References
-from toolwire.gateway.config.table import PATH, SECRET, given
 from toolwire.gateway.config.tables import OPEN_TABLES, BackEntry, FileTables, GatewayTable, HttpTable
+from toolwire.gateway.file_types import PATH, SECRET, given
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import broken_scheme
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from msgspec import UNSET
 
 from toolwire.gateway.config.policies import PolicyTable, policy_of
-from toolwire.gateway.config.table import StoreAddress, Table, given
+from toolwire.gateway.file_types import StoreAddress, Table, given
 from toolwire.server.shaping import ArgumentShape, PromptShape, ResourceShape, Shape, ToolPins, ToolShape
 
 

@@ -19,7 +19,7 @@ from toolwire.gateway.config.authorization import AuthTable
 from toolwire.gateway.config.credentials import CredentialTable
 from toolwire.gateway.config.policies import PolicyTable
 from toolwire.gateway.config.shapes import PinsTable, PromptTable, ResourceTable, ToolTable
-from toolwire.gateway.config.table import FilePath, Secret, StoreAddress, Table, given
+from toolwire.gateway.file_types import FilePath, Secret, StoreAddress, Table, given
 from toolwire.gateway.list_follower import LIST_SECONDS
 from toolwire.gateway.remote_server import TIMEOUT_SECONDS
 from toolwire.protocol.types import LoggingLevel
