@@ -1,9 +1,10 @@
-"""Write the JSON schema of a gateway's file, and the page of all its keys, from the classes of its tables.
+"""Write the JSON schema of a gateway's file, the page of all its keys, and the options of `Gateway.add`.
 
-    .venv/bin/python scripts/gateway_file.py            # write both again
+    .venv/bin/python scripts/gateway_file.py            # write all of them again
     .venv/bin/python scripts/gateway_file.py --check    # say which differs, and fail if one does
 
-A key is an attribute of a class in `toolwire.gateway.config`. The text behind the attribute describes it.
+A key is an attribute of a class in `toolwire.gateway.config`, or of `UpstreamSettings`. The text behind the attribute
+describes it. The parameters of `Gateway.add` and the list in its docstring are the attributes of `UpstreamOptions`.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ForwardRef, NamedTuple, get_args
 
 import msgspec
 from msgspec import inspect as kinds
 
 from toolwire.gateway.config.tables import OPEN_TABLES, FileTables
 from toolwire.gateway.file_types import PATH, SECRET
+from toolwire.gateway.upstream_options import UpstreamOptions, UpstreamSettings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA: Final = ROOT / "src" / "toolwire" / "gateway" / "config" / "schema.json"
+GATEWAY: Final = ROOT / "src" / "toolwire" / "gateway" / "gateway.py"
 PAGE: Final = ROOT / "docs" / "reference" / "gateway-file.md"
 #: The part of the page that this script writes.
 BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 _REFERENCE: Final = "Reference"
+#: How the list of options in a docstring begins.
+_ITEM: Final = "        * `"
 #: A number or a switch may come from an environment variable, which is a text.
 _VARIABLE: Final = {"type": "string", "pattern": r"\$\{"}
 
@@ -80,24 +85,48 @@ def _inner(type_: kinds.Type) -> Iterator[kinds.Type]:
         yield from type_.item_types
 
 
+class Attribute(NamedTuple):
+    """An attribute of a class as its source has it: the type, the default, and the text behind it."""
+
+    type: str
+    default: str
+    text: str
+
+
 @cache
-def texts(cls: type) -> dict[str, str]:
-    """Return the texts behind the attributes of a class and of the classes that it is made of."""
-    found: dict[str, str] = {}
+def attributes(cls: type) -> dict[str, Attribute]:
+    """Return the attributes of a class and of its bases. One without a text has the text of the base."""
+    found: dict[str, Attribute] = {}
     for base in reversed(cls.__mro__):
         if not issubclass(base, msgspec.Struct) or base is msgspec.Struct:
             continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        source = textwrap.dedent(inspect.getsource(base))
+        body = ast.parse(source).body[0]
         assert isinstance(body, ast.ClassDef)
-        for attribute, text in zip(body.body, body.body[1:], strict=False):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name) and is_text:
-                found[attribute.target.id] = inspect.cleandoc(str(ast.literal_eval(text.value)))  # type: ignore[attr-defined]
+        for attribute, behind in zip(body.body, [*body.body[1:], None], strict=True):
+            if not isinstance(attribute, ast.AnnAssign) or not isinstance(attribute.target, ast.Name):
+                continue
+            name, text = attribute.target.id, ""
+            if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+                text = inspect.cleandoc(str(behind.value.value)).partition("\n\n")[0].replace("\n", " ")
+            elif name in found:
+                text = found[name].text
+            type_, default = (
+                (each and ast.get_source_segment(source, each)) or ""
+                for each in (attribute.annotation, attribute.value)
+            )
+            found[name] = Attribute(type_, default, text)
     return found
 
 
 def text_of(cls: type, field: kinds.Field) -> str:
-    return texts(cls).get(field.name, "").partition("\n\n")[0].replace("\n", " ")
+    return attributes(cls)[field.name].text
+
+
+def own_first(table: kinds.StructType) -> list[kinds.Field]:
+    """Return the keys of a table: those of the class alone, then those of its bases."""
+    of_bases = {name for base in table.cls.__mro__[1:] for name in getattr(base, "__annotations__", {})}
+    return sorted(table.fields, key=lambda field: field.name in of_bases)
 
 
 def default_of(field: kinds.Field) -> Any:
@@ -137,7 +166,7 @@ def table_schema(table: kinds.StructType) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if table.tag_field is not None:
         properties[table.tag_field] = {"const": table.tag}
-    for field in table.fields:
+    for field in own_first(table):
         made = {"description": text_of(table.cls, field), **value_schema(field.type)}
         default = default_of(field)
         properties[field.encode_name] = made if default is None else {**made, "default": default}
@@ -187,7 +216,7 @@ def page_tables() -> str:
         rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
         if table.tag_field is not None:
             rows.append(f'| `{table.tag_field}` | `"{table.tag}"` | needed | |')
-        for field in table.fields:
+        for field in own_first(table):
             default = "needed" if field.required else _shown(default_of(field))
             meaning = text_of(table.cls, field)
             rows.append(f"| `{field.encode_name}` | {value_text(field.type)} | {default} | {meaning} |")
@@ -231,14 +260,51 @@ def _flat(text: str | None) -> str:
     return " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
 
 
+# --- the options of `Gateway.add` ----------------------------------------------------------------------------------
+
+
+def gateway_source() -> str:
+    """Return the source of `Gateway` with the parameters and the docstring that its method `add` has to have."""
+    source = GATEWAY.read_text(encoding="utf-8")
+    lines = source.splitlines(keepends=True)
+    classes = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == "Gateway")
+    add = next(each for each in next(classes).body if isinstance(each, ast.FunctionDef) and each.name == "add")
+    options = attributes(UpstreamOptions)
+    first, last = add.args.kwonlyargs[0].lineno - 1, add.args.kw_defaults[-1]
+    docstring = add.body[0]
+    assert last is not None and last.end_lineno is not None and docstring.end_lineno is not None
+    first_text = next(number for number in range(last.end_lineno, len(lines)) if lines[number].startswith(_ITEM))
+    made = [f"        {name}: {code_type(each.type)} = {each.default},\n" for name, each in options.items()]
+    texts = [line for name, each in options.items() for line in _item(name, each.text)]
+    before, between = lines[:first], lines[last.end_lineno : first_text]
+    return "".join([*before, *made, *between, *texts, *lines[docstring.end_lineno - 1 :]])
+
+
+def code_type(written: str) -> str:
+    """Return the type that an option has in a program."""
+    (base,) = UpstreamOptions.__orig_bases__  # type: ignore[attr-defined]
+    of_code = {"Secret": "str"}
+    for variable, given in zip(UpstreamSettings.__parameters__, get_args(base), strict=True):  # type: ignore[attr-defined]
+        of_code[variable.__name__] = (
+            given.__forward_arg__ if isinstance(given, ForwardRef) else f"{given.__module__}.{given.__name__}"
+        )
+    return re.sub(r"\w+", lambda found: of_code.get(found[0], found[0]), written)
+
+
+def _item(name: str, text: str) -> list[str]:
+    lines = textwrap.wrap(f"* `{name}`: {text}", 112, subsequent_indent="  ", break_long_words=False)
+    return [f"        {line}\n" for line in lines]
+
+
 def written() -> dict[Path, str]:
-    """Return the content that each of the two files has to have."""
+    """Return the content that each of the files has to have."""
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return {
         SCHEMA: json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
         PAGE: f"{before}{BEGIN}\n{page_tables()}\n{END}{after}",
+        GATEWAY: gateway_source(),
     }
 
 

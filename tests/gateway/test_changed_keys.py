@@ -21,7 +21,7 @@ from tests.http1.raw_http import certificate
 from toolwire import Server, testing
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
-from toolwire.gateway import Gateway
+from toolwire.gateway import Breaker, Gateway, Health
 from toolwire.gateway.config import apis, gateway_of, making, shapes, tables
 from toolwire.gateway.config import authorization as a
 from toolwire.gateway.config import credentials as c
@@ -445,8 +445,8 @@ INSIDE: dict[type[Any], Inside] = {
         },
         {"openapi": "pets.json", "lock": "pets.lock.json"},
     ),
-    tables.Breaker: Inside("mcpServers.x.breaker", {}, {"failures": 3, "pause": 3.0, "longest": 99.0, "probes": 2}),
-    tables.Health: Inside("mcpServers.x.health", {}, {"every": 900.0, "timeout": 9.0, "failures": 9}),
+    Breaker: Inside("mcpServers.x.breaker", {}, {"failures": 3, "pause": 3.0, "longest": 99.0, "probes": 2}),
+    Health: Inside("mcpServers.x.health", {}, {"every": 900.0, "timeout": 9.0, "failures": 9}),
     c.NoCredentialTable: Inside(SERVICE, {"kind": "none"}, {}),
     c.StaticSecretTable: Inside(
         SERVICE, {"kind": "static_secret", "secret": "s"}, {"secret": "t", "header": "X-Key", "scheme": "Key"}

@@ -223,14 +223,13 @@ def _target(name: str, entry: ServerEntry, inherit_env: bool) -> Target:
         if entry.headers is not None:
             raise ValueError(f"The server {name!r} is a command, which has no headers")
         return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, inherit_env)
-    check_transport(name, entry)
+    check_transport(name, entry.type or entry.transport)
     assert entry.url is not None
     return HttpTarget(entry.url, headers=entry.headers)
 
 
-def check_transport(name: str, entry: ServerEntry) -> None:
+def check_transport(name: str, transport: str | None) -> None:
     """Raise `ValueError` for a transport over which no server is reached by URL."""
-    transport = entry.type or entry.transport
     if transport is not None and transport not in _TRANSPORTS:
         raise ValueError(
             f"The server {name!r} has the transport {transport!r}; known are {', '.join(sorted(_TRANSPORTS))}"

@@ -29,7 +29,8 @@ from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
 from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
 from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
-from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.gateway.remote_server import RemoteServer, State
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable

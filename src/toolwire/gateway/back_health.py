@@ -27,7 +27,7 @@ from toolwire.server.policy.concurrency import Gates, Placed, Slots
 from toolwire.server.policy.rates import in_words
 from toolwire.server.replay_state import limit_key
 from toolwire.util.backoff import Backoff
-from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, Allowed, check_fields, check_number
+from toolwire.util.numbers import COUNT, SECONDS, Allowed, check_fields, check_number
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -99,23 +99,6 @@ class UpstreamLimits(Struct, frozen=True):
     health: Health | None = None
     slots: tuple[Slots, ...] = ()
     """How many calls run at once, and how many wait."""
-
-
-def make_slots(
-    name: str, max_calls: int | None, max_calls_per_caller: int | None, queue: int, queue_seconds: float
-) -> tuple[Slots, ...]:
-    """Make the slots of an upstream. Raise `InvalidNumber` for numbers that make no sense."""
-    owner = f"upstream {name!r}"
-    check_number(owner, "queue", queue, COUNT_OR_NONE)
-    check_number(owner, "queue_seconds", queue_seconds, SECONDS)
-    if max_calls is not None:
-        check_number(owner, "max_calls", max_calls, COUNT)
-    if max_calls_per_caller is not None:
-        check_number(owner, "max_calls_per_caller", max_calls_per_caller, COUNT)
-    of_caller = () if max_calls_per_caller is None else (Slots(max_calls_per_caller, queue, queue_seconds, "caller"),)
-    of_all = () if max_calls is None else (Slots(max_calls, queue, queue_seconds),)
-    # The limit of one caller comes first, so that the calls of one caller do not fill the common queue.
-    return (*of_caller, *of_all)
 
 
 class CredentialMissing(Unreachable):

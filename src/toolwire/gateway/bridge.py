@@ -13,7 +13,8 @@ from msgspec import UNSET
 
 from toolwire._version import __version__
 from toolwire.client.http_target import HttpTarget
-from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer
+from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.catalog import Mount

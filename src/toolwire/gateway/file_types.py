@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import NODEFAULT, Meta, Struct, structs
+from msgspec import NODEFAULT, Meta, Struct
 
 #: Marks the type of a secret, in whose place a reference may stand.
 SECRET: Final = "io.toolwire/secret"
@@ -27,14 +28,17 @@ class Table(Struct, kw_only=True, frozen=True):
 
 def given(table: Struct) -> dict[str, Any]:
     """Return the values of a table that are not the defaults."""
-    fields = _read_fields(type(table))
-    return {field.name: value for field in fields if (value := getattr(table, field.name)) != _default(field)}
+    return {name: value for name, default in _defaults(type(table)) if (value := getattr(table, name)) != default()}
 
 
 @cache
-def _read_fields(cls: type[Struct]) -> tuple[structs.FieldInfo, ...]:
-    return structs.fields(cls)
+def _defaults(cls: type[Struct]) -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """Return what makes the default of each member. The types are not looked at: some are not loaded."""
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    needed = (NODEFAULT,) * (len(names) - len(defaults))
+    makers = (getattr(each, "factory", None) or partial(_same, each) for each in (*needed, *defaults))
+    return tuple(zip(names, makers, strict=True))
 
 
-def _default(field: structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is NODEFAULT else field.default_factory()
+def _same(value: Any) -> Any:
+    return value

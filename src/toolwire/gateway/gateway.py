@@ -21,12 +21,13 @@ from toolwire.gateway.back_health import (
     BreakerState,
     Health,
     UpstreamLimits,
-    make_slots,
 )
+from toolwire.gateway.file_types import given
 from toolwire.gateway.list_follower import LIST_SECONDS
 from toolwire.gateway.names import MAX_NAME, credential_names
-from toolwire.gateway.remote_server import TIMEOUT_SECONDS, RemoteServer, State
+from toolwire.gateway.remote_server import RemoteServer, State
 from toolwire.gateway.sent_request import allowed_headers
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, check_numbers
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
@@ -34,9 +35,9 @@ from toolwire.server.call import CURRENT
 from toolwire.server.catalog import Catalog, Found, Mount
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.limits import Limits
+from toolwire.server.policy.concurrency import Slots
 from toolwire.server.server import Server
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
-from toolwire.util.numbers import COUNT, TIMEOUT, check_number
 from toolwire.wire.threads import call_on
 from toolwire.wire.tracebacks import TracebackLog
 
@@ -59,6 +60,14 @@ MAX_ALL_INSTRUCTIONS: Final = 32_000
 ONE_PAGE: Final = 1_000_000_000
 #: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
 MAX_LEAVING: Final = 32
+
+#: The options with which an API can be added. Some of them have no effect on it.
+_OPTIONS_WITH_API: Final = frozenset(
+    {
+        *("prefix", "policy", "shape", "forward_headers"),
+        *("timeout", "list_timeout", "breaker", "queue", "queue_seconds", "max_processes", "idle_seconds"),
+    }
+)
 
 
 class Back(Struct, frozen=True):
@@ -209,7 +218,6 @@ class Gateway(Server):
         cwd: str | os.PathLike[str] | None = None,
         inherit_env: bool | None = None,
         headers: Mapping[str, str] | None = None,
-        auth: Any = None,
         tls: ssl.SSLContext | None = None,
         proxy: str | None = None,
         credentials: Kind | None = None,
@@ -227,92 +235,108 @@ class Gateway(Server):
         max_processes: int | None = None,
         idle_seconds: float | None = None,
         urls: Sequence[str] | None = None,
-        shape: Shape | None = None,
         views: bool = True,
+        auth: Any = None,
+        shape: Shape | None = None,
     ) -> Self:
         """Put a server behind this one, also while this one runs.
 
         `target` is what a `Client` connects to, or an API that `toolwire.openapi.openapi()` read, which takes `prefix`,
-        `policy` and `shape`. The names of its tools and prompts start with `prefix`, which is
-        `name_` unless another one is given, and "" for none. `timeout` is how many seconds a call of it may take.
-        `revision` is the one to speak with it, instead of the newest that both know. `list_timeout` is how many seconds
-        lists wait for it. `trust=True`: what it calls public is public; otherwise clients are told that nobody but them
-        may keep it. `env`, `cwd` and `inherit_env` are for a command or a file; `headers`, `auth`, `tls` and `proxy` of
-        a `Client` are for a URL. `credentials` says whose account acts at the server. With an account of each
-        caller, `list_credentials` is the account of the gateway that reads the lists for all callers. Without it, each
-        caller gets the lists that the server shows to the caller's own account. A command finds the secret in the
-        environment variable `credential_variable`; each account has processes of its own. `forward_headers` names the
-        headers of a client's request that go on to the server; without it, none go on but those of a trace. `policy`
-        holds for all calls of the server. `shape` says which of its components come through, and in which form. Without
-        a target, `add` adds a component of this server itself, as that of every server does.
+        `policy` and `shape`. Without a target, `add` adds a component of this server itself, as that of every server
+        does. `env`, `cwd` and `inherit_env` are for a program, which is a command or a file; `headers`, `auth`, `tls`
+        and `proxy` are for an address.
 
-        `breaker` says when calls fail at once, because the server does not work; False for never. `health` says how
-        often its health is checked while no call is in flight. `max_calls` is how many calls run there at once, and
-        `max_calls_per_caller` how many of one caller. `queue` calls wait for at most `queue_seconds`; the next one is
-        refused. `isolation` says who shares a connection to a server before 2026-07-28, which is a process if the
-        server is a command: `"conversation"`, the default, for one of each client session; `"shared"` for a pool of all
-        clients, for a server that keeps nothing for its clients and asks nothing; `"principal"` for a command, also
-        a modern one, with processes of its own for each principal. `max_processes` is how many connections there are
-        for callers, 256 by default and 1 for a pool; the one that was used longest ago ends. One without a call for
-        `idle_seconds` ends, too. `urls` are the addresses of
-        the server, if it has several, in place of a target or behind it: the first one that works is used.
-        `views=False` takes its views away: its tools have none, and its tools for views alone do not come through.
+        * `prefix`: What the names of its tools and prompts start with; its name and `_` by default, and "" for none.
+        * `timeout`: How many seconds a call may take, with its rounds and a second attempt.
+        * `revision`: The one revision to speak with it, instead of the newest that both know and, for legacy clients,
+          2025-11-25.
+        * `list_timeout`: How many seconds lists wait for it.
+        * `trust`: Whether what it calls public is public; otherwise clients are told that nobody but them may keep it.
+        * `env`: Environment variables of the program.
+        * `cwd`: The directory in which the program runs.
+        * `inherit_env`: Whether the program gets the whole environment of the gateway, instead of the few variables
+          that are harmless.
+        * `headers`: HTTP headers of every request to the address.
+        * `tls`: Certificates for the connections to the address.
+        * `proxy`: The address of an HTTP proxy on the way.
+        * `credentials`: Whose account acts at the server. A program has processes of its own for each account.
+        * `list_credentials`: The account of the gateway that reads lists for all callers; without it, each caller's own
+          account does.
+        * `credential_variable`: The environment variable in which a program finds the secret of `credentials`.
+        * `forward_headers`: The HTTP headers of a client's request that go on to the server, beside those of a trace.
+        * `breaker`: When calls to it fail at once, because it does not work; false for never.
+        * `health`: When health checks are sent to it without calls; never by default.
+        * `max_calls`: How many calls run there at once; no bound by default.
+        * `max_calls_per_caller`: How many calls of one caller run there at once; no bound by default.
+        * `queue`: How many calls wait until others have ended, where there is a bound. The next one is refused.
+        * `queue_seconds`: How many seconds a call waits until others have ended.
+        * `policy`: The policy for all calls of the server.
+        * `isolation`: Who shares a connection to a server before 2026-07-28, which is a process if the server is a
+          program: `"conversation"`, the default, for one of each client session; `"shared"` for a pool of all clients,
+          for a server that keeps nothing for its clients and asks nothing; `"principal"` for processes of its own for
+          each principal, also of a modern program (the default where each caller has an account).
+        * `max_processes`: How many processes of a program, or other connections, there are for callers; 256 by default,
+          1 if shared. The one that was used longest ago ends.
+        * `idle_seconds`: After how many seconds without a call a process, or another connection of a caller, ends; 600
+          by default.
+        * `urls`: The addresses of the server, if it has several, in the order of preference, behind the one that is
+          named first. The first one that works is used.
+        * `views`: Whether its views come through, and its tools that are for views alone.
+        * `auth`: What a `Client` takes as `auth` for an address, in place of `credentials`.
+        * `shape`: Which of its components come through, and in which form.
         """
+        values = locals()  # Each option is a parameter: `scripts/gateway_file.py` writes them.
         if target is None and not urls:
             return super().add(name)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
             raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
         if name in self._backs or name in self._apis:
             raise ServerError(f"There is a server {name!r} behind {self.name!r} already")
+        options = UpstreamOptions(**{each: values[each] for each in UpstreamOptions.__struct_fields__})
         if isinstance(target, DescribedApi):
-            others = (revision, env, cwd, inherit_env, headers, auth, tls, proxy, credentials, list_credentials, health)
-            others = (*others, credential_variable, max_calls, max_calls_per_caller, isolation, urls, *forward_headers)
-            if any(each is not None for each in others) or trust or not views:
-                raise ServerError(
-                    f"{name!r} is an API, which takes prefix=, policy= and shape=: give openapi() the rest"
-                )
-            return self._add_api(name, target, f"{name}_" if prefix is None else prefix, shape, policy)
-        if revision is not None and revision not in REVISIONS:
+            self._add_api(name, target, options)
+        else:
+            self._add_upstream(name, target, options)
+        return self
+
+    def _add_upstream(self, name: str, target: TargetLike | None, options: UpstreamOptions) -> None:
+        if options.revision is not None and options.revision not in REVISIONS:
             known = ", ".join(REVISIONS)
-            raise ServerError(f"The server {name!r} cannot have the revision {revision!r}; use one of {known}")
+            raise ServerError(f"The server {name!r} cannot have the revision {options.revision!r}; use one of {known}")
         try:
-            options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env)
-            place = _several(target, urls, options) if urls else resolve(cast("TargetLike", target), options)
+            place = _find_place(target, options)
         except (TypeError, ValueError) as error:
             raise ServerError(f"The server {name!r} cannot be added: {error}") from None
         if isinstance(place, CommandTarget):
             place.on_stderr = partial(self._pass_stderr, name, TracebackLog(log, name))
-        shown = f"{name}_" if prefix is None else prefix
-        if len(shown) > MAX_BACK_NAME + 1:
+        prefix = _prefix(name, options)
+        if len(prefix) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
-        allowed = allowed_headers(name, forward_headers)
-        if shape is not None:
-            _check_lengths(name, shown, shape)
-        owner = f"upstream {name!r}"
-        if timeout is not None:
-            check_number(owner, "timeout", timeout, TIMEOUT)
-        check_number(owner, "list_timeout", list_timeout, TIMEOUT)
-        slots = make_slots(name, max_calls, max_calls_per_caller, queue, queue_seconds)
-        protection = UpstreamLimits(_breaker(name, breaker, health), health, slots)
-        bounds = _bounds(name, max_processes, idle_seconds, queue, queue_seconds, max_calls_per_caller, isolation)
+        allowed = allowed_headers(name, options.forward_headers)
+        if options.shape is not None:
+            _check_lengths(name, prefix, options.shape)
+        check_numbers(name, options)
+        protection = _make_protection(name, options)
         if isinstance(place, HttpTarget):
-            place = place.with_places(max(MAX_CONVERSATIONS, max_calls or 0))
-        _check_isolation(name, isolation, place, credentials)
+            place = place.with_places(max(MAX_CONVERSATIONS, options.max_calls or 0))
+        credentials, list_credentials = options.credentials, options.list_credentials
+        _check_isolation(name, options.isolation, place, credentials)
         signing: CallerPlaces | None = None
-        if isolation == "principal" and credentials is None:
+        if options.isolation == "principal" and credentials is None:
             from toolwire.gateway.account_relay import PrincipalProcesses
 
             signing = PrincipalProcesses(place)
         make: type[RemoteServer] = RemoteServer
         if credentials is not None or list_credentials is not None:
-            if auth is not None:
+            if options.auth is not None:
                 raise ServerError(f"{name!r} has auth= or credentials=, not both")
             # Here, because most gateways have no credentials.
             from toolwire.gateway.back_credentials import signed_place
 
             self._take_credentials(name)  # Those of a server of this name that was taken away, and has calls left.
             self._signed.add(name)
-            place, signing = signed_place(self.vault, name, place, credentials, list_credentials, credential_variable)
+            variable = options.credential_variable
+            place, signing = signed_place(self.vault, name, place, credentials, list_credentials, variable)
             if signing is not None and list_credentials is None:
                 from toolwire.gateway.account_server import AccountServer
 
@@ -320,31 +344,33 @@ class Gateway(Server):
         back = make(
             name,
             place,
-            timeout=timeout,
-            revision=revision,
-            room=MAX_NAME - len(shown),
-            list_timeout=list_timeout,
+            timeout=options.timeout,
+            revision=options.revision,
+            room=MAX_NAME - len(prefix),
+            list_timeout=options.list_timeout,
             keeps_stale_lists=self.keeps_stale_lists,
-            trusts=trust,
+            trusts=options.trust,
             credentials=signing,
             protection=protection,
-            policy=policy,
-            bounds=bounds,
+            policy=options.policy,
+            bounds=_make_bounds(options),
         )
-        if not views:
+        if not options.views:
             back.hide_views()
         if credentials is not None:
             back.credential = type(credentials).__name__
-        elif auth is not None:
+        elif options.auth is not None:
             back.credential = "auth"
         if allowed:
             back.relay.forward(allowed)
-        self.put(back, shown, shape)
-        return self
+        self.put(back, prefix, options.shape)
 
-    def _add_api(self, name: str, api: DescribedApi, prefix: str, shape: Shape | None, policy: Policy | None) -> Self:
-        if policy is not None:
-            shape = structs.replace(shape or Shape(), policy=policy)
+    def _add_api(self, name: str, api: DescribedApi, options: UpstreamOptions) -> None:
+        if given(options).keys() - _OPTIONS_WITH_API or any(options.forward_headers):
+            raise ServerError(f"{name!r} is an API, which takes prefix=, policy= and shape=: give openapi() the rest")
+        prefix, shape = _prefix(name, options), options.shape
+        if options.policy is not None:
+            shape = structs.replace(shape or Shape(), policy=options.policy)
         if shape is not None:
             _check_lengths(name, prefix, shape)
         self.included_apis.check(api)
@@ -353,7 +379,6 @@ class Gateway(Server):
             self._preparing.append(included)
         else:
             self._include(included)
-        return self
 
     def _include(self, included: IncludedApi) -> None:
         self.included_apis.add(included.api, included.prefix, included.shape, included.name)
@@ -730,47 +755,46 @@ def _api_back(name: str, catalog: Catalog, hidden: tuple[str, ...], credentials:
     )
 
 
-def _several(target: TargetLike | None, urls: Sequence[str], options: TargetOptions) -> Target:
-    """Return the place of a server that has several addresses. Raise `ValueError` for anything but addresses."""
+def _prefix(name: str, options: UpstreamOptions) -> str:
+    return f"{name}_" if options.prefix is None else options.prefix
+
+
+def _find_place(target: TargetLike | None, options: UpstreamOptions) -> Target:
+    """Return the place of a server. Raise `ValueError` or `TypeError` for what is none."""
+    found = TargetOptions(**{name: getattr(options, name) for name in TargetOptions.__struct_fields__})
+    if not options.urls:
+        return resolve(cast("TargetLike", target), found)
     from toolwire.gateway.back_urls import SeveralUrls
 
     first = [] if target is None else [target]
-    if isinstance(urls, str) or not all(isinstance(each, str) for each in (*first, *urls)):
+    if isinstance(options.urls, str) or not all(isinstance(each, str) for each in (*first, *options.urls)):
         raise ValueError("urls= are the addresses of one server, as a list of texts")
-    options.only("headers", "auth", "tls", "proxy", kind="a server that is reached by URL")
-    return SeveralUrls(
-        [*cast("list[str]", first), *urls],
-        headers=options.headers,
-        auth=options.auth,
-        tls=options.tls,
-        proxy=options.proxy,
-    )
+    found.only("headers", "auth", "tls", "proxy", kind="a server that is reached by URL")
+    urls = [*cast("list[str]", first), *options.urls]
+    return SeveralUrls(urls, headers=found.headers, auth=found.auth, tls=found.tls, proxy=found.proxy)
 
 
-def _breaker(name: str, breaker: Breaker | bool, health: Health | None) -> Breaker | None:
-    if breaker is False and health is not None:
+def _make_protection(name: str, options: UpstreamOptions) -> UpstreamLimits:
+    if options.breaker is False and options.health is not None:
         raise ServerError(f"{name!r} has health= without a breaker, which acts on it")
-    return (Breaker() if breaker else None) if isinstance(breaker, bool) else breaker
+    breaker = Breaker() if options.breaker is True else options.breaker or None
+    of_caller, of_all = options.max_calls_per_caller, options.max_calls
+    waiting = (options.queue, options.queue_seconds)
+    # The limit of one caller comes first, so that the calls of one caller do not fill the common queue.
+    slots = () if of_caller is None else (Slots(of_caller, *waiting, "caller"),)
+    return UpstreamLimits(breaker, options.health, slots if of_all is None else (*slots, Slots(of_all, *waiting)))
 
 
-def _bounds(
-    name: str,
-    max_processes: int | None,
-    idle_seconds: float | None,
-    queue: int,
-    queue_seconds: float,
-    max_calls_per_caller: int | None,
-    isolation: str | None,
-) -> ConnectionBounds:
-    owner = f"upstream {name!r}"
-    if max_processes is not None:
-        check_number(owner, "max_processes", max_processes, COUNT)
-    if idle_seconds is not None:
-        check_number(owner, "idle_seconds", idle_seconds, TIMEOUT)
-    waiting = 0 if max_processes is None else queue
-    own = max_calls_per_caller or 0
-    is_shared = isolation == "shared"
-    return ConnectionBounds(max_processes, idle_seconds, waiting, queue_seconds, own, queue, is_shared)
+def _make_bounds(options: UpstreamOptions) -> ConnectionBounds:
+    return ConnectionBounds(
+        most=options.max_processes,
+        idle_seconds=options.idle_seconds,
+        queue=0 if options.max_processes is None else options.queue,
+        wait=options.queue_seconds,
+        of_caller=options.max_calls_per_caller or 0,
+        turn_queue=options.queue,
+        is_shared=options.isolation == "shared",
+    )
 
 
 def _check_isolation(name: str, isolation: str | None, place: Target, credentials: Kind | None) -> None:

@@ -42,6 +42,7 @@ from toolwire.gateway.remote_extensions import extensions_of, further_capabiliti
 from toolwire.gateway.remote_lists import GATEWAYS_KEY, MAX_LEFT_OUT, RemoteLists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.upstream_access import UpstreamAccess
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import UI_EXTENSION
@@ -73,8 +74,6 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many seconds a request to another server may take.
-TIMEOUT_SECONDS: Final = 60.0
 #: The components of a server that is away for this many seconds leave the lists.
 GRACE_SECONDS: Final = 5.0
 #: How many seconds a server that was added may take to begin, while others end.

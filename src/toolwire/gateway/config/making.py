@@ -17,7 +17,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import CommandTarget
 from toolwire.gateway.back_urls import SeveralUrls
-from toolwire.gateway.config.api_entries import API_KEYS, api_of, check_keys
+from toolwire.gateway.config.api_entries import api_of, check_keys
 from toolwire.gateway.config.authorization import auth_of
 from toolwire.gateway.config.configuration import Configuration
 from toolwire.gateway.config.credentials import credential_of
@@ -29,6 +29,7 @@ from toolwire.gateway.config.shapes import SHAPE_KEYS, shape_of
 from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
 from toolwire.gateway.file_types import given
 from toolwire.gateway.gateway import Gateway
+from toolwire.gateway.upstream_options import UpstreamSettings
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import secret_bytes
 from toolwire.server.described_api import DescribedApi
@@ -102,13 +103,14 @@ def back_options(file: GatewayFile, name: str, api: DescribedApi | None = None) 
     """Return the arguments of `Gateway.add` that the entry of a server gives, as objects. `api` is as in `add_back`."""
     entry, key = file.backs[name], file.back_key(name)
     _made(file, key, lambda each: check_keys(name, each, SHAPE_KEYS), entry)
-    left_out = API_KEYS - {"prefix", "policy"} if entry.is_api else _OF_TARGET
+    written = given(entry)
+    taken = _OF_API if entry.is_api else _OPTIONS
     options = {
         option: _made(file, (*key, option), _BACK_MAKERS.get(option), value)
-        for option, value in given(entry).items()
-        if option not in left_out and option not in SHAPE_KEYS
+        for option, value in written.items()
+        if option in taken
     }
-    shaping = {option: value for option, value in given(entry).items() if option in SHAPE_KEYS}
+    shaping = {option: value for option, value in written.items() if option in SHAPE_KEYS}
     if shaping:
         options["shape"] = _made(file, key, shape_of, shaping)
     return {**options, "target": api or _made(file, key, partial(target_of, name), entry)}
@@ -178,7 +180,7 @@ def target_of(name: str, entry: BackEntry) -> Target | DescribedApi:
             if getattr(entry, member) is not None:
                 raise ServerError(f"The server {name!r} is a command, which has no {member}")
         return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, bool(entry.inherit_env))
-    check_transport(name, entry)
+    check_transport(name, entry.type or entry.transport)
     tls = None if entry.tls is None else _tls(entry.tls)
     urls = [*([] if entry.url is None else [entry.url]), *entry.urls]
     if len(urls) > 1:
@@ -193,24 +195,10 @@ def _tls(table: TlsTable) -> ssl.SSLContext:
     return context
 
 
-# Members of an entry that say where the server is. The others are arguments of `Gateway.add`.
-_OF_TARGET: Final = frozenset(
-    {
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "inherit_env",
-        "url",
-        "urls",
-        "headers",
-        "type",
-        "transport",
-        "tls",
-        "proxy",
-        "disabled",
-    }
-)
+#: The options of a server that say how it is reached: its target has them.
+_OF_TARGET: Final = frozenset({"env", "cwd", "inherit_env", "urls", "headers", "tls", "proxy"})
+_OF_API: Final = frozenset({"prefix", "policy"})
+_OPTIONS: Final = frozenset(UpstreamSettings.__struct_fields__) - _OF_TARGET
 _BACK_MAKERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "credentials": credential_of,
     "list_credentials": credential_of,

@@ -7,21 +7,18 @@ attribute describes the key there.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from toolwire.client.config import ServerEntry
-from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
 from toolwire.gateway.config.apis import ApiTable
 from toolwire.gateway.config.authorization import AuthTable
 from toolwire.gateway.config.credentials import CredentialTable
 from toolwire.gateway.config.policies import PolicyTable
 from toolwire.gateway.config.shapes import PinsTable, PromptTable, ResourceTable, ToolTable
-from toolwire.gateway.file_types import FilePath, Secret, StoreAddress, Table, given
-from toolwire.gateway.list_follower import LIST_SECONDS
-from toolwire.gateway.remote_server import TIMEOUT_SECONDS
+from toolwire.gateway.file_types import FilePath, Secret, StoreAddress, Table
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamSettings
 from toolwire.protocol.types import LoggingLevel
 from toolwire.schemas import Profile
 from toolwire.server.components import Cache
@@ -46,67 +43,27 @@ class TlsTable(Table, kw_only=True, frozen=True):
         return [Path(each) for each in (self.ca, self.certificate, self.key) if each]
 
 
-class BackEntry(ServerEntry, kw_only=True):
+class BackEntry(UpstreamSettings[TlsTable, CredentialTable, PolicyTable], kw_only=True, frozen=True):
     """A server behind the gateway. Members that only other programs know are ignored."""
 
     command: str | None = None
     """The program that is the server."""
     args: list[str] = []
     """The arguments of the program."""
-    env: dict[str, Secret] | None = None
-    """Environment variables of the program."""
-    cwd: str | None = None
-    """The directory in which the program runs."""
-    inherit_env: bool | None = None
-    """Whether the program gets the whole environment of the gateway, instead of the few variables that are harmless."""
     url: Secret | None = None
     """The address of a server that runs already."""
-    headers: dict[str, Secret] | None = None
-    """HTTP headers of every request to the address."""
     type: str | None = None
     """The transport, as other programs write it: `http`, `streamable-http` or `sse`. All of them are the same here."""
     transport: str | None = None
     """Another name for `type`."""
-    tls: TlsTable | None = None
-    """Certificates for the connections to the address."""
-    proxy: Secret | None = None
-    """The address of an HTTP proxy on the way."""
     disabled: bool = False
     """Whether the server is left out."""
-    prefix: str | None = None
-    """What the names of its tools and prompts start with; its name and `_` by default, and "" for none."""
-    timeout: float = TIMEOUT_SECONDS
-    """How many seconds a call may take, with its rounds and a second attempt."""
-    revision: str | None = None
-    """The one revision to speak with it, instead of the newest that both know and, for legacy clients, 2025-11-25."""
-    list_timeout: float = LIST_SECONDS
-    """How many seconds lists wait for it."""
-    trust: bool = False
-    """Whether what it calls public is public."""
-    breaker: Breaker | bool = True
-    """When calls to it fail at once, because it does not work; false for never."""
-    health: Health | None = None
-    """When health checks are sent to it without calls; never by default."""
-    max_calls: int | None = None
-    """How many calls run there at once; no bound by default."""
-    max_calls_per_caller: int | None = None
-    """How many calls of one caller run there at once; no bound by default."""
-    queue: int = QUEUE
-    """How many calls wait until others have ended, where there is a bound."""
-    queue_seconds: float = QUEUE_SECONDS
-    """How many seconds a call waits until others have ended."""
-    credentials: CredentialTable | None = None
-    """Whose account acts at the server."""
-    list_credentials: CredentialTable | None = None
-    """The account of the gateway that reads lists for all callers; without it, each caller's own account does."""
-    credential_variable: str | None = None
-    """The environment variable in which a program finds the secret of `credentials`."""
-    forward_headers: list[str] = []
-    """The HTTP headers of a client's request that go on to the server, beside those of a trace."""
-    policy: PolicyTable | None = None
-    """The policy for all calls of the server."""
-    views: bool = True
-    """Whether its views come through, and its tools that are for views alone."""
+    openapi: FilePath | None = None
+    """The description of an API, in place of a server: a file or a URL. Its operations become tools."""
+    lock: FilePath | None = None
+    """The lock file of the API. Tools, names and documents are those that were locked."""
+    api: ApiTable | None = None
+    """The operations of the API that become tools, and how they are called."""
     allow: list[str] | None = None
     """The tools that come through: names with `*` and `?`, `tag:NAME`, `annotation:NAME`; all by default."""
     deny: list[str] = []
@@ -137,21 +94,11 @@ class BackEntry(ServerEntry, kw_only=True):
     """How many bytes a result may have. All of a larger one is a resource that its caller can read for a while."""
     pins: PinsTable | bool = False
     """Whether a tool that is new or changed is withheld until somebody approves it."""
-    isolation: Literal["conversation", "shared", "principal"] | None = None
-    """Who shares a process, or a session: one conversation at a server before 2026-07-28 (the default), all clients of
-    a server that keeps nothing for them, or one principal (the default where each caller has an account)."""
-    max_processes: int | None = None
-    """How many processes of a command, or other connections, there are for callers; 256 by default, 1 if shared."""
+    # A file has fewer types than a program.
+    timeout: float = TIMEOUT_SECONDS
+    cwd: str | None = None
+    forward_headers: list[str] = []
     urls: list[str] = []
-    """The addresses of the server, if it has several, in the order of preference; `url` is the first one of both."""
-    openapi: FilePath | None = None
-    """The description of an API, in place of a server: a file or a URL. Its operations become tools."""
-    lock: FilePath | None = None
-    """The lock file of the API. Tools, names and documents are those that were locked."""
-    api: ApiTable | None = None
-    """The operations of the API that become tools, and how they are called."""
-    idle_seconds: float | None = None
-    """After how many seconds without a call a process, or another connection of a caller, ends; 600 by default."""
 
     @property
     def is_api(self) -> bool:
@@ -169,9 +116,6 @@ class BackEntry(ServerEntry, kw_only=True):
             return [*certificates, Path(self.lock)]
         named = [self.openapi or "", *([] if self.api is None else self.api.overlays)]
         return [*certificates, *(Path(each) for each in named if each and "://" not in each)]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(given(self))})"
 
 
 class IconTable(Table, kw_only=True, frozen=True):
