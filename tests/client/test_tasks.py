@@ -235,6 +235,25 @@ async def test_a_handle_can_be_kept_and_taken_up_by_another_client(revision: str
 
 
 @dialects
+async def test_task_is_asked_for_again_where_a_process_lacks_its_tool(revision: str) -> None:
+    asked: list[str] = []
+    result = {"content": [{"type": "text", "text": "done"}]}
+
+    def answer(request: Any, outlet: Any) -> Any:
+        asked.append(request.method)
+        if len(asked) < 3:
+            raise ProtocolError(-32603, "The task cannot be shown now; try again later", {"retryAfterMs": 1})
+        over = {"taskId": "t-1", "status": "completed", "createdAt": "x", "lastUpdatedAt": "x", "ttlMs": None}
+        return result if request.method == "tasks/result" else {**over, "result": result}
+
+    server = task_server(revision)
+    server.handlers.update({"tasks/get": answer, "tasks/result": answer})
+    async with Client(server) as client:
+        assert (await client.task("t-1").wait()).text == "done"
+    assert len(asked) == 3
+
+
+@dialects
 async def test_updates_end_with_the_task(revision: str) -> None:
     held = Held(limits=FAST)
     seen = []

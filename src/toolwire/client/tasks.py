@@ -19,6 +19,7 @@ from toolwire.client.connection import ClientConnection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
 from toolwire.client.reconnect import Connector
+from toolwire.client.repeated_rounds import send_round
 from toolwire.client.tools import decode_result, decode_typed
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -252,7 +253,8 @@ class TaskHandle:
         """2025-11-25: wait for the result with one long request, during which the server asks its questions."""
         params = t.TaskRequestParams(task_id=self.id)
         try:
-            raw: Raw = (await self._request("tasks/result", params, _keep, clock=clock)).raw
+            fetched = await send_round(lambda: self._request("tasks/result", params, _keep, clock=clock), clock)
+            raw: Raw = fetched.raw
         except ProtocolError:
             if (await self._status(clock)).status == "cancelled":
                 raise TaskCancelled(f"The task {self.id} was cancelled") from None
@@ -266,7 +268,8 @@ class TaskHandle:
         report = on_progress if on_progress is None or isinstance(on_progress, Rising) else Rising(on_progress)
         said: Any = None
         while True:
-            state = await self._status(clock)
+            # A process that lacks the tool of the task says when to ask again.
+            state = await send_round(lambda: self._status(clock), clock)
             if state.over:
                 return _result_of(state)
             says = (state.message, state.progress, state.total)

@@ -108,6 +108,12 @@ def unknown_task() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "There is no such task, or it has expired")
 
 
+def lacking_tool(reason: str) -> ProtocolError:
+    """The answer to the owner of a task whose tool this process lacks, while another one may have it."""
+    text = f"The task cannot be shown now: {reason}; try again later"
+    return ProtocolError(INTERNAL_ERROR, text, {"retryAfterMs": 1000})
+
+
 def too_many_questions() -> ProtocolError:
     """The answer to a question of a task that has asked too many."""
     return ProtocolError(INVALID_PARAMS, f"The task asked more than {MAX_QUESTIONS} questions")

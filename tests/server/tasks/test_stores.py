@@ -325,7 +325,9 @@ async def test_the_tasks_of_a_tool_that_is_gone_wait_for_a_process_that_has_it(f
     held.server.remove("again")
     async with closing(held), talk(held.server, MODERN, principal=ADA) as client:
         held.later(10.0)
-        assert (await client.error("tasks/get", {"taskId": task}))["code"] == -32602
+        refused = await client.error("tasks/get", {"taskId": task})
+        assert refused["message"] == "The task cannot be shown now: its tool is not known here; try again later"
+        assert refused["data"] == {"retryAfterMs": 1000}
     async with process(file, MODERN) as (held, client):
         held.go.set()
         assert text_in(await outcome(client, task)) == "done 1"

@@ -1,7 +1,8 @@
 """Permissions for tasks: no caller may do more with a task than with the tool behind it, then and now.
 
 A task is judged by what its tool demanded when the call was accepted, and by what the tool demands now. A task whose
-tool is not known any more is hidden.
+tool is not known any more is hidden. Where the tool never was known, its owner is told to ask again: another process of
+the fleet may have it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, InsufficientScope, ProtocolError
+from toolwire.protocol.errors import BAD_JSON, InsufficientScope, ProtocolError
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access, Permission
 from toolwire.server.call import Call
@@ -25,9 +26,12 @@ from toolwire.server.components import ToolBase
 from toolwire.server.failures import Failures
 from toolwire.server.judgements import Identity, Judgement
 from toolwire.server.lowlevel import LowLevel
+from toolwire.util.expiring import Expiring
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
+#: How many tools of tasks a process remembers.
+MAX_KNOWN: Final = 4096
 # No tool has this identity.
 _NO_TOOL: Final = Judgement(tool=Identity("", "", ()))
 _decode = msgspec.json.Decoder(Judgement).decode
@@ -40,11 +44,14 @@ class JudgedTask(NamedTuple):
     """The tool that was called; empty for a task that the host made outside of any call of a tool."""
     judgement: Judgement | None
     """What was decided when the call was accepted; None for a task of a version that did not keep it."""
+    is_own: bool = False
+    """Whether the task is one of this server, and not one of an upstream."""
 
 
 def task_of(record: Record) -> JudgedTask:
     """Return the task of a record, as far as permissions need it."""
-    return JudgedTask(record.tool, None if record.judgement is UNSET else decode_judgement(bytes(record.judgement)))
+    judgement = None if record.judgement is UNSET else decode_judgement(bytes(record.judgement))
+    return JudgedTask(record.tool, judgement, is_own=True)
 
 
 @lru_cache(maxsize=1024)
@@ -70,6 +77,8 @@ class TaskPermissions:
 
     def __init__(self, kernel: JudgingParts) -> None:
         self._kernel = kernel
+        # The tools whose tasks this process has shown. One that is gone later was withdrawn here.
+        self._known: Expiring[str, None] = Expiring(MAX_KNOWN)
 
     @property
     def needs_list(self) -> bool:
@@ -92,6 +101,8 @@ class TaskPermissions:
         if task.tool:
             found = access.find_tool(principal, is_local, task.tool, task.judgement)
             if found is not None:
+                if task.is_own:
+                    self._known.put(task.tool, None)
                 way, is_usable = found.way, access.may_use(principal, is_local, found)
             elif task.tool not in listed or self._kernel.catalog.tool(task.tool) is not None:
                 return "hidden"
@@ -127,13 +138,21 @@ class TaskPermissions:
                 needed = needed.union(*(each.scopes for each in task.judgement.scopes))
             raise InsufficientScope(needed, call.request_id)
         if permission == "hidden":
-            if self._kernel.catalog.tool(task.tool) is None and (
-                missing := self._kernel.catalog.missing_for(task.tool)
-            ):
-                names = " or ".join(map(repr, missing))
-                text = f"The task cannot be shown now: the list of the server {names} is missing; try again later"
-                raise ProtocolError(INTERNAL_ERROR, text)
-            raise rules.unknown_task()
+            raise self._error_for_hidden(task)
+
+    def _error_for_hidden(self, task: JudgedTask) -> ProtocolError:
+        """Return what the owner of a task gets that is not shown.
+
+        During a rolling update another process may have the tool that this one never had.
+        """
+        catalog = self._kernel.catalog
+        if not task.tool or catalog.tool(task.tool) is not None:
+            return rules.unknown_task()
+        if missing := catalog.missing_for(task.tool):
+            return rules.lacking_tool(f"the list of the server {' or '.join(map(repr, missing))} is missing")
+        if not task.is_own or task.tool in self._known:
+            return rules.unknown_task()
+        return rules.lacking_tool("its tool is not known here")
 
     def find_tool(self, call: Call, task: JudgedTask) -> Found[ToolBase] | None:
         """Return the tool of a task as its caller sees it now; None for one that is not known any more."""
