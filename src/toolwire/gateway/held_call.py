@@ -90,7 +90,7 @@ class HeldCall:
     ) -> None:
         """`capabilities` are those that the client declared in its last request."""
         self.id: str = os.urandom(16).hex()
-        self.capabilities = capabilities
+        self.capabilities: Mapping[str, Any] = capabilities
         self.refused: Undeclared | None = None
         """The question of the server that the client may not be asked."""
         self.listener: Listener | None = listener
