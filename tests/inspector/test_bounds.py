@@ -18,7 +18,7 @@ from tests.inspector.page_client import inspected
 from toolwire import Client, Limits, Server, Tool
 from toolwire.inspector.catalogue import ServerCatalogue
 from toolwire.inspector.events import MAX_QUEUED, Events
-from toolwire.inspector.excerpt import MAX_DEPTH, MAX_TEXT, Excerpt, escape, follow
+from toolwire.inspector.excerpt import MAX_DEPTH, MAX_TEXT, Excerpt
 from toolwire.inspector.reproduce import as_command, as_entry
 from toolwire.inspector.wire_log import WireLog
 
@@ -128,18 +128,6 @@ JSON = st.recursive(
 def test_a_small_value_is_shown_as_it_is(value: Any) -> None:
     excerpt = Excerpt(value)
     assert excerpt.value == value and excerpt.cut == []
-
-
-@given(st.dictionaries(st.text(), st.integers(), min_size=1))
-def test_a_pointer_leads_back(value: dict[str, int]) -> None:
-    for name, member in value.items():
-        assert follow({"list": [value]}, f"/list/0/{escape(name)}") == member
-
-
-@cases("pointer", ["/x", "/list/9", "/list/-1", "/list/a", "/list/0/a/0"])
-def test_a_pointer_to_nothing_is_an_error(pointer: str) -> None:
-    with pytest.raises(LookupError):
-        follow({"list": [{"a": 1}]}, pointer)
 
 
 def test_the_log_forgets_the_oldest_first() -> None:

@@ -16,7 +16,7 @@ from toolwire.http.body import read_body
 from toolwire.http.responses import HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.inspector.calls import PageCall
-from toolwire.inspector.excerpt import Excerpt, follow
+from toolwire.inspector.excerpt import Excerpt
 from toolwire.inspector.input_requests import BadAnswer
 from toolwire.inspector.inspector import Inspector
 from toolwire.inspector.reproduce import as_command
@@ -26,6 +26,7 @@ from toolwire.inspector.views.settings import ViewSettings
 from toolwire.inspector.wire_log import WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
+from toolwire.util.json_pointer import MISSING, at_pointer
 
 #: The path that a browser comes back to after signing in at the inspected server.
 CALLBACK: Final = "/callback"
@@ -227,11 +228,9 @@ class InspectorApp:
         elif "call" in query:
             call = self.inspector.calls.find(query["call"][0])
             if call is not None and call.result is not None:
-                try:
-                    part = follow(msgspec.json.decode(call.result), query.get("pointer", [""])[0])
+                part = at_pointer(msgspec.json.decode(call.result), query.get("pointer", [""])[0])
+                if part is not MISSING:
                     body = part.encode("utf-8", "replace") if isinstance(part, str) else _encode(part)
-                except LookupError:
-                    body = None
         if body is None:
             raise HttpRefusal(404, "It is no longer kept")
         await respond(send, 200, body, (*_PLAIN, *self._headers))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
+from toolwire.util.json_pointer import escape_token
+
 # A page that draws more than this at once becomes slow.
 MAX_TEXT: Final = 200_000
 MAX_MEDIA: Final = 24 * 1024 * 1024
@@ -54,7 +56,7 @@ class Excerpt:
     def _note(self, kind: str, size: int) -> None:
         """Note a cut. Only the first cuts are noted when there are very many, or when their pointers are very long."""
         if len(self.cut) < MAX_CUT and self._pointers < MAX_TEXT:
-            pointer = "".join(f"/{escape(str(step))}" for step in self._path)
+            pointer = "".join(f"/{escape_token(str(step))}" for step in self._path)
             self._pointers += len(pointer)
             self.cut.append({"pointer": pointer, "kind": kind, "size": size})
 
@@ -65,22 +67,3 @@ class Excerpt:
             value = value[: min(limit, MAX_TEXT)]
         self._total += len(value)
         return value
-
-
-def escape(name: str) -> str:
-    """Write the name of a member as a step of a JSON Pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")
-
-
-def follow(value: Any, pointer: str) -> Any:
-    """Return the value that a JSON Pointer points to; `LookupError` when there is none."""
-    for step in pointer.split("/")[1:]:
-        if isinstance(value, list):
-            if not step.isdecimal() or int(step) >= len(value):
-                raise LookupError(pointer)
-            value = value[int(step)]
-        elif isinstance(value, dict):
-            value = value[step.replace("~1", "/").replace("~0", "~")]
-        else:
-            raise LookupError(pointer)
-    return value

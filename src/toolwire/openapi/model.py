@@ -15,6 +15,7 @@ from msgspec import Struct
 from toolwire.base_errors import ServerError
 from toolwire.protocol import types as t
 from toolwire.redaction import repr_without
+from toolwire.util.json_pointer import escape_token
 from toolwire.util.numbers import BYTES, BYTES_OR_NONE, COUNT, SECONDS, Allowed, check_fields
 
 Version: TypeAlias = Literal["3.0", "3.1", "3.2"]
@@ -68,8 +69,7 @@ class Node(NamedTuple):
 
     def at(self, key: str | int) -> Node:
         """Return the part below this one that has this name, or this index."""
-        name = str(key).replace("~", "~0").replace("/", "~1")
-        return Node(self.value[key], self.document, f"{self.pointer}/{name}")
+        return Node(self.value[key], self.document, f"{self.pointer}/{escape_token(str(key))}")
 
     @property
     def place(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from toolwire.util import json_pointer
+
 Json = Any
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -83,15 +85,8 @@ def with_subschemas(schema: Schema, change: Callable[[Json], Json]) -> Schema:
 
 def at_pointer(document: Json, pointer: str) -> Json | None:
     """Follow a JSON pointer (`/$defs/Row`); None where it leads to nothing."""
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, dict) and name in document:
-            document = document[name]
-        elif isinstance(document, list) and name.isdecimal() and int(name) < len(document):
-            document = document[int(name)]
-        else:
-            return None
-    return document
+    found = json_pointer.at_pointer(document, pointer)
+    return None if found is json_pointer.MISSING else found
 
 
 def at_reference(root: Json, reference: str) -> Json | None:

@@ -536,6 +536,7 @@ async def test_an_accepted_operation_that_fails_is_an_error(api: StubApi, no_pau
     ("link", "template"),
     [
         ({"operationId": "getJob", "parameters": {"id": "$response.body#/job/id"}}, "/jobs/{id}"),
+        ({"operationId": "getJob", "parameters": {"id": "$response.body#/jobs/0/id"}}, "/jobs/{id}"),
         ({"operationRef": "#/paths/~1jobs~1{id}/get", "parameters": {"path.id": "$response.header.X-Job"}}, None),
     ],
 )
@@ -549,11 +550,11 @@ async def test_a_link_of_the_description_leads_to_the_end(
         api_server(api.url + "/v1", definition, paths=paths) as server,
         Client(server, revision=NO_TASKS) as client,
     ):
-        api.answers(json_reply({"job": {"id": "a/b"}}, 202, x_job="a/b"), json_reply({"n": 1}))
+        api.answers(json_reply({"job": {"id": "a/b"}, "jobs": [{"id": "a/b"}]}, 202, x_job="a/b"), json_reply({"n": 1}))
         assert (await client.call_tool("start", {})).structured == {"n": 1}
         assert api.last.target == "/v1/jobs/a%2Fb"
         # A value that would lead elsewhere is not used.
-        api.answers(json_reply({"job": {"id": ".."}}, 202, x_job=".."), json_reply({"n": 1}))
+        api.answers(json_reply({"job": {"id": ".."}, "jobs": [{"id": ".."}]}, 202, x_job=".."), json_reply({"n": 1}))
         await client.call_tool("start", {})
         assert len(api.arrived) == 1
 

@@ -46,6 +46,7 @@ from toolwire.printable import printable
 from toolwire.protocol.errors import ToolError
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import spell_header
+from toolwire.util.json_pointer import escape_token
 
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 # RFC 9110: headers that say how a message is framed, or where it goes. A credential never stands in them.
@@ -78,13 +79,9 @@ def read_security_schemes(description: ApiDescription) -> dict[str, SecuritySche
     if not isinstance(found, dict) or len(found) > MAX_SCHEMES:
         raise DescriptionError(f"{root.place(pointer)}: securitySchemes is an object of at most {MAX_SCHEMES} schemes")
     return {
-        name: read_security_scheme(name, description.resolve(Node(value, root, f"{pointer}/{_escaped(name)}")))
+        name: read_security_scheme(name, description.resolve(Node(value, root, f"{pointer}/{escape_token(name)}")))
         for name, value in found.items()
     }
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def read_security_scheme(name: str, node: Node) -> SecuritySchemeObject:

@@ -24,6 +24,7 @@ from toolwire.printable import printable
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.util.backoff import Backoff
+from toolwire.util.json_pointer import at_pointer, unescape_token
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
@@ -190,7 +191,7 @@ def _path_in(reference: Any) -> str | None:
     """Return the path template of a GET in the same document that an `operationRef` names."""
     if not isinstance(reference, str) or not reference.startswith("#/paths/") or not reference.endswith("/get"):
         return None
-    return unquote(reference.removeprefix("#/paths/").removesuffix("/get")).replace("~1", "/").replace("~0", "~")
+    return unescape_token(unquote(reference.removeprefix("#/paths/").removesuffix("/get")))
 
 
 def _evaluated(exchange: Exchange, expression: Any, told: Any) -> str | None:
@@ -202,13 +203,7 @@ def _evaluated(exchange: Exchange, expression: Any, told: Any) -> str | None:
         return None
     if found["header"] is not None:
         return exchange.answer.header(found["header"])
-    value = told
-    for step in (found["pointer"] or "").split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, dict):
-            value = value.get(step)
-        else:
-            return None
+    value = at_pointer(told, found["pointer"] or "")
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 

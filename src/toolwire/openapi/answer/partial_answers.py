@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from toolwire.openapi.answer.left_out import OmittedParts
 from toolwire.openapi.answer.previews import members_in_words
+from toolwire.util.json_pointer import unescape_token
 
 SELECT: Final = "select"
 #: The names under which the argument is offered. The second is for an API that has an argument `select` itself.
@@ -65,8 +66,8 @@ def selected(value: Any, paths: list[str] | str, left_out: OmittedParts | None =
 
 def _steps(path: str) -> list[str]:
     steps = path[1:].split("/") if path.startswith("/") else [path]
-    # Each item of a list is meant anyway. RFC 6901 section 4: `~1` is read before `~0`.
-    return [step.replace("~1", "/").replace("~0", "~") for step in steps if step not in ("", "*")]
+    # Each item of a list is meant anyway.
+    return [unescape_token(step) for step in steps if step not in ("", "*")]
 
 
 def _add(wanted: dict[str, Any], steps: list[str]) -> None:

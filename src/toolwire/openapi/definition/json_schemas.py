@@ -33,6 +33,7 @@ from toolwire.openapi.definition.schema_definitions import (
 from toolwire.openapi.definition.schema_merging import ANNOTATIONS, merged
 from toolwire.openapi.model import ApiDescription, DescriptionError, Node
 from toolwire.schemas.walking import Schema
+from toolwire.util.json_pointer import unescape_token
 
 #: `input`: arguments. `output`: answers, as the description has them. `loose`: answers, as they are published.
 Use: TypeAlias = Literal["input", "output", "loose"]
@@ -647,8 +648,7 @@ def _last_segment(canonical: str) -> str:
     from urllib.parse import unquote
 
     address, _, fragment = canonical.partition("#")
-    segment = unquote((fragment or address).rpartition("/")[2])
-    return segment.replace("~1", "/").replace("~0", "~")
+    return unescape_token(unquote((fragment or address).rpartition("/")[2]))
 
 
 def _member(schema: Schema | None, name: str) -> Schema:

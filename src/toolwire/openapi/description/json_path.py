@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from toolwire import schemas
-from toolwire.openapi.description.pointers import escaped
 from toolwire.protocol.steps import Steps
+from toolwire.util.json_pointer import escape_token
 
 #: How long a query may be, and how deep its brackets may be.
 MAX_QUERY: Final = 4_096
@@ -43,7 +43,7 @@ class Found(NamedTuple):
         tokens: list[str] = []
         node: Found = self
         while node.parent is not None:
-            tokens.append(escaped(str(node.key)))
+            tokens.append(escape_token(str(node.key)))
             node = node.parent
         return "".join(f"/{token}" for token in reversed(tokens))
 

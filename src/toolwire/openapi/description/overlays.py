@@ -15,9 +15,9 @@ from toolwire.openapi.description.documents import Limits, digest_of, parse, sur
 from toolwire.openapi.description.fetching import Source
 from toolwire.openapi.description.json_path import Found, JsonPath, JsonPathError
 from toolwire.openapi.description.places import line_of
-from toolwire.openapi.description.pointers import escaped
 from toolwire.openapi.model import DescriptionError
 from toolwire.protocol.steps import Steps, TooManySteps
+from toolwire.util.json_pointer import escape_token
 
 _VERSION: Final = re.compile(r"1\.[0-9]+(?:\.[0-9]+(?:-.*)?)?")
 _MAX_ACTIONS: Final = 10_000
@@ -179,13 +179,13 @@ class Overlay:
         for name, value in update.items():
             old = target.get(name)
             if isinstance(old, dict) and isinstance(value, dict):
-                self._merge(action, old, value, f"{pointer}/{escaped(name)}")
+                self._merge(action, old, value, f"{pointer}/{escape_token(name)}")
             elif isinstance(old, list) and isinstance(value, list):
                 old += value
             elif isinstance(old, dict | list) and value is None:
                 continue  # The specification prints an overlay with empty members (`components:`).
             elif old is not None and (isinstance(old, dict | list) or isinstance(value, dict | list)):
-                raise self._incompatible(action, f"{pointer}/{escaped(name)}", old, value)
+                raise self._incompatible(action, f"{pointer}/{escape_token(name)}", old, value)
             else:
                 target[name] = value
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from toolwire.openapi.description.pointers import unescaped
+from toolwire.util.json_pointer import unescape_token
 from toolwire.util.yaml_reader import yaml_positions
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+', re.DOTALL)
@@ -16,7 +16,7 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+', re.DO
 
 def line_of(data: bytes, pointer: str) -> int:
     """Return the line (from 1) of the value at a JSON Pointer, or of the innermost value around it that exists."""
-    tokens = [unescaped(token) for token in pointer.split("/")[1:]]
+    tokens = [unescape_token(token) for token in pointer.split("/")[1:]]
     positions = json_positions(data) if data.lstrip()[:1] in (b"{", b"[") else yaml_positions(data)
     matched, line = 0, 1
     for depth, key, at in positions:

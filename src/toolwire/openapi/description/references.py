@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from toolwire.openapi.description.documents import Document
-from toolwire.openapi.description.pointers import MISSING, at_pointer, escaped, unescaped
 from toolwire.openapi.model import ApiDocument, DescriptionError, Node
+from toolwire.util.json_pointer import MISSING, at_pointer, escape_token, unescape_token
 
 
 class Description:
@@ -145,7 +145,7 @@ def embedded(document: Document) -> Iterator[Document]:
                 base, pointer = base.part(value, urldefrag(urljoin(base.uri, identifier)).url, pointer), ""
                 yield base
             waiting += [
-                (member, base, f"{pointer}/{escaped(key)}")
+                (member, base, f"{pointer}/{escape_token(key)}")
                 for key, member in value.items()
                 if isinstance(member, dict | list)
             ]
@@ -168,7 +168,9 @@ def _anchored(document: Document, name: str) -> tuple[str, Any] | None:
             members: Iterator[tuple[Any, Any]] = iter(value.items())
         else:
             members = iter(enumerate(value))
-        waiting += [(each, f"{pointer}/{escaped(str(key))}") for key, each in members if isinstance(each, dict | list)]
+        waiting += [
+            (each, f"{pointer}/{escape_token(str(key))}") for key, each in members if isinstance(each, dict | list)
+        ]
     return None
 
 
@@ -186,7 +188,7 @@ def _advice(document: Document, pointer: str) -> str:
     above, _, last = pointer.rpartition("/")
     around = at_pointer(document.root, above)
     names = [str(name) for name in around] if isinstance(around, dict) else []
-    near = get_close_matches(unescaped(last), names[:5000], n=1)
+    near = get_close_matches(unescape_token(last), names[:5000], n=1)
     if near:
-        return f"did you mean #{above}/{escaped(near[0])}?"
+        return f"did you mean #{above}/{escape_token(near[0])}?"
     return f"add it to {document.name}, or correct the reference"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from toolwire.openapi.description.pointers import MISSING, at_pointer, escaped, unescaped
 from toolwire.openapi.model import DescriptionError
 from toolwire.schemas.walking import SAME_VALUE_LIST, subschemas, with_subschemas
+from toolwire.util.json_pointer import MISSING, at_pointer, escape_token, unescape_token
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
 _JSON: Final = ("application/json",)
@@ -298,7 +298,7 @@ class _Converter:
             self._moved[pointer] = name
             self._schemas[name] = {}  # The name is taken, also while the schema refers to itself.
             self._schemas[name] = self._schema(at_pointer(self._root, pointer), uri)
-        return f"#{_SCHEMAS}{escaped(self._moved[pointer])}"
+        return f"#{_SCHEMAS}{escape_token(self._moved[pointer])}"
 
     # --- references ---
 
@@ -391,7 +391,7 @@ def _new_pointer(fragment: str) -> str:
 
 def _free_name(pointer: str, taken: Collection[str]) -> str:
     """Return a name for a schema that stood at a pointer."""
-    words = [unescaped(token) for token in pointer.split("/")[1:]]
+    words = [unescape_token(token) for token in pointer.split("/")[1:]]
     name = "_".join(re.sub(r"\W+", "_", word).strip("_") for word in words[-3:]) or "schema"
     number = 2
     free = name

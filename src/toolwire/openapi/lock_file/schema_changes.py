@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from toolwire.protocol.tool_changes import is_same_json
 from toolwire.schemas.walking import at_reference
+from toolwire.util.json_pointer import escape_token
 
 #: How many pairs of subschemas are compared. Beyond it, the rest counts as narrowed if it differs at all.
 MAX_PAIRS: Final = 20_000
@@ -63,7 +64,7 @@ def changed_places(before: Any, after: Any, place: str = "") -> Iterator[str]:
     """Yield every place at which two JSON values differ, whatever the difference means."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
-            inner = f"{place}/{_escaped(key)}"
+            inner = f"{place}/{escape_token(key)}"
             if key in before and key in after:
                 yield from changed_places(before[key], after[key], inner)
             else:
@@ -76,7 +77,7 @@ def _texts(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
     """Yield the texts of a schema. Every member is looked at: a text in an unusual place is read by models, too."""
     if isinstance(schema, dict):
         for key, value in schema.items():
-            inner = f"{place}/{_escaped(key)}"
+            inner = f"{place}/{escape_token(key)}"
             if key in _TEXTS and not isinstance(value, dict):
                 yield inner, value
             else:
@@ -134,7 +135,7 @@ class _Comparison:
         self._parts(old.get("items", True), new.get("items", True), f"{place}/items", depth)
         self._conjunction(old.get("allOf", []), new.get("allOf", []), f"{place}/allOf", depth)
         for key in sorted((old.keys() | new.keys()) - _IGNORED - _HANDLED):
-            where = f"{place}/{_escaped(key)}"
+            where = f"{place}/{escape_token(key)}"
             if key in _LOWER_BOUNDS or key in _UPPER_BOUNDS:
                 self._bound(old.get(key), new.get(key), where, is_lower=key in _LOWER_BOUNDS)
             elif key in _CHOICES:
@@ -163,10 +164,10 @@ class _Comparison:
     def _members(self, old: dict[str, Any], new: dict[str, Any], place: str, depth: int) -> None:
         before, after = _mapping(old, "properties"), _mapping(new, "properties")
         needed, needs = _names(old), _names(new)
-        self.narrowed += (f"{place}/required/{_escaped(name)}" for name in needs - needed)
-        self.widened += (f"{place}/required/{_escaped(name)}" for name in needed - needs)
+        self.narrowed += (f"{place}/required/{escape_token(name)}" for name in needs - needed)
+        self.widened += (f"{place}/required/{escape_token(name)}" for name in needed - needs)
         for name in sorted(before.keys() | after.keys()):
-            where = f"{place}/properties/{_escaped(name)}"
+            where = f"{place}/properties/{escape_token(name)}"
             if name not in after:
                 # Also where other members are accepted: the one who sends it finds that nobody reads it any more.
                 self.narrowed.append(where)
@@ -274,7 +275,3 @@ def _is_number(value: Any) -> bool:
 
 def _definitions(schema: Any) -> Any:
     return schema.get("$defs") if isinstance(schema, dict) else None
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")

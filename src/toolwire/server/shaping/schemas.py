@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from toolwire.protocol.errors import ServerError
 from toolwire.schemas.walking import at_pointer, subschemas, with_subschemas
+from toolwire.util.json_pointer import unescape_token
 
 # The keywords whose schemas are about the same object.
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -205,7 +206,7 @@ def _without_unused_definitions(schema: dict[str, Any]) -> dict[str, Any]:
         steps = waiting.pop().split("/")
         if len(steps) < 3 or steps[1] not in _DEFINITIONS:
             continue
-        place = (steps[1], steps[2].replace("~1", "/").replace("~0", "~"))
+        place = (steps[1], unescape_token(steps[2]))
         held = schema.get(place[0], {})
         if place not in used and place[1] in held:
             used.add(place)
