@@ -594,6 +594,26 @@ async def test_what_is_kept_for_a_reader_that_is_behind_is_bounded_in_bytes(
         assert len(client.of("notifications/jobs/done")) * size < FULL
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_reader_that_catches_up_again_and_again_gets_every_change(
+    revision: str, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    extension = server.extension("com.example/jobs")
+    extension.listen_filter("jobIds", lambda wanted: wanted, legacy=True)
+    size, count = 100_000, 20
+    async with connect(server, revision, {"extensions": {"com.example/jobs": {}}}) as client:
+        if revision == MODERN:
+            await listen(client, jobIds=["j1"])
+        for round in range(1, 6):
+            # About half of them are kept until the reader has caught up: more than the bound in all rounds together.
+            client.channel.pause()
+            for number in range(count):
+                server.publish("jobIds", "j1", "notifications/jobs/done", {"text": "x" * size, "at": [round, number]})
+            client.channel.resume()
+            await client.notified("notifications/jobs/done", round * count)
+    assert caplog.messages == []
+
+
 async def test_a_reader_that_is_behind_is_told_how_many_log_messages_it_missed(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

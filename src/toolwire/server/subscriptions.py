@@ -155,10 +155,10 @@ class Stream:
             set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
         )
         self._held: dict[Change, None] = {}
-        self._held_bytes = 0
+        self._held_size: OutBound
         self._is_acknowledged = False
         self._early: list[Change] = []
-        self._early_bytes = 0
+        self._early_size = OutBound(limit=MAX_HELD_BYTES)
 
     def acknowledge(self) -> None:
         """SUB-2: tell the client, in the first message of the stream, which notifications it will get."""
@@ -181,9 +181,9 @@ class Stream:
         change = Change("", method=method, params=FrozenParams(params))
         if self._is_acknowledged:
             self._tell(change)
-        elif len(self._early) < MAX_HELD and self._early_bytes <= MAX_HELD_BYTES:
+        elif len(self._early) < MAX_HELD and self._early_size.has_room(size := _size_of(change)):
             self._early.append(change)
-            self._early_bytes += _size_of(change)
+            self._early_size.add(size)
 
     def _tell(self, change: Change) -> None:
         if self.ended.done():
@@ -196,15 +196,18 @@ class Stream:
 
     def _hold(self, change: Change) -> None:
         """Keep a change for a client that reads slowly. End the stream of one that is too far behind."""
+        size = _size_of(change)
         if not self._held:
+            self._held_size = OutBound(limit=MAX_HELD_BYTES)
             self.loop.create_task(self._release())
-        self._held[change] = None
-        self._held_bytes += _size_of(change)
-        if len(self._held) > MAX_HELD or (len(self._held) > 1 and self._held_bytes > MAX_HELD_BYTES):
+        elif len(self._held) >= MAX_HELD or not self._held_size.has_room(size):
             # The client can fetch the current state and listen again.
             log.warning("a listen stream is too far behind, and ends")
             self._held.clear()
             self.end()
+            return
+        self._held[change] = None
+        self._held_size.add(size)
 
     def tell_everything(self) -> None:
         for change in everything(self.uris):
