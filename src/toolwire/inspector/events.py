@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from toolwire.util.out_queue import OutQueue
+
 MAX_QUEUED: Final = 8 * 1024 * 1024
 _LOST: Final = b'{"type":"lost"}\n'
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -20,17 +22,16 @@ class EventReader:
     """The events that one page has not read yet."""
 
     def __init__(self) -> None:
-        self._lines: list[bytes] = []
-        self._size = 0
+        self._lines = OutQueue(limit=MAX_QUEUED)
         self._lost = False
         self._wake = asyncio.Event()
         self._ended = False
 
     def put(self, line: bytes) -> None:
-        if self._size + len(line) > MAX_QUEUED:
-            self._lines, self._size, self._lost = [], 0, True
-        self._lines.append(line)
-        self._size += len(line)
+        if not self._lines.has_room(len(line)):
+            self._lines.clear()
+            self._lost = True
+        self._lines.put(line)
         self._wake.set()
 
     def end(self) -> None:
@@ -44,9 +45,10 @@ class EventReader:
             await self._wake.wait()
         if not self._lines:
             return None
-        lines, lost = self._lines, self._lost
-        self._lines, self._size, self._lost = [], 0, False
-        return (_LOST if lost else b"") + b"".join(lines)
+        lines, lost = self._lines.take_all(), self._lost
+        self._lines.remove(len(lines))
+        self._lost = False
+        return (_LOST if lost else b"") + lines
 
 
 class Events:
