@@ -10,7 +10,11 @@ from toolwire.util.numbers import BYTES, COUNT, COUNT_OR_NONE, SECONDS, SECONDS_
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True):
-    """The limits of one HTTP application."""
+    """The limits of one HTTP application.
+
+    A server sets them from its own `Limits`. They are written again because this layer lies below that of the server;
+    a test compares their defaults.
+    """
 
     body: int = 4 * 1024 * 1024
     upload: float = 30.0

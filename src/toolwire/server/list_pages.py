@@ -53,6 +53,7 @@ class Pages:
             # Anybody can invent cursors, and so get any number of overlapping pages. Only pages that follow one another
             # from the first page are kept.
             if cursor is None or key in pages:
+                # A plain dict, not `Expiring`: each list looks here, and when it is full it is cheap to begin anew.
                 if len(pages) >= MAX_PAGES:
                     pages.clear()
                 pages[key] = encoded

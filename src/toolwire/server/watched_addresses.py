@@ -6,7 +6,10 @@ from collections.abc import Hashable, Iterator
 
 
 class WatchedAddresses:
-    """Addresses by the callers who subscribed to them. Where there are too many, who has the most loses the oldest."""
+    """Addresses by the callers who subscribed to them. Where there are too many, who has the most loses the oldest.
+
+    Not `Expiring`: one caller with many addresses would evict those of all others.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
