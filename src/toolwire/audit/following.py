@@ -55,7 +55,7 @@ class Follower:
                 self._open()
             if self._file is not None:
                 self._read_on(self._file)
-                if _identity(self._file) != _identity(self._path):
+                if identify_file(self._file) != identify_file(self._path):
                     # The file was moved away, and everybody goes on in a new one.
                     self._close()
                     self._open()
@@ -133,7 +133,8 @@ class Follower:
                 self._ended.add(chain)
 
 
-def _identity(file: int | Path) -> tuple[int, int] | None:
+def identify_file(file: int | Path) -> tuple[int, int] | None:
+    """Return what tells a file from one that takes its place; None where there is none."""
     try:
         status = os.fstat(file) if isinstance(file, int) else file.stat()
     except FileNotFoundError:

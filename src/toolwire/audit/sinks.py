@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from toolwire.audit.following import Follower
+from toolwire.audit.following import Follower, identify_file
 
 Target: TypeAlias = str | os.PathLike[str] | logging.Logger | Callable[[str], Any]
 
@@ -99,21 +99,14 @@ class FileSink(Sink):
         return Follower(self.path, own)
 
     def _opened(self) -> int:
-        if self._file is not None and self._identity != self._found():
+        if self._file is not None and self._identity != identify_file(self.path):
             self.close()
         if self._file is None:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _AS_IT_IS, 0o600)
-            self._identity = self._found()
+            self._identity = identify_file(self.path)
             if self._ends_within_a_line():
                 os.write(self._file, b"\n")
         return self._file
-
-    def _found(self) -> tuple[int, int] | None:
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino
 
     def _ends_within_a_line(self) -> bool:
         """Return whether a process that was killed left half a line, which must not swallow the next one."""
