@@ -7,6 +7,7 @@ their document: they are a `Node`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -27,6 +28,11 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "QUERY"})
 
 class DescriptionError(ServerError):
     """A description cannot be read. The text names the file, the place in it and the remedy."""
+
+
+def digest_of(data: bytes) -> str:
+    """Return `sha256:` and the digest of bytes, as lock files have it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 class ApiDocument(Protocol):

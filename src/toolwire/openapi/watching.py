@@ -10,12 +10,13 @@ from typing import Final
 
 from toolwire.base_errors import ServerError, ToolwireError
 from toolwire.loops import in_thread
-from toolwire.openapi.description.documents import Limits, digest_of
+from toolwire.openapi.description.documents import Limits
 from toolwire.openapi.description.fetching import Sources
 from toolwire.openapi.lock_file.drift import ApiChange, compare_locks, worst
 from toolwire.openapi.lock_file.lock import uri_of
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.lock_file.locking import lock_again
+from toolwire.openapi.model import digest_of
 from toolwire.printable import printable
 from toolwire.util.backoff import random_source
 

@@ -12,11 +12,11 @@ from tests.openapi.descriptions import defined
 
 from toolwire.openapi.api import openapi
 from toolwire.openapi.definition.selection import ALL, Selection
-from toolwire.openapi.description.documents import Limits, digest_of
+from toolwire.openapi.description.documents import Limits
 from toolwire.openapi.description.operations import operations_of
 from toolwire.openapi.description.reading import read_description
 from toolwire.openapi.lock_file.lock import make_lock, write_lock
-from toolwire.openapi.model import DescriptionError
+from toolwire.openapi.model import DescriptionError, digest_of
 
 OK: dict[str, Any] = {"responses": {"200": {"description": "fine"}}}
 

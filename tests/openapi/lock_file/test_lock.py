@@ -11,7 +11,6 @@ from toolwire.openapi.lock_file import lock as lock_file
 from toolwire.openapi.lock_file.lock import (
     Lock,
     LockedDocument,
-    digest_of,
     encode_lock,
     read_copies,
     read_lock,
@@ -26,6 +25,7 @@ from toolwire.openapi.model import (
     ServerObject,
     ToolArgument,
     ToolDefinition,
+    digest_of,
 )
 from toolwire.protocol import types as t
 

@@ -12,12 +12,13 @@ import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
 
 from toolwire.openapi.access.signing import OutgoingRequest
 from toolwire.openapi.answer.answers import Answers
+from toolwire.openapi.answer.pagination import join_link
 from toolwire.openapi.calling import Exchange
 from toolwire.openapi.model import OperationObject
 from toolwire.printable import printable
@@ -135,7 +136,7 @@ class LongRunning:
         made = exchange.answer.header("location")
         if made is None and isinstance(told, dict):
             made = told.get("resourceLocation") if isinstance(told.get("resourceLocation"), str) else None
-        if made is not None and (url := _joined(exchange.request.url, made)) not in (None, exchange.request.url):
+        if made is not None and (url := join_link(exchange.request.url, made)) not in (None, exchange.request.url):
             await exchange.send(OutgoingRequest(method="GET", url=url, headers={"accept": "application/json, */*"}))
             return await self._answers.read(exchange)
         return self._answers.preview(told if told is not None else data.decode(errors="replace"))
@@ -157,7 +158,7 @@ class LongRunning:
         answer = exchange.answer
         for name in _ADDRESSES:
             if (location := answer.header(name)) is not None:
-                return _joined(answer.url, location)
+                return join_link(answer.url, location)
         response = self._operation.responses.get(str(answer.status))
         for link in () if response is None else response.links.values():
             if (found := self._linked(exchange, link, told)) is not None:
@@ -205,14 +206,6 @@ def _evaluated(exchange: Exchange, expression: Any, told: Any) -> str | None:
         return exchange.answer.header(found["header"])
     value = at_pointer(told, found["pointer"] or "")
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
-
-
-def _joined(url: str, reference: str) -> str | None:
-    try:
-        joined = urljoin(url, reference.strip())
-        return joined if urlsplit(joined).scheme in ("http", "https") else None
-    except ValueError:
-        return None
 
 
 # --- states -----------------------------------------------------------------------------------------------------------

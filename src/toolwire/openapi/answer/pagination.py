@@ -316,11 +316,12 @@ def next_link(header: str | None, url: str) -> str | None:
     for link in _LINK.finditer(header[:_MAX_LINK]):
         rel = _REL.search(link[2])
         if rel is not None and "next" in (rel[1] or rel[2] or "").lower().split():
-            return _joined(url, link[1])
+            return join_link(url, link[1])
     return None
 
 
-def _joined(url: str, reference: str) -> str | None:
+def join_link(url: str, reference: str) -> str | None:
+    """Return the HTTP URL of a link in the answer of a URL; None for any other link."""
     try:
         joined = urljoin(url, reference.strip())
         return joined if urlsplit(joined).scheme in ("http", "https") else None
@@ -333,7 +334,7 @@ def _next_url(value: Any, url: str) -> str | None:
         if isinstance(member, dict):
             member = member.get("href") or member.get("url")
         if isinstance(member, str) and member.startswith(("http://", "https://", "/", "?")):
-            return _joined(url, member)
+            return join_link(url, member)
     return None
 
 

@@ -6,7 +6,6 @@ are bounded, so that readers behind this may walk a document without fear.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -15,7 +14,7 @@ import msgspec
 
 from toolwire.openapi.description.places import first_duplicate, line_of
 from toolwire.openapi.description.swagger2 import old_pointer
-from toolwire.openapi.model import DescriptionError, Version
+from toolwire.openapi.model import DescriptionError, Version, digest_of
 from toolwire.util.numbers import BYTES, COUNT, SECONDS, Allowed, check_fields
 from toolwire.util.yaml_reader import YamlError, read_yaml
 
@@ -145,11 +144,6 @@ class Document:
 
     def __repr__(self) -> str:
         return f"<Document {self.name} {self.version}>"
-
-
-def digest_of(data: bytes) -> str:
-    """Return `sha256:` and the digest."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 # --- bytes as a value ---

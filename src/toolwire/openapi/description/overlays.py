@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urldefrag, urljoin
 
-from toolwire.openapi.description.documents import Limits, digest_of, parse, survey
+from toolwire.openapi.description.documents import Limits, parse, survey
 from toolwire.openapi.description.fetching import Source
 from toolwire.openapi.description.json_path import Found, JsonPath, JsonPathError
 from toolwire.openapi.description.places import line_of
-from toolwire.openapi.model import DescriptionError
+from toolwire.openapi.model import DescriptionError, digest_of
 from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.util.json_pointer import escape_token
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from toolwire.openapi.description.documents import Document, Limits, digest_of, parse, survey, version_of
+from toolwire.openapi.description.documents import Document, Limits, parse, survey, version_of
 from toolwire.openapi.description.fetching import Given, Reach, Source, Sources, TooManyDocuments
 from toolwire.openapi.description.overlays import Overlay, Overlays
 from toolwire.openapi.description.references import Description, embedded
 from toolwire.openapi.description.swagger2 import convert
-from toolwire.openapi.model import DescriptionError, Version
+from toolwire.openapi.model import DescriptionError, Version, digest_of
 
 
 def read_description(

@@ -30,6 +30,7 @@ from toolwire.openapi.model import (
     ServerVariable,
     ToolArgument,
     ToolDefinition,
+    digest_of,
 )
 from toolwire.protocol import types as t
 from toolwire.tokens import definition_tokens
@@ -282,10 +283,6 @@ def _copy_names(uris: Iterable[str], folder: str) -> dict[str, str]:
             plain = f"{hashlib.sha256(uri.encode()).hexdigest()[:8]}-{plain}"
         found[uri] = f"{folder}/{plain}"
     return found
-
-
-def digest_of(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 # --- making one ---
