@@ -17,6 +17,7 @@ from toolwire.cli.screen import note
 from toolwire.client import Accept, Cancel, Decline, Elicitation, Rejected, Sampling
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import counted
+from toolwire.schemas.walking import required_names
 from toolwire.schemas.wording import nearest
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ class ScriptedAnswers:
         self._unused -= content.keys()
         if not content and self._action is not None and self._action is not Accept:
             return self._action()
-        missing = [
-            name for name in key_values.required(schema) if name not in content and not _has_default(fields, name)
-        ]
+        missing = [name for name in required_names(schema) if name not in content and not _has_default(fields, name)]
         if missing or not (content or self._action):
             return self._failed(self._missing(message, missing, list(fields)))
         return self._checked(message, schema, fields, content)

@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire import schemas
 from toolwire.cli.errors import UsageError
-from toolwire.schemas.walking import at_pointer
+from toolwire.schemas.walking import at_pointer, required_names
 from toolwire.schemas.wording import nearest
 
 Schema = dict[str, Any]
@@ -99,16 +99,11 @@ def _in_array(value: Any, schema: Any) -> Any:
     return value
 
 
-def required(schema: Schema) -> list[str]:
-    names = schema.get("required")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
 def check_spelling(given: dict[str, Any], schema: Schema) -> None:
     """Raise `UsageError` for an argument that is almost one that is missing, before anybody is asked for that."""
     members = schema.get("properties")
     strange = [name for name in given if name not in members] if isinstance(members, dict) else []
-    for name in required(schema):
+    for name in required_names(schema):
         close = None if name in given else nearest(name, strange)
         if close is not None:
             raise UsageError(f"there is no argument {close!r}; did you mean {name!r}?")

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 from msgspec import UNSET
 
 from toolwire.apps.checks import FoundView, ViewFinding, check_app_tool, check_shown_result, check_view
-from toolwire.cli import catalogue, key_values
+from toolwire.cli import catalogue
 from toolwire.cli.lint_rules import LintFinding
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import view_address
 from toolwire.protocol.errors import ToolwireError
+from toolwire.schemas.walking import required_names
 
 if TYPE_CHECKING:
     from toolwire.client import Client
@@ -73,7 +74,7 @@ async def _result(client: Client, tool: t.Tool) -> Iterable[ViewFinding]:
 def is_harmless(tool: t.Tool) -> bool:
     """Return whether a tool says that it only reads, and needs no arguments."""
     hints = tool.annotations
-    return hints is not UNSET and hints.read_only_hint is True and not key_values.required(tool.input_schema)
+    return hints is not UNSET and hints.read_only_hint is True and not required_names(tool.input_schema)
 
 
 def public_endpoint(target: Any) -> str | None:

@@ -14,7 +14,7 @@ from toolwire.cli.errors import UsageError
 from toolwire.client import Accept, Cancel, Decline, Elicitation
 from toolwire.printable import is_printable
 from toolwire.protocol import types as t
-from toolwire.schemas.walking import description_of
+from toolwire.schemas.walking import description_of, required_names
 
 DECLINES: Final = "-"
 _CHOICES: Final = 50
@@ -45,7 +45,7 @@ async def missing_arguments(person: Person, schema: dict[str, Any], given: dict[
     """Ask for the required arguments that were not given, one by one; return all arguments."""
     fields = fields_of(schema)
     complete = dict(given)
-    for name in key_values.required(schema):
+    for name in required_names(schema):
         if name not in complete:
             try:
                 complete[name] = await _field(person, name, fields.get(name, {}), needed=True)
@@ -95,7 +95,7 @@ async def _settled(answer: Awaitable[Any]) -> Any:
 async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
     _tell_message(person, "The server asks:", message)
     person.tell(f"  ({DECLINES} declines, the end of input cancels)")
-    needed = key_values.required(schema)
+    needed = required_names(schema)
     content: dict[str, Any] = {}
     for name, member in fields_of(schema).items():
         value = await _field(person, name, member, needed=name in needed)

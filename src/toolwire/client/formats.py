@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolwire import schemas
 from toolwire.protocol.apps import audiences
 from toolwire.protocol.types import Tool
-from toolwire.schemas.walking import listed, mapped
+from toolwire.schemas.walking import listed, mapped, required_names
 
 # OpenAI, Anthropic and Google all take these names; MCP allows more (2025-11-25 server/tools, tool names).
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -114,14 +114,9 @@ def _one_object(schema: dict[str, Any]) -> dict[str, Any]:
         for part in listed(schema, (keyword,)):
             properties |= dict(mapped(part, ("properties",))) if isinstance(part, dict) else {}
             if keyword == "allOf" and isinstance(part, dict):
-                required += _names(part)
+                required += required_names(part)
     properties |= dict(mapped(schema, ("properties",)))
-    required += _names(schema)
+    required += required_names(schema)
     rest = {key: value for key, value in schema.items() if key not in _AT_THE_TOP}
     kept = [name for name in dict.fromkeys(required) if name in properties]
     return {"type": "object", "properties": properties, **({"required": kept} if kept else {}), **rest}
-
-
-def _names(schema: dict[str, Any]) -> list[str]:
-    names = schema.get("required")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -35,6 +35,7 @@ from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.stores import Stores
+from toolwire.util.numbers import is_number
 from toolwire.wire.tapped_channel import Direction
 
 if TYPE_CHECKING:
@@ -425,6 +426,6 @@ def _gateway_view(gateway: Callable[[], object], events: Events, log: WireLog, o
 
 
 def _seconds(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= MAX_SECONDS:
+    if not is_number(value) or not 0 < value <= MAX_SECONDS:
         raise ValueError(f"A timeout is a number of seconds, at most {MAX_SECONDS:g}")
     return float(value)

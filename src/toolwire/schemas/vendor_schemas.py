@@ -17,6 +17,7 @@ from toolwire.schemas.compact import without_optional_null
 from toolwire.schemas.nulls import NULL, with_optional_null
 from toolwire.schemas.profiles import Profile
 from toolwire.schemas.walking import Json, Schema
+from toolwire.util.numbers import is_number
 
 # The formats that both OpenAI's strict mode and Anthropic's take; clients of Gemini keep or drop them without loss.
 _FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
@@ -253,17 +254,13 @@ def _open_bound(
     value: Any, schema: Schema, result: Schema, keyword: str, step: int, tighter: Callable[..., Any], words: str
 ) -> list[str]:
     """Write a bound that is not itself allowed as one that is: the next integer, or the same number with a word."""
-    if not _is_number(value):
+    if not is_number(value):
         return []  # a boolean in the words of draft 4
     is_integer = schema.get("type") == "integer" and isinstance(value, int)
     closed = value + step if is_integer else value
     other = schema.get(keyword)
-    result[keyword] = tighter(closed, other) if _is_number(other) else closed
+    result[keyword] = tighter(closed, other) if is_number(other) else closed
     return [] if is_integer else [f"{words} {_shown(value)}"]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _keys(value: Any, schema: Schema, result: Schema) -> list[str]:

@@ -97,6 +97,12 @@ def at_reference(root: Json, reference: str) -> Json | None:
     return at_pointer(root, unquote(reference[1:]))
 
 
+def required_names(schema: Schema) -> list[str]:
+    """Return the members that a schema requires, whatever stands in the place of their names."""
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
 def description_of(schema: Json) -> str:
     """Read the text of a schema, which stands in its first choice where nothing may stand beside the choices."""
     if not isinstance(schema, dict):

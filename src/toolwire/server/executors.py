@@ -22,7 +22,7 @@ from toolwire.server.context import (
     sync_context_of,
     wait_for,
 )
-from toolwire.util.numbers import TIMEOUT, check_number
+from toolwire.util.numbers import TIMEOUT, check_number, is_number
 
 #: How many seconds a handler in a thread of its own has to clean up before its question is sent.
 _LONGEST_UNWINDING: Final = 10.0
@@ -208,13 +208,9 @@ def _as_progress(value: Any, count: int) -> tuple[Any, ...]:
     """Return the arguments of `ctx.progress`: a number or `(progress, total, message)`; else the count of values."""
     given = value if isinstance(value, tuple) and 1 <= len(value) <= 3 else (value,)
     progress, total, message = (*given, None, None)[:3]
-    if _is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None):
+    if is_number(progress) and (total is None or is_number(total)) and isinstance(message, str | None):
         return given
     return (count, None, value if isinstance(value, str) else None)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _threaded(binding: Binding) -> Invoke:

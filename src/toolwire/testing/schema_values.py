@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from toolwire.schemas import Json, Schema
 from toolwire.schemas.walking import at_pointer
+from toolwire.util.numbers import is_number
 
 _FORMATS: Final = {
     "date": "2024-02-29",
@@ -153,14 +154,14 @@ class PlainMaker:
 
     def number(self, schema: Schema) -> float:
         bounds = [schema.get(key) for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")]
-        low, above, high, below = (each if _is_number(each) else None for each in bounds)
+        low, above, high, below = (each if is_number(each) else None for each in bounds)
         value = 1.0
         if low is not None or above is not None:
             value = max(value, *(each for each in (low, None if above is None else above + 1) if each is not None))
         if high is not None or below is not None:
             value = min(value, *(each for each in (high, None if below is None else below - 1) if each is not None))
         step = schema.get("multipleOf")
-        if _is_number(step) and step > 0 and value % step:
+        if is_number(step) and step > 0 and value % step:
             value = (value // step + 1) * step
         return int(value) if value == int(value) else value
 
@@ -194,10 +195,6 @@ def _fits(pattern: str, text: str) -> bool:
         return re.search(pattern, text) is not None
     except (re.error, RecursionError, OverflowError):
         return False
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # --- random values ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from toolwire.base_errors import ServerError
 
@@ -42,6 +42,11 @@ SECONDS_OR_NONE: Final = Allowed(0)
 TIMEOUT: Final = Allowed(0, is_above=True, may_be_infinite=True)
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a number. True and False are none, although Python counts with them."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_fields(owner: str, allowed: Mapping[str, Allowed], values: object, *, may_be_none: bool = False) -> None:
     """Check the fields of an object, such as the limits of a server; raise `InvalidNumber` for the first bad one."""
     for name, each in allowed.items():
@@ -53,7 +58,7 @@ def check_fields(owner: str, allowed: Mapping[str, Allowed], values: object, *, 
 def check_number(owner: str, name: str, value: Any, allowed: Allowed) -> None:
     """Raise `InvalidNumber` for a value that is not a number, not a finite one, too small or too large."""
     least, most, is_whole, is_above, may_be_infinite = allowed
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise InvalidNumber(f"{owner}: {name} must be a number (got {_format_value(value)})")
     if is_whole and not isinstance(value, int):
         raise InvalidNumber(f"{owner}: {name} must be a whole number (got {_format_value(value)})")

@@ -10,6 +10,7 @@ from msgspec import Struct
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import ExpiredToken, InvalidToken
 from toolwire.protocol.errors import ServerError
+from toolwire.util.numbers import is_number
 from toolwire.util.text_lists import texts_of
 
 SKEW: Final = 60.0
@@ -87,7 +88,7 @@ def end_of(claims: Mapping[str, Any]) -> float | None:
 
 def as_time(value: Any) -> float | None:
     """Return a number of a token as a time; None for any other value."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return None
     try:
         return float(value)

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.protocol.tool_changes import is_same_json
-from toolwire.schemas.walking import at_reference
+from toolwire.schemas.walking import at_reference, required_names
 from toolwire.util.json_pointer import escape_token
+from toolwire.util.numbers import is_number
 
 #: How many pairs of subschemas are compared. Beyond it, the rest counts as narrowed if it differs at all.
 MAX_PAIRS: Final = 20_000
@@ -163,7 +164,7 @@ class _Comparison:
 
     def _members(self, old: dict[str, Any], new: dict[str, Any], place: str, depth: int) -> None:
         before, after = _mapping(old, "properties"), _mapping(new, "properties")
-        needed, needs = _names(old), _names(new)
+        needed, needs = set(required_names(old)), set(required_names(new))
         self.narrowed += (f"{place}/required/{escape_token(name)}" for name in needs - needed)
         self.widened += (f"{place}/required/{escape_token(name)}" for name in needed - needs)
         for name in sorted(before.keys() | after.keys()):
@@ -195,7 +196,7 @@ class _Comparison:
             return
         if before is None or after is None:
             (self.narrowed if before is None else self.widened).append(place)
-        elif not _is_number(before) or not _is_number(after):
+        elif not is_number(before) or not is_number(after):
             self._lost(place)
         else:
             (self.narrowed if (after > before) is is_lower else self.widened).append(place)
@@ -262,15 +263,6 @@ def _text(value: Any) -> bytes:
 def _mapping(schema: dict[str, Any], key: str) -> dict[str, Any]:
     found = schema.get(key)
     return found if isinstance(found, dict) else {}
-
-
-def _names(schema: dict[str, Any]) -> set[str]:
-    found = schema.get("required")
-    return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _definitions(schema: Any) -> Any:

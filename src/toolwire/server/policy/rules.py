@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from toolwire.protocol.errors import CallRefused
+from toolwire.util.numbers import is_number
 
 Rule: TypeAlias = Callable[[Any], str | None]
 
@@ -68,8 +69,7 @@ def between(low: float, high: float) -> Rule:
     """Allow a number from `low` to `high`, both included."""
 
     def rule(value: Any) -> str | None:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return None if is_number and low <= value <= high else f"it is not a number from {low:g} to {high:g}"
+        return None if is_number(value) and low <= value <= high else f"it is not a number from {low:g} to {high:g}"
 
     return rule
 
