@@ -16,7 +16,7 @@ import msgspec
 from toolwire import logs
 from toolwire.auth.principal import Principal
 from toolwire.cli import options, server_source
-from toolwire.cli.inspect import add_page_arguments, announce_page, saved_requests
+from toolwire.cli.inspect import announce_page, saved_requests
 from toolwire.cli.loop_watchdog import BlockedLoop, watched
 from toolwire.cli.reloading import LoadFailed, Reloader, StagedFile, where
 from toolwire.cli.running import end_children_first
@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--path", type=options.path, default="/mcp", help="the path of its endpoint (default: /mcp)")
     options.add_caller(parser, "the caller in the inspector (default: nobody in particular, without restrictions)")
     options.add_log_level(parser)
-    add_page_arguments(parser, "--inspector-port")
+    options.add_page(parser, "--inspector-port")
 
 
 def main(arguments: Namespace) -> int:

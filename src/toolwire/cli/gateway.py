@@ -14,7 +14,6 @@ from toolwire.cli.parsing import file_beside_words
 from toolwire.cli.running import end_children_first
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ServerError
-from toolwire.stores.by_address import STORES_VARIABLE
 from toolwire.wire.stdio import claim
 
 if TYPE_CHECKING:
@@ -43,22 +42,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "file", type=file_beside_words(WORDS), metavar="FILE", help="a JSON or TOML file with mcpServers"
     )
     options.add_transport(parser, "http")
-    parser.add_argument(
-        "--stores",
-        metavar="ADDRESS",
-        help="where to keep state: a SQLite file, or redis://host:6379/0 "
-        f"(put an address with a password into {STORES_VARIABLE} instead)",
-    )
+    options.add_stores(parser, "where to keep state", is_written=True)
     parser.add_argument(
         "--inspect", action="store_true", help="also show the gateway, its servers and all calls in the inspector"
     )
-    parser.add_argument(
-        "--inspector-port", type=options.port, default=0, metavar="PORT", help="the port of its page (default: any)"
-    )
-    parser.add_argument(
-        "--view-port", type=options.port, default=0, metavar="PORT", help="the port of views of tools (default: any)"
-    )
-    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
+    options.add_page(parser, "--inspector-port")
     options.add_log_level(parser)
     run.add_http_arguments(parser)
 

@@ -35,21 +35,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser, log_level="warning")
-    parser.add_argument(
-        "--stores",
-        metavar="ADDRESS",
-        help="the store of the server, to show the tasks of its fleet: a SQLite file, or redis://host:6379/0 "
-        f"(default: {STORES_VARIABLE}; put an address with a password there)",
-    )
-    add_page_arguments(parser, "--port")
-
-
-def add_page_arguments(parser: ArgumentParser, port: str) -> None:
-    parser.add_argument(port, type=options.port, default=0, metavar="PORT", help="the port of the page (default: any)")
-    parser.add_argument(
-        "--view-port", type=options.port, default=0, metavar="PORT", help="the port of views of tools (default: any)"
-    )
-    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
+    options.add_stores(parser, "the store of the server, to show the tasks of its fleet")
+    options.add_page(parser, "--port")
 
 
 def main(arguments: Namespace) -> int:

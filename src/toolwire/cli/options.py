@@ -27,6 +27,30 @@ def add_log_level(parser: ArgumentParser, default: str = "warning", what: str = 
     )
 
 
+def add_stores(parser: ArgumentParser, what: str, *, is_written: bool = False) -> None:
+    """Add `--stores`; `what` says what the address names, `is_written` that it does not come from the variable."""
+    # Imported here because few commands have it.
+    from toolwire.stores.by_address import STORES_VARIABLE
+
+    password = (
+        f"put an address with a password into {STORES_VARIABLE} instead"
+        if is_written
+        else f"default: {STORES_VARIABLE}; put an address with a password there"
+    )
+    parser.add_argument(
+        "--stores", metavar="ADDRESS", help=f"{what}: a SQLite file, or redis://host:6379/0 ({password})"
+    )
+
+
+def add_page(parser: ArgumentParser, port_option: str) -> None:
+    """Add the options of the inspector's page; `port_option` is the name of that for its port."""
+    parser.add_argument(port_option, type=port, default=0, metavar="PORT", help="the port of the page (default: any)")
+    parser.add_argument(
+        "--view-port", type=port, default=0, metavar="PORT", help="the port of views of tools (default: any)"
+    )
+    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
+
+
 class _Transport(Action):
     """Stores the transport of an alias: "streamable-http" is "http", "sse" sets `--sse`."""
 

@@ -35,12 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reload", action="store_true", help="load the file again when it changes; clients stay connected"
     )
-    parser.add_argument(
-        "--stores",
-        metavar="ADDRESS",
-        help="where to keep state when the file does not say it: a SQLite file, or redis://host:6379/0 "
-        f"(put an address with a password into {STORES_VARIABLE} instead)",
-    )
+    options.add_stores(parser, "where to keep state when the file does not say it", is_written=True)
     api = parser.add_argument_group("with an API description in place of a Python file")
     api.add_argument("--all", action="store_true", help="offer all of its operations")
     api.add_argument(

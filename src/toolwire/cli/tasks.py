@@ -62,12 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_common(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--stores",
-        metavar="ADDRESS",
-        help="the store of the fleet: a SQLite file, or redis://host:6379/0 "
-        f"(default: {STORES_VARIABLE}; put an address with a password there)",
-    )
+    options.add_stores(parser, "the store of the fleet")
     parser.add_argument("--server", metavar="NAME", help="only tasks of the server with this name")
     parser.add_argument("--json", action="store_true", help="print JSON")
     screen.add_arguments(parser)
